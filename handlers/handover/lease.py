@@ -1,0 +1,80 @@
+"""Decides what the lease of a stream means to one of its connections.
+
+The lease is one record a stream. Three counters tell the whole handover:
+
+    fence      raised by every claim; the connection that raised it to n *is* connection n
+    connected  the highest fence whose upstream connection was answered
+    released   the highest fence whose upstream connection is closed again
+
+A connection claims before it connects and marks itself connected after. So for connection n the record reads
+
+    fence == n                      nobody came after: it is the holder
+    fence  > n, connected <= n      a successor claimed and is still connecting
+    connected > n                   a successor is connected: n was taken over
+
+and there is no fourth case. Were the claim made after connecting, the second line could not be seen, an evicted
+connection would think itself dropped, and two lanes would evict each other for ever.
+
+This module knows neither DynamoDB nor a clock: times are integer milliseconds that the caller passes.
+Invariant: fence, connected and released never decrease, and connected <= fence.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Standing(enum.Enum):
+    """What the lease says to one connection; the value is the word used in logs."""
+
+    HOLDER = "holder"
+    CLAIMED = "claimed by a successor"
+    TAKEN_OVER = "taken over"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The record as read: counters as above, the execution that claimed the stream ("" for none), and the stop wish.
+
+    `expires_at_ms` is when the connected holder counts as dead unless it renews; 0 when nobody was ever connected.
+    """
+
+    fence: int = 0
+    connected: int = 0
+    released: int = 0
+    expires_at_ms: int = 0
+    execution: str = ""
+    generation: int = 0
+    stop: bool = False
+    holder: str = ""
+
+
+def standing(lease: Lease, fence: int) -> Standing:
+    """Returns what `lease` says to the connection that claimed `fence`.
+
+    A stop wish outranks a takeover: both lanes must end, and the one that was taken over would wait and come back.
+    """
+    if lease.stop:
+        return Standing.STOPPED
+    if lease.connected > fence:
+        return Standing.TAKEN_OVER
+    if lease.fence > fence:
+        return Standing.CLAIMED
+    return Standing.HOLDER
+
+
+def superseded(lease: Lease, execution: str) -> bool:
+    """Returns whether another execution has claimed the stream since; a connection that names no execution never is."""
+    return bool(execution) and bool(lease.execution) and lease.execution != execution
+
+
+def may_open(lease: Lease, fence: int, now_ms: int) -> bool:
+    """Returns whether an upstream that forbids a second connection would now see only connection `fence`.
+
+    That is so when every connection before `fence` that was answered has been closed, or when the last of them stopped
+    renewing: its function is dead, and its sockets with it.
+    """
+    open_before = lease.connected > lease.released and lease.connected < fence
+    return not open_before or now_ms >= lease.expires_at_ms

@@ -1,0 +1,403 @@
+"""Decides what one connection does next: claim, open, store, let go, leave; inputs in, effects out.
+
+A connection goes through *phases*. `Manager._TABLE` lists the phases in which each input is legal; anything else is a
+driver's mistake and raises `ProtocolMisuse`, except that what comes after the end is ignored (bytes already read, say).
+
+    CLAIMING          the fence is being raised                          → AWAITING_RELEASE, OPENING
+    AWAITING_RELEASE  the upstream forbids two: the older is still open  → OPENING, SETTLING
+    OPENING           the request is sent, no answer yet                 → CONNECTED, SETTLING
+    CONNECTED         reading                                            → OVERLAPPING, SETTLING
+    OVERLAPPING       taken over, reads on until `overlap_s` is over     → SETTLING
+    SETTLING          not reading any more; events may still be in       → FINISHED
+                      flight to the store, and the lease says why it closed
+    FINISHED          the outcome is known; nothing may follow
+
+The order of the last effects is the promise that nothing is lost: the upstream is closed, every event is stored, then
+the cursor is saved, then the connection is marked released (a successor that waited for that reads a complete cursor),
+then it ends.
+
+The manager knows no socket, clock, table or log: `now_ms` comes with every input, a driver performs the effects in
+order, and reads `wake_at_ms` and `lease_due_ms` to learn when it must come back. Invariants: the saved cursor belongs to
+an event that is stored and that no unstored event precedes; exactly one Finish is emitted, and it is the last effect.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from handlers.handover.lease import Lease, Standing, may_open, standing, superseded
+from handlers.stream.events import StreamEvent
+from handlers.stream.framing import FrameTooLong
+from handlers.stream.profiles import Profile
+from handlers.stream.signals import (
+    Chunk,
+    Claim,
+    Claimed,
+    ClaimRefused,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Effect,
+    Finish,
+    Input,
+    LeaseRead,
+    MarkConnected,
+    MarkReleased,
+    Open,
+    Opened,
+    Outcome,
+    Progress,
+    ReadCursor,
+    SaveProgress,
+    StoreFailed,
+    Woken,
+    Write,
+    Written,
+)
+
+RELEASE_POLL_MS = 200
+SETTLE_POLL_MS = 100
+# How long a closed connection watches a successor that claimed and has not connected. An upstream that evicts answers
+# the newer connection first, so its mark is on the way; one that forbids two is asked only after the release, so a
+# connect more.
+SETTLE_MS = 2_000
+# A holder counts as dead after this many of its renewals have failed to come.
+LEASE_TTL_READS = 4
+
+
+class ProtocolMisuse(RuntimeError):
+    """The driver gave an input that the phase does not know: a defect of the driver, never of the upstream."""
+
+
+class Phase(enum.Enum):
+    """Where a connection is in its life; the value is the word used in logs."""
+
+    CLAIMING = "claiming"
+    AWAITING_RELEASE = "awaiting release"
+    OPENING = "opening"
+    CONNECTED = "connected"
+    OVERLAPPING = "overlapping"
+    SETTLING = "settling"
+    FINISHED = "finished"
+
+
+class Manager:
+    """One connection's decisions; see the module's docstring for the phases.
+
+    `deadline_ms` is when the function is killed; the connection leaves `margin_ms` before. `execution` is the execution
+    that started it ("" where none is known).
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        deadline_ms: int,
+        margin_ms: int,
+        lease_every_ms: int,
+        progress_every_ms: int,
+        execution: str = "",
+    ) -> None:
+        self._profile = profile
+        self._decoder = profile.decoder()
+        self._leave_at_ms = deadline_ms - margin_ms
+        self._give_up_at_ms = deadline_ms - margin_ms // 2
+        self._lease_every_ms = lease_every_ms
+        self._progress_every_ms = progress_every_ms
+        self._lease_ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
+        self._execution = execution
+        self._lease = Lease()
+        self._writes: deque[str | None] = deque()  # the last cursor of each Write that is not answered yet
+        self._written_cursor: str | None = None
+        self._saved_cursor: str | None = None
+        self._saved_at_ms = 0
+        self._events = 0
+        self._overlap_ends_ms: int | None = None
+        self._settle_until_ms: int | None = None
+        self._ending: Outcome | None = None
+        self._asks_lease = False
+        self._pending_close = ""
+        self.phase = Phase.CLAIMING
+        self.progress = Progress(fence=0, claimed_ms=0)
+        self.lease_due_ms: int | None = None
+        self.wake_at_ms: int | None = None
+
+    @property
+    def fence(self) -> int:
+        """Returns this connection's fence; 0 before the claim is answered."""
+        return self.progress.fence
+
+    def start(self, now_ms: int) -> list[Effect]:
+        """Returns the first effects."""
+        self.progress = replace(self.progress, claimed_ms=now_ms, seen_ms=now_ms)
+        self.wake_at_ms = self._leave_at_ms
+        return [Claim()]
+
+    def handle(self, now_ms: int, given: Input) -> list[Effect]:
+        """Returns the effects of one input, in order; ProtocolMisuse where the phase does not know it."""
+        if self.phase is Phase.FINISHED:
+            return []
+        phases, method = self._TABLE[type(given)]
+        if self.phase not in phases:
+            if self.phase is Phase.SETTLING and isinstance(given, Chunk | Closed | CursorRead | Opened):
+                return []  # read before the close; the upstream offers it again to whoever comes next
+            raise ProtocolMisuse(f"{type(given).__name__} in the phase {self.phase.value}")
+        effects: list[Effect] = method(self, now_ms, given)
+        self._set_alarm()
+        return effects
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _claimed(self, now_ms: int, given: Claimed) -> list[Effect]:
+        self._lease = given.lease
+        self.progress = replace(self.progress, fence=given.lease.fence)
+        if self._profile.overlap == "forbids" and not may_open(given.lease, self.fence, now_ms):
+            self.phase = Phase.AWAITING_RELEASE
+            self.lease_due_ms = now_ms + RELEASE_POLL_MS
+            return []
+        self.phase = Phase.OPENING
+        return [ReadCursor()]
+
+    def _claim_refused(self, _now_ms: int, given: ClaimRefused) -> list[Effect]:
+        status = "stopped" if given.lease.stop else "superseded"
+        return self._finish(Outcome("", status, f"the claim was refused: {status}"))
+
+    def _cursor_read(self, _now_ms: int, given: CursorRead) -> list[Effect]:
+        self._saved_cursor = self._written_cursor = given.cursor
+        return [Open(given.cursor)]
+
+    def _opened(self, now_ms: int, given: Opened) -> list[Effect]:
+        refusal = self._judge(given)
+        if refusal is not None:
+            return self._leave(now_ms, refusal, "refused" if refusal.error else "ended")
+        self.phase = Phase.CONNECTED
+        self.progress = replace(self.progress, opened_ms=now_ms, seen_ms=now_ms)
+        self.lease_due_ms = now_ms + self._lease_every_ms
+        return [MarkConnected(self.fence, now_ms + self._lease_ttl_ms), self._save(now_ms)]
+
+    def _judge(self, given: Opened) -> Outcome | None:
+        """Returns why the answer is no connection, or None when it is one."""
+        status = given.status
+        if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
+            return Outcome("", "ended", "the upstream answered 204: the stream has ended")
+        if 200 <= status < 300:
+            return None
+        if status in (420, 429):
+            wait_s = _retry_after_s(given.headers.get("retry-after"))
+            return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s)
+        if status >= 500 or status in (408, 425):
+            return Outcome("StreamDropped", "", f"the upstream answered {status}")
+        return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help")
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _chunk(self, now_ms: int, given: Chunk) -> list[Effect]:
+        try:
+            frames, too_long = self._decoder.feed(given.data), None
+        except FrameTooLong as error:
+            frames, too_long = error.frames, str(error)
+        self.progress = replace(
+            self.progress,
+            seen_ms=now_ms,
+            frames=self.progress.frames + len(frames),
+            bytes=self.progress.bytes + len(given.data),
+        )
+        events: list[StreamEvent] = []
+        ended = False
+        for frame in frames:
+            event = self._profile.event(frame, now_ms)
+            events.append(event)
+            if self._profile.is_end(event):
+                ended = True
+                break
+        effects: list[Effect] = []
+        if events:
+            effects.append(Write(self.fence, self._events, tuple(events)))
+            self._events += len(events)
+            cursors = [event.cursor for event in events if event.cursor is not None]
+            self._writes.append(cursors[-1] if cursors else None)
+        if ended:
+            effects += self._leave(now_ms, Outcome("", "ended", "the upstream ended the stream"), "ended")
+        elif too_long is not None:
+            effects += self._leave(now_ms, Outcome("StreamDropped", "", too_long), "frame too long")
+        return effects
+
+    def _written(self, now_ms: int, given: Written) -> list[Effect]:
+        self._written_cursor = self._writes.popleft() or self._written_cursor
+        self.progress = replace(
+            self.progress,
+            stored=self.progress.stored + given.stored,
+            duplicates=self.progress.duplicates + given.duplicates,
+            dead_lettered=self.progress.dead_lettered + given.dead_lettered,
+        )
+        if self.phase is Phase.SETTLING:
+            return self._drained(now_ms)
+        return [self._save(now_ms)] if self._progress_is_due(now_ms) else []
+
+    def _progress_is_due(self, now_ms: int) -> bool:
+        return self.phase in self._LIVE and now_ms - self._saved_at_ms >= self._progress_every_ms
+
+    def _store_failed(self, _now_ms: int, given: StoreFailed) -> list[Effect]:
+        close: list[Effect] = [] if self.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE) else [CloseUpstream()]
+        return close + self._finish(Outcome("StoreUnavailable", "", given.detail))
+
+    # --- the lease ----------------------------------------------------------------------------------------------------
+
+    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
+        self._lease = given.lease
+        found = standing(given.lease, self.fence)
+        if self.phase is Phase.SETTLING:
+            return self._settle(now_ms, found)
+        self.lease_due_ms = now_ms + self._lease_every_ms
+        if found is Standing.STOPPED:
+            return self._leave(now_ms, Outcome("", "stopped", "the stream is to be stopped"), "stopped")
+        if self.phase is Phase.AWAITING_RELEASE:
+            return self._await_release(now_ms, found)
+        if found is Standing.TAKEN_OVER and self.phase is Phase.CONNECTED:
+            self.phase = Phase.OVERLAPPING
+            self._overlap_ends_ms = now_ms + self._profile.overlap_ms
+        elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
+            return self._leave(now_ms, None, "let go")
+        return [self._save(now_ms)] if self._progress_is_due(now_ms) else []
+
+    def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
+        if found is not Standing.HOLDER:
+            return self._leave(now_ms, None, "claimed by a successor")
+        if may_open(self._lease, self.fence, now_ms):
+            self.phase = Phase.OPENING
+            self.lease_due_ms = None
+            return [ReadCursor()]
+        self.lease_due_ms = now_ms + RELEASE_POLL_MS
+        return []
+
+    def _closed(self, now_ms: int, given: Closed) -> list[Effect]:
+        detail = f": {given.detail}" if given.detail else ""
+        verb = "closed" if self._was_connected else "not opened"
+        outcome = Outcome("StreamDropped", "", f"the stream was {verb} ({given.reason}){detail}")
+        if given.reason == "rejected":
+            return self._leave(now_ms, replace(outcome, error="StreamRejected"), given.reason)
+        return self._leave(now_ms, outcome, given.reason, ask_lease=True)
+
+    def _woken(self, now_ms: int, _given: Woken) -> list[Effect]:
+        if self.phase is Phase.SETTLING:
+            return self._give_up(now_ms)
+        if self._overlap_ends_ms is not None and now_ms >= self._overlap_ends_ms:
+            return self._leave(now_ms, self._taken_over(), "taken over")
+        if now_ms >= self._leave_at_ms:
+            expired = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
+            return self._leave(now_ms, expired, "expired", ask_lease=True)
+        return []
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def _leave(self, now_ms: int, outcome: Outcome | None, ended_by: str, *, ask_lease: bool = False) -> list[Effect]:
+        """Stops reading. `outcome` None means: a successor claimed, taken over if it connects, else dropped."""
+        opened = self.phase in (Phase.OPENING, Phase.CONNECTED, Phase.OVERLAPPING)
+        ask_lease = ask_lease or outcome is None
+        self._ending = outcome or Outcome("StreamDropped", "", "let go for a successor that did not connect")
+        self._asks_lease = ask_lease
+        self._pending_close = ended_by
+        self.phase = Phase.SETTLING
+        self.lease_due_ms = None
+        wait_ms = SETTLE_MS + (self._profile.connect_timeout_ms if self._profile.overlap == "forbids" else 0)
+        give_up_at_ms = max(now_ms, self._give_up_at_ms)
+        self._settle_until_ms = min(now_ms + wait_ms, give_up_at_ms) if ask_lease else give_up_at_ms
+        closed_ms = now_ms if self._was_connected else None
+        self.progress = replace(self.progress, closed_ms=closed_ms, unterminated_bytes=self._decoder.close())
+        return ([CloseUpstream()] if opened else []) + self._drained(now_ms)
+
+    @property
+    def _was_connected(self) -> bool:
+        return self.progress.opened_ms is not None
+
+    def _drained(self, now_ms: int) -> list[Effect]:
+        """Returns what follows once no event is in flight; nothing before."""
+        if self._writes:
+            return []
+        assert self._ending is not None
+        effects: list[Effect] = [self._save(now_ms)]
+        if self._was_connected:  # one that never connected must not vouch for an older one that is still open
+            effects.append(MarkReleased(self.fence))
+        if not self._asks_lease:
+            return effects + self._finish(self._ending)
+        self.lease_due_ms = now_ms
+        return effects
+
+    def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
+        """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
+        if self._writes:
+            return []
+        assert self._ending is not None
+        if found is Standing.STOPPED:
+            return self._finish(Outcome("", "stopped", "the stream is to be stopped"))
+        if found is Standing.TAKEN_OVER:
+            self._pending_close = "taken over"
+            return [self._save(now_ms), *self._finish(self._taken_over())]
+        if found is Standing.CLAIMED:
+            self.lease_due_ms = now_ms + SETTLE_POLL_MS
+            return []
+        return self._finish(self._ending)
+
+    def _give_up(self, now_ms: int) -> list[Effect]:
+        """Returns the end when nothing explained the close in time; nothing before `_settle_until_ms`."""
+        assert self._ending is not None
+        if self._settle_until_ms is None or now_ms < self._settle_until_ms:
+            return []
+        if self._writes:
+            in_flight = "events were still in flight to the store at the deadline"
+            return self._finish(Outcome("StoreUnavailable", "", in_flight))
+        return self._finish(self._ending)
+
+    def _taken_over(self) -> Outcome:
+        if superseded(self._lease, self._execution):
+            return Outcome("", "superseded", "another execution keeps the stream connected")
+        return Outcome("StreamTakenOver", "", f"connection {self._lease.connected} has taken over")
+
+    def _save(self, now_ms: int) -> SaveProgress:
+        cursor = self._written_cursor if self._written_cursor != self._saved_cursor else None
+        self._saved_cursor = self._written_cursor
+        self._saved_at_ms = now_ms
+        self.progress = replace(self.progress, ended_by=self._pending_close)
+        return SaveProgress(cursor, self.progress, now_ms + self._lease_ttl_ms)
+
+    def _finish(self, outcome: Outcome) -> list[Effect]:
+        self.phase = Phase.FINISHED
+        self.lease_due_ms = self.wake_at_ms = None
+        return [Finish(outcome)]
+
+    def _set_alarm(self) -> None:
+        """Sets `wake_at_ms` to the earliest instant at which the phase wants Woken."""
+        if self.phase is Phase.FINISHED:
+            return
+        if self.phase is Phase.SETTLING:
+            self.wake_at_ms = self._settle_until_ms
+        elif self._overlap_ends_ms is not None:
+            self.wake_at_ms = min(self._overlap_ends_ms, self._leave_at_ms)
+        else:
+            self.wake_at_ms = self._leave_at_ms
+
+    _LIVE = frozenset({Phase.CONNECTED, Phase.OVERLAPPING})
+    _ANY = frozenset(Phase)
+    _TABLE: ClassVar[dict[type, tuple[frozenset[Phase], Callable[..., list[Effect]]]]] = {
+        Claimed: (frozenset({Phase.CLAIMING}), _claimed),
+        ClaimRefused: (frozenset({Phase.CLAIMING}), _claim_refused),
+        CursorRead: (frozenset({Phase.OPENING}), _cursor_read),
+        Opened: (frozenset({Phase.OPENING}), _opened),
+        Chunk: (_LIVE, _chunk),
+        Closed: (_LIVE | {Phase.OPENING}, _closed),
+        Written: (_LIVE | {Phase.SETTLING}, _written),
+        LeaseRead: (_ANY - {Phase.CLAIMING}, _lease_read),
+        StoreFailed: (_ANY, _store_failed),
+        Woken: (_ANY, _woken),
+    }
+
+
+def _retry_after_s(value: str | None) -> float | None:
+    """Returns RFC 9110's delay in seconds (section 10.2.3); None where absent or a date, whose clock is not ours."""
+    if value is None or not value.strip().isascii() or not value.strip().isdigit():
+        return None
+    return float(value.strip())
