@@ -1,0 +1,37 @@
+"""The errors the connection manager raises: its contract with the state machine.
+
+ErrorEquals compares class names, so a name here is public: renaming one changes every definition in `statemachines/`.
+A message is one sentence for a person and never holds a secret; no code reads it.
+"""
+
+
+class StreamkeeperError(Exception):
+    """Any error that the connection manager raises by name."""
+
+
+class StreamTakenOver(StreamkeeperError):
+    """A newer connection holds the stream: this lane becomes the standby."""
+
+
+class StreamDropped(StreamkeeperError):
+    """The upstream closed early, reset, stalled, was truncated, answered 5xx or could not be reached."""
+
+
+class StreamThrottled(StreamkeeperError):
+    """The upstream asked for fewer connections (429 or 420)."""
+
+
+class ConnectionExpired(StreamkeeperError):
+    """The function's deadline came and nobody has taken over."""
+
+
+class StreamRejected(StreamkeeperError):
+    """The upstream refused in a way that a retry cannot help (400, 401, 403, 404 and the like)."""
+
+
+class StoreUnavailable(StreamkeeperError):
+    """DynamoDB or the dead-letter queue still refuses after the client's own retries."""
+
+
+class InvalidRequest(StreamkeeperError):
+    """No such profile, a bad profile or a malformed stream id."""

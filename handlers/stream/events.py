@@ -1,0 +1,126 @@
+"""Decides what makes two deliveries the same event (the dedup key) and where a reader goes on after it (the cursor).
+
+Knows no table and no wire. Invariant: the same frame has the same key on every connection; a key is 1 to 1024 bytes of
+UTF-8, whatever the upstream sent, and an event that lacks what the rule names is still stored, under its hash.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from handlers.stream.framing import Frame
+
+# DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
+MAX_KEY_BYTES = 1024
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|[1-9][0-9]{0,8})\]")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """What the stream delivered in one frame: the thing that is stored.
+
+    `key` is the dedup key. `cursor` is where to resume after this event: None where it says nothing about that, ""
+    where the upstream asked to start afresh. `id` and `name` are the wire's own.
+    """
+
+    key: str
+    data: str | bytes
+    id: str | None
+    name: str | None
+    cursor: str | None
+    received_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A place in a JSON text: `$.a.b[0]`, nothing but names and indices."""
+
+    text: str
+    steps: tuple[str | int, ...]
+
+
+Rule = Literal["id", "hash"] | JsonPath
+
+
+def parse_path(text: str) -> JsonPath | None:
+    """The path that `text` spells, or None where it spells none."""
+    if not text.startswith("$"):
+        return None
+    steps: list[str | int] = []
+    at = 1
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None:
+            return None
+        steps.append(step[1] if step[1] is not None else int(step[2]))
+        at = step.end()
+    return JsonPath(text, tuple(steps)) if steps else None
+
+
+def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
+    """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
+    body = _json(frame.data) if isinstance(key, JsonPath) or isinstance(cursor, JsonPath) else None
+    found = frame.id if key == "id" else _at(body, key) if isinstance(key, JsonPath) else None
+    resume = frame.last_id if cursor == "id" else _at(body, cursor) if isinstance(cursor, JsonPath) else None
+    return StreamEvent(_fitting(found) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+
+
+def canonical(frame: Frame) -> bytes:
+    """The bytes that the hash is of: a bare line as it is, anything more spelled as an event stream's block.
+
+    A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments
+    and the order of the fields do not count: they may differ between two deliveries.
+    """
+    data = frame.data if isinstance(frame.data, bytes) else frame.data.encode()
+    fields = [f"{field}: {value}\n" for field, value in (("event", frame.name), ("id", frame.id)) if value is not None]
+    if not fields and b"\n" not in data:
+        return data
+    return "".join(fields).encode() + b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
+
+
+def _hash(frame: Frame) -> str:
+    return hashlib.sha256(canonical(frame)).hexdigest()
+
+
+def _fitting(key: str | None) -> str | None:
+    """`key` where DynamoDB takes it as a sort key, its hash where it is too long, None where it is empty."""
+    if not key:
+        return None
+    data = key.encode()
+    return key if len(data) <= MAX_KEY_BYTES else hashlib.sha256(data).hexdigest()
+
+
+def _json(data: str | bytes) -> Any:
+    """The JSON value of `data`, or None. A number of thousands of digits or a nesting of thousands is no JSON to us."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _at(value: Any, path: JsonPath) -> str | None:
+    """What stands at `path` as text: a string as it is, any other value as compact JSON; None where nothing does."""
+    for step in path.steps:
+        inside = step in value if isinstance(value, dict) else isinstance(value, list) and _is_index(step, value)
+        if not inside:
+            return None
+        value = value[step]
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), sort_keys=True)
+    # JSON may spell half of a surrogate pair, which is no text: neither DynamoDB nor a header could carry it.
+    return text if _is_text(text) else None
+
+
+def _is_index(step: str | int, values: list[Any]) -> bool:
+    return isinstance(step, int) and step < len(values)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
