@@ -1,0 +1,104 @@
+"""An in-memory DynamoDB for virtual time: the item calls that the handlers and the machines make.
+
+It has the methods of boto3's client that `handlers/store.py` and the machines' direct integrations use, so those run
+unchanged in virtual time without a socket. It knows no time, no throughput, no capacity and no index. Every table has
+the key PK, SK. Invariant: a call changes one item as a whole, or raises botocore's ClientError with DynamoDB's code
+and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from local.virtual.expressions import Item, condition, update
+
+Key = tuple[str, str]
+Listener = Callable[[str, Key], None]
+
+
+class MemoryDynamoDB:
+    """The tables named, all empty; `on_change` is called with a table's name and a key after each change of an item."""
+
+    def __init__(self, *tables: str, on_change: Listener | None = None) -> None:
+        self._tables: dict[str, dict[Key, Item]] = {name: {} for name in tables}
+        self._on_change = on_change
+
+    def get_item(self, *, TableName: str, Key: Item, **_reading: Any) -> dict[str, Any]:
+        """Returns {"Item": …}, or {} when there is none; every read is consistent."""
+        item = self._table(TableName, "GetItem").get(_key(Key))
+        return {} if item is None else {"Item": dict(item)}
+
+    def put_item(self, *, TableName: str, Item: Item, ConditionExpression: str = "", **rest: Any) -> dict[str, Any]:
+        """Replaces the item; ConditionalCheckFailedException when the condition does not hold for the old one."""
+        table = self._table(TableName, "PutItem")
+        key = _key(Item)
+        self._check("PutItem", ConditionExpression, table.get(key), rest)
+        table[key] = dict(Item)
+        self._changed(TableName, key)
+        return {}
+
+    def update_item(
+        self, *, TableName: str, Key: Item, UpdateExpression: str, ConditionExpression: str = "", **rest: Any
+    ) -> dict[str, Any]:
+        """Returns {"Attributes": …} as ReturnValues asks; ConditionalCheckFailedException when the condition fails."""
+        table = self._table(TableName, "UpdateItem")
+        key = _key(Key)
+        before = table.get(key)
+        self._check("UpdateItem", ConditionExpression, before, rest)
+        change = update(UpdateExpression, rest.get("ExpressionAttributeNames"))
+        try:
+            after = change(dict(Key) if before is None else before, rest.get("ExpressionAttributeValues", {}))
+        except ValueError as error:
+            raise _client_error("UpdateItem", "ValidationException", str(error)) from error
+        table[key] = after
+        self._changed(TableName, key)
+        wanted = rest.get("ReturnValues", "NONE")
+        if wanted == "ALL_NEW":
+            return {"Attributes": dict(after)}
+        return {"Attributes": dict(before)} if wanted == "ALL_OLD" and before is not None else {}
+
+    def query(
+        self, *, TableName: str, KeyConditionExpression: str, ScanIndexForward: bool = True, **rest: Any
+    ) -> dict[str, Any]:
+        """Returns the items that the key condition selects, in the order of SK, in one page."""
+        table = self._table(TableName, "Query")
+        holds = condition(KeyConditionExpression, rest.get("ExpressionAttributeNames"))
+        values = rest.get("ExpressionAttributeValues", {})
+        keys = sorted((key for key, item in table.items() if holds(item, values)), reverse=not ScanIndexForward)
+        items = [dict(table[key]) for key in keys[: rest.get("Limit")]]
+        return {"Items": items, "Count": len(items)}
+
+    def _table(self, name: str, operation: str) -> dict[Key, Item]:
+        if name not in self._tables:
+            raise _client_error(operation, "ResourceNotFoundException", "Requested resource not found")
+        return self._tables[name]
+
+    def _check(self, operation: str, expression: str, item: Item | None, rest: dict[str, Any]) -> None:
+        if not expression:
+            return
+        holds = condition(expression, rest.get("ExpressionAttributeNames"))
+        if not holds(item or {}, rest.get("ExpressionAttributeValues", {})):
+            answer = (
+                {"Item": dict(item)} if item and rest.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" else {}
+            )
+            raise _client_error(operation, "ConditionalCheckFailedException", "The conditional request failed", answer)
+
+    def _changed(self, table: str, key: Key) -> None:
+        if self._on_change is not None:
+            self._on_change(table, key)
+
+
+def _key(item: Item) -> Key:
+    return item["PK"]["S"], item["SK"]["S"]
+
+
+def _client_error(operation: str, code: str, message: str, rest: dict[str, Any] | None = None) -> ClientError:
+    answer: Any = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+        **(rest or {}),
+    }
+    return ClientError(answer, operation)

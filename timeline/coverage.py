@@ -1,0 +1,96 @@
+"""Decides what was covered: overlap, gaps with their causes, and what an upstream's regular events came to.
+
+A connection covers a half-open interval [from_ms, to_ms): the event of the instant at which it closes is not its own.
+It knows nothing of executions or lanes beyond their names. Invariant: overlaps and gaps are disjoint, and both follow
+from the connections alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One opening of the stream; `covers_to_ms` is earlier than `to_ms` where it fell silent before it closed."""
+
+    lane: str
+    from_ms: int
+    to_ms: int
+    ended_by: str
+    covers_to_ms: int | None = None
+
+    @property
+    def end_ms(self) -> int:
+        """Returns the end of what it covers."""
+        return self.to_ms if self.covers_to_ms is None else self.covers_to_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An interval without a connection; `cause` is how the connection before it ended."""
+
+    from_ms: int
+    to_ms: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """What regular events came to: each counted once as stored or lost; duplicates are the further deliveries."""
+
+    stored: int
+    duplicates: int
+    lost: int
+
+
+def overlap_ms(connections: Iterable[Connection]) -> int:
+    """Returns how long two or more connections were open at the same time."""
+    edges = sorted(edge for c in connections if c.end_ms > c.from_ms for edge in ((c.from_ms, 1), (c.end_ms, -1)))
+    total = depth = since = 0
+    for at_ms, step in edges:
+        if depth >= 2:
+            total += at_ms - since
+        depth += step
+        since = at_ms
+    return total
+
+
+def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
+    """Returns the intervals without a connection between the first opening and `until_ms`."""
+    ordered = sorted(connections, key=lambda c: (c.from_ms, c.end_ms))
+    found: list[Gap] = []
+    covered_ms: int | None = None
+    cause = ""
+    for connection in ordered:
+        if covered_ms is not None and connection.from_ms > covered_ms:
+            found.append(Gap(covered_ms, min(connection.from_ms, until_ms), cause))
+        if covered_ms is None or connection.end_ms >= covered_ms:
+            covered_ms, cause = connection.end_ms, connection.ended_by
+    if covered_ms is not None and covered_ms < until_ms:
+        found.append(Gap(covered_ms, until_ms, cause))
+    return [gap for gap in found if gap.from_ms < gap.to_ms]
+
+
+def deliveries(connections: Sequence[Connection], every_ms: int, until_ms: int, *, resumes: bool = False) -> Deliveries:
+    """Returns what became of events sent at 0, every_ms, 2 × every_ms … between the first opening and `until_ms`.
+
+    An upstream that resumes sends what fell into a gap at the next opening, so only an unclosed last gap loses
+    anything.
+    """
+    if not connections:
+        return Deliveries(0, 0, 0)
+    missed = gaps(connections, until_ms)
+    if resumes:
+        missed = [gap for gap in missed if gap.to_ms == until_ms]
+    lost = sum(_count(gap.from_ms, gap.to_ms, every_ms) for gap in missed)
+    stored = _count(min(c.from_ms for c in connections), until_ms, every_ms) - lost
+    delivered = sum(_count(c.from_ms, min(c.end_ms, until_ms), every_ms) for c in connections)
+    closed = sum(_count(gap.from_ms, gap.to_ms, every_ms) for gap in gaps(connections, until_ms)) - lost
+    return Deliveries(stored, delivered + closed - stored, lost)
+
+
+def _count(from_ms: int, to_ms: int, every_ms: int) -> int:
+    """Returns how many multiples of every_ms lie in [from_ms, to_ms)."""
+    return max(0, -(-to_ms // every_ms) + (from_ms // -every_ms))

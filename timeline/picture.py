@@ -1,0 +1,72 @@
+"""Draws lanes and their coverage as lines of text: one column is an equal share of the time.
+
+It decides only which mark a column gets. A column shows the most telling thing that happened in it, so a gap or an
+overlap shorter than a column is still seen. It knows no terminal: colours are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from timeline.coverage import Connection, Gap
+from timeline.spans import Span
+
+WAITING, STARTING, CONNECTED, OVERLAP, GAP, NOTHING = "·", "╌", "━", "═", "╳", " "
+LEGEND = f"{WAITING} waiting  {STARTING} connecting  {CONNECTED} connected  {OVERLAP} overlap  {GAP} gap"
+
+
+def draw(
+    spans: Sequence[Span], connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: int, width: int = 96
+) -> list[str]:
+    """Returns a line a lane, a line for the stream as a whole, and a scale in seconds; at most `width` + 8 wide."""
+    width = max(20, width)
+    lanes = sorted({span.lane for span in spans} | {c.lane for c in connections})
+    lines = [f"{lane:>6} {_lane(lane, spans, connections, until_ms, width)}" for lane in lanes]
+    lines.append(f"stream {_stream(connections, gaps, until_ms, width)}")
+    lines.append(f"{'s':>6} {_scale(until_ms, width)}")
+    return lines
+
+
+def _lane(lane: str, spans: Sequence[Span], connections: Sequence[Connection], until_ms: int, width: int) -> str:
+    cells = [NOTHING] * width
+    for span in spans:
+        if span.lane == lane:
+            _fill(cells, span.from_ms, span.to_ms, until_ms, WAITING if span.kind == "wait" else STARTING)
+    for connection in connections:
+        if connection.lane == lane:
+            _fill(cells, connection.from_ms, connection.to_ms, until_ms, CONNECTED)
+    return "".join(cells).rstrip()
+
+
+def _stream(connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: int, width: int) -> str:
+    cells = [NOTHING] * width
+    for connection in connections:
+        _fill(cells, connection.from_ms, connection.end_ms, until_ms, CONNECTED)
+    ordered = sorted(connections, key=lambda c: c.from_ms)
+    for older, newer in pairwise(ordered):
+        if newer.from_ms < older.end_ms:
+            _fill(cells, newer.from_ms, min(older.end_ms, newer.end_ms), until_ms, OVERLAP)
+    for gap in gaps:
+        _fill(cells, gap.from_ms, gap.to_ms, until_ms, GAP)
+    return "".join(cells).rstrip()
+
+
+def _fill(cells: list[str], from_ms: int, to_ms: int | None, until_ms: int, mark: str) -> None:
+    width = len(cells)
+    end_ms = until_ms if to_ms is None else min(to_ms, until_ms)
+    if until_ms <= 0 or from_ms >= until_ms or end_ms <= from_ms:
+        return
+    first = from_ms * width // until_ms
+    last = max(first, -(-end_ms * width // until_ms) - 1)
+    cells[first : last + 1] = mark * (last + 1 - first)
+
+
+def _scale(until_ms: int, width: int) -> str:
+    text = ""
+    for step in range(6):
+        column = step * width // 5
+        label = f"{until_ms * step / 5_000:g}"
+        at = column if step == 0 else min(column, width) - len(label)
+        text = text.ljust(max(at, len(text) + bool(text))) + label
+    return text

@@ -1,0 +1,155 @@
+"""Decides what each lane did and when, from an execution's history alone, AWS's as well as ours.
+
+A history is the list that GetExecutionHistory answers with: each event has `id`, `previousEventId`, `type`,
+`timestamp` and the details of its type. Lanes are found by following previousEventId: the first state of a branch
+points to its ParallelStateStarted. Lane A is the branch that begins with a Wait; the others are B, C … in order. A
+machine without a Parallel has the one lane B.
+
+It knows nothing of connections: a Task that runs may still be connecting. Invariant: rows are in the order of the
+history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+Event = Mapping[str, Any]
+
+_TASK_STARTED = frozenset({"TaskStarted", "LambdaFunctionStarted"})
+_TASK_ENDED = {
+    "TaskSucceeded": "taskSucceededEventDetails",
+    "TaskFailed": "taskFailedEventDetails",
+    "TaskTimedOut": "taskTimedOutEventDetails",
+    "TaskStartFailed": "taskStartFailedEventDetails",
+    "LambdaFunctionSucceeded": "lambdaFunctionSucceededEventDetails",
+    "LambdaFunctionFailed": "lambdaFunctionFailedEventDetails",
+    "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
+    "TaskStateAborted": "",
+}
+_WAIT_ENDED = frozenset({"WaitStateExited", "WaitStateAborted"})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a lane did: wait_started, wait_ended, task_started or task_ended; `error` names how a Task failed."""
+
+    at_ms: int
+    lane: str
+    what: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a lane; `kind` is "wait" or "task"; `to_ms` is None while it lasts."""
+
+    lane: str
+    kind: str
+    from_ms: int
+    to_ms: int | None
+    error: str = ""
+
+
+def timestamp_ms(event: Event) -> int:
+    """Returns an event's time in milliseconds: from our integer, boto3's datetime, the command line's text or seconds."""
+    found = event["timestamp"]
+    if isinstance(found, datetime):
+        return round(found.timestamp() * 1000)
+    if isinstance(found, str):
+        return round(datetime.fromisoformat(found).timestamp() * 1000)
+    if isinstance(found, float):
+        return round(found * 1000)
+    return int(found)
+
+
+def rows(history: Iterable[Event]) -> list[Row]:
+    """Returns what the lanes did, times in milliseconds from the execution's start."""
+    found: list[Row] = []
+    running: set[str] = set()
+    start_ms: int | None = None
+    for event, lane in _with_lanes(list(history)):
+        at_ms = timestamp_ms(event)
+        start_ms = at_ms if start_ms is None else start_ms
+        what, error = _reading(event)
+        if not lane or not what:
+            continue
+        if what == "task_ended":
+            if lane not in running:
+                continue  # TaskStateAborted follows TaskFailed where nobody caught it: the Task has ended already
+            running.discard(lane)
+        elif what == "task_started":
+            running.add(lane)
+        found.append(Row(at_ms - start_ms, lane, what, error))
+    return found
+
+
+def spans(history: Iterable[Event]) -> list[Span]:
+    """Returns each Wait and each attempt of a Task as a span, in the order in which they began."""
+    done: list[Span] = []
+    open_rows: dict[tuple[str, str], int] = {}
+    for row in rows(history):
+        kind, _, verb = row.what.partition("_")
+        key = (row.lane, kind)
+        if verb == "started":
+            open_rows[key] = len(done)
+            done.append(Span(row.lane, kind, row.at_ms, None))
+        elif key in open_rows:
+            at = open_rows.pop(key)
+            done[at] = Span(row.lane, kind, done[at].from_ms, row.at_ms, row.error)
+    return done
+
+
+def transitions(history: Iterable[Event]) -> int:
+    """Returns the state transitions that are billed: every state entered, and every retry."""
+    entered = 0
+    attempts = 0
+    tasks_entered = 0
+    for event in history:
+        kind = event["type"]
+        entered += kind.endswith("StateEntered")
+        tasks_entered += kind == "TaskStateEntered"
+        attempts += kind in ("TaskScheduled", "LambdaFunctionScheduled")
+    return entered + max(0, attempts - tasks_entered)
+
+
+def _reading(event: Event) -> tuple[str, str]:
+    kind = event["type"]
+    if kind == "WaitStateEntered":
+        return "wait_started", ""
+    if kind in _WAIT_ENDED:
+        return "wait_ended", ""
+    if kind in _TASK_STARTED:
+        return "task_started", ""
+    if kind in _TASK_ENDED:
+        return "task_ended", event.get(_TASK_ENDED[kind], {}).get("error", "")
+    return "", ""
+
+
+def _with_lanes(history: list[Event]) -> Iterator[tuple[Event, str]]:
+    """Yields each event with its lane, "" where it belongs to none."""
+    has_parallel = any(event["type"] == "ParallelStateStarted" for event in history)
+    lane_of: dict[int, str] = {}
+    starts: set[int] = set()
+    taken: dict[int, int] = {}  # how many branches of a Parallel have a letter after A already
+    for event in history:
+        kind, previous = event["type"], event.get("previousEventId", 0)
+        if kind == "ParallelStateStarted":
+            starts.add(event["id"])
+        if kind.startswith(("ParallelState", "Execution")):
+            lane = ""
+        elif previous in starts and kind.endswith("StateEntered"):
+            if kind == "WaitStateEntered" and not taken.get(-previous):
+                taken[-previous] = 1
+                lane = "A"
+            else:
+                taken[previous] = taken.get(previous, 0) + 1
+                lane = chr(ord("A") + taken[previous])
+        elif has_parallel:
+            lane = lane_of.get(previous, "")
+        else:
+            lane = "B"
+        lane_of[event["id"]] = lane
+        yield event, lane
