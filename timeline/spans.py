@@ -54,7 +54,7 @@ class Span:
 
 
 def timestamp_ms(event: Event) -> int:
-    """Returns an event's time in milliseconds: from our integer, boto3's datetime, the command line's text or seconds."""
+    """Returns an event's time in milliseconds, be it our integer, boto3's datetime, or ISO text or seconds."""
     found = event["timestamp"]
     if isinstance(found, datetime):
         return round(found.timestamp() * 1000)

@@ -17,8 +17,8 @@ the cursor is saved, then the connection is marked released (a successor that wa
 then it ends.
 
 The manager knows no socket, clock, table or log: `now_ms` comes with every input, a driver performs the effects in
-order, and reads `wake_at_ms` and `lease_due_ms` to learn when it must come back. Invariants: the saved cursor belongs to
-an event that is stored and that no unstored event precedes; exactly one Finish is emitted, and it is the last effect.
+order, and reads `wake_at_ms` and `lease_due_ms` to learn when it must come back. Invariants: the saved cursor belongs
+to an event that is stored and that no unstored event precedes; exactly one Finish is emitted, as the last effect.
 """
 
 from __future__ import annotations
@@ -227,7 +227,8 @@ class Manager:
         return effects
 
     def _written(self, now_ms: int, given: Written) -> list[Effect]:
-        self._written_cursor = self._writes.popleft() or self._written_cursor
+        cursor = self._writes.popleft()
+        self._written_cursor = self._written_cursor if cursor is None else cursor
         self.progress = replace(
             self.progress,
             stored=self.progress.stored + given.stored,

@@ -1,0 +1,303 @@
+"""The connection manager's decisions, without a socket, a table or a clock."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.handover.lease import Lease
+from handlers.stream.manager import LEASE_TTL_READS, SETTLE_MS, Manager, Phase, ProtocolMisuse
+from handlers.stream.profiles import Profile, parse
+from handlers.stream.signals import (
+    Chunk,
+    Claim,
+    Claimed,
+    ClaimRefused,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Effect,
+    Finish,
+    LeaseRead,
+    MarkConnected,
+    MarkReleased,
+    Open,
+    Opened,
+    Outcome,
+    ReadCursor,
+    SaveProgress,
+    StoreFailed,
+    Woken,
+    Write,
+    Written,
+)
+
+DEADLINE_MS = 100_000
+MARGIN_MS = 5_000
+FENCE = 3
+
+
+def profile(overlap: str = "evicts", **more: Any) -> Profile:
+    table = {"address": "https://example.org/s", "framing": "sse", "overlap": overlap, "end": {"event": "end"}, **more}
+    return parse("example", table, {})
+
+
+def fresh(overlap: str = "evicts", **more: Any) -> Manager:
+    return Manager(
+        profile(overlap, **more),
+        deadline_ms=DEADLINE_MS,
+        margin_ms=MARGIN_MS,
+        lease_every_ms=1_000,
+        progress_every_ms=5_000,
+        execution="mine",
+    )
+
+
+def connected(overlap: str = "evicts", **more: Any) -> Manager:
+    """A manager that was answered at 30 ms."""
+    manager = fresh(overlap, **more)
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
+    manager.handle(20, CursorRead("7"))
+    manager.handle(30, Opened(200))
+    return manager
+
+
+def outcome(effects: list[Effect]) -> Outcome:
+    assert isinstance(effects[-1], Finish)
+    return effects[-1].outcome
+
+
+def kinds(effects: list[Effect]) -> list[type]:
+    return [type(effect) for effect in effects]
+
+
+def event(number: int) -> bytes:
+    return b"id: %d\ndata: x\n\n" % number
+
+
+def test_it_claims_before_it_connects_and_marks_after() -> None:
+    """The order is claim, cursor, open, mark: an evicted connection can tell a takeover from a drop only so."""
+    manager = fresh()
+    assert manager.start(0) == [Claim()]
+    assert manager.handle(10, Claimed(Lease(fence=FENCE))) == [ReadCursor()]
+    assert manager.handle(20, CursorRead("7")) == [Open("7")]
+    effects = manager.handle(30, Opened(200))
+    assert effects[0] == MarkConnected(FENCE, 30 + LEASE_TTL_READS * 5_000)
+    assert kinds(effects) == [MarkConnected, SaveProgress]
+    assert manager.phase is Phase.CONNECTED
+
+
+@pytest.mark.parametrize(("lease", "status"), [(Lease(stop=True), "stopped"), (Lease(execution="other"), "superseded")])
+def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
+    """Where the stop wish stands or another execution holds the stream, the function returns and says so."""
+    manager = fresh()
+    manager.start(0)
+    effects = manager.handle(1, ClaimRefused(lease))
+    assert kinds(effects) == [Finish]
+    assert (outcome(effects).error, outcome(effects).status) == ("", status)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error", "retry_after_s"),
+    [
+        (429, {"retry-after": "30"}, "StreamThrottled", 30.0),
+        (420, {}, "StreamThrottled", None),
+        (429, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, "StreamThrottled", None),
+        (500, {}, "StreamDropped", None),
+        (503, {}, "StreamDropped", None),
+        (408, {}, "StreamDropped", None),
+        (401, {}, "StreamRejected", None),
+        (404, {}, "StreamRejected", None),
+        (302, {}, "StreamRejected", None),
+        (204, {}, "", None),
+    ],
+)
+def test_the_answer_decides(status: int, headers: dict[str, str], error: str, retry_after_s: float | None) -> None:
+    """Each status that is no stream ends the connection with the error of the design's table; 204 ends the stream."""
+    manager = fresh()
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(None))
+    effects = manager.handle(30, Opened(status, headers))
+    assert kinds(effects) == [CloseUpstream, SaveProgress, Finish]
+    assert (outcome(effects).error, outcome(effects).retry_after_s) == (error, retry_after_s)
+
+
+def test_closed_by_its_successor_is_taken_over() -> None:
+    """A connection that closes while a newer one is marked connected raises StreamTakenOver."""
+    manager = connected()
+    assert kinds(manager.handle(40, Closed("ended_by_upstream"))) == [CloseUpstream, SaveProgress, MarkReleased]
+    assert manager.lease_due_ms == 40
+    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine")))
+    assert outcome(effects).error == "StreamTakenOver"
+    assert isinstance(effects[0], SaveProgress)
+    assert effects[0].progress.ended_by == "taken over"
+
+
+def test_closed_while_it_holds_the_lease_is_dropped() -> None:
+    """Nobody came after: the stream was dropped, and the lane must not wait."""
+    manager = connected()
+    manager.handle(40, Closed("reset"))
+    assert outcome(manager.handle(40, LeaseRead(Lease(fence=FENCE)))).error == "StreamDropped"
+
+
+def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
+    """Claimed but not connected is not taken over yet: the mark within the watch decides, its absence means dropped."""
+    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    manager = connected()
+    manager.handle(40, Closed("ended_by_upstream"))
+    assert manager.handle(40, LeaseRead(claimed)) == []
+    assert manager.lease_due_ms == 140
+    effects = manager.handle(140, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1)))
+    assert outcome(effects).error == "StreamTakenOver"
+
+    manager = connected()
+    manager.handle(40, Closed("ended_by_upstream"))
+    manager.handle(40, LeaseRead(claimed))
+    assert manager.wake_at_ms == 40 + SETTLE_MS
+    assert manager.handle(40 + SETTLE_MS - 1, Woken()) == []
+    assert outcome(manager.handle(40 + SETTLE_MS, Woken())).error == "StreamDropped"
+
+
+@pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
+def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
+    """Where the upstream leaves the older open, it reads for overlap_s more, then drains, saves, releases and goes."""
+    manager = connected(overlap, overlap_s=2)
+    assert manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1))) == []
+    assert (manager.phase, manager.wake_at_ms) == (Phase.OVERLAPPING, 3_030)
+    assert kinds(manager.handle(2_000, Chunk(event(8)))) == [Write]
+    manager.handle(2_000, Written(1, 0))
+    effects = manager.handle(3_030, Woken())
+    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, Finish]
+    assert outcome(effects).error == "StreamTakenOver"
+
+
+def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
+    """On a claim without a connection a tolerated connection stays; a forbidden one closes and releases at once."""
+    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
+    effects = connected("forbids").handle(1_030, LeaseRead(claimed))
+    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased]
+
+
+def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
+    """The successor claims, waits for the release (or the lease's end), reads the cursor only then, and opens."""
+    manager = fresh("forbids")
+    manager.start(0)
+    waiting = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 2, expires_at_ms=9_000)
+    assert manager.handle(10, Claimed(waiting)) == []
+    assert (manager.phase, manager.lease_due_ms) == (Phase.AWAITING_RELEASE, 210)
+    assert manager.handle(210, LeaseRead(waiting)) == []
+    released = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 1, expires_at_ms=9_000)
+    assert manager.handle(410, LeaseRead(released)) == [ReadCursor()]
+    late = fresh("forbids")
+    late.start(0)
+    late.handle(10, Claimed(waiting))
+    assert late.handle(9_000, LeaseRead(waiting)) == [ReadCursor()]
+
+
+def test_one_that_never_connected_releases_nothing() -> None:
+    """A connection that was not answered must not vouch that an older one is closed."""
+    manager = fresh("forbids")
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE, connected=FENCE - 1, expires_at_ms=9_000)))
+    effects = manager.handle(20, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE - 1)))
+    assert MarkReleased not in kinds(effects)
+    assert CloseUpstream not in kinds(effects)
+
+
+def test_the_deadline_is_left_before() -> None:
+    """It leaves a margin before its deadline; nobody took over, so it raises ConnectionExpired."""
+    manager = connected()
+    assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS
+    assert manager.handle(DEADLINE_MS - MARGIN_MS - 1, Woken()) == []
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased]
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
+    assert outcome(effects).error == "ConnectionExpired"
+
+
+def test_the_end_of_the_stream_is_stored_and_returned() -> None:
+    """The event that ends the stream is stored like any other; then the function returns."""
+    manager = connected()
+    effects = manager.handle(40, Chunk(event(8) + b"event: end\ndata: y\n\n" + event(9)))
+    assert kinds(effects) == [Write, CloseUpstream]
+    assert isinstance(effects[0], Write)
+    assert [e.data for e in effects[0].events] == ["x", "y"]
+    effects = manager.handle(50, Written(2, 0))
+    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
+    assert outcome(effects) == Outcome("", "ended", "the upstream ended the stream")
+
+
+def test_another_execution_that_took_over_makes_it_return() -> None:
+    """Taken over by another execution's connection, a lane must not come back: the function returns superseded."""
+    manager = connected()
+    manager.handle(40, Closed("ended_by_upstream"))
+    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="other")))
+    assert (outcome(effects).error, outcome(effects).status) == ("", "superseded")
+
+
+def test_the_stop_wish_drains_and_returns() -> None:
+    """A holder that reads the stop wish closes, drains and returns stopped."""
+    effects = connected().handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
+    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, Finish]
+    assert outcome(effects).status == "stopped"
+
+
+def test_a_store_that_refuses_ends_the_connection() -> None:
+    """What cannot be stored is not passed by the cursor: the function raises StoreUnavailable without saving it."""
+    manager = connected()
+    manager.handle(40, Chunk(event(8)))
+    effects = manager.handle(50, StoreFailed("throttled"))
+    assert kinds(effects) == [CloseUpstream, Finish]
+    assert outcome(effects).error == "StoreUnavailable"
+
+
+def test_an_unterminated_tail_is_noted_not_stored() -> None:
+    """Bytes behind the last delimiter are no event; the ledger counts them."""
+    manager = connected()
+    manager.handle(40, Chunk(b"data: half"))
+    effects = manager.handle(50, Closed("truncated"))
+    assert isinstance(effects[1], SaveProgress)
+    assert effects[1].progress.unterminated_bytes == len(b"data: half")
+
+
+def test_an_input_that_the_phase_does_not_know_is_the_drivers_fault() -> None:
+    """A chunk before the answer is a defect of the driver and raises; one after the close is ignored."""
+    manager = fresh()
+    manager.start(0)
+    with pytest.raises(ProtocolMisuse, match="Chunk in the phase claiming"):
+        manager.handle(1, Chunk(b"x"))
+    closed = connected()
+    closed.handle(40, Closed("reset"))
+    assert closed.handle(41, Chunk(event(9))) == []
+
+
+@given(st.lists(st.sampled_from(["chunk", "written", "lease", "woken", "closed"]), max_size=40))
+def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> None:
+    """Whatever comes in whatever order, a saved cursor names an event that is stored, as is every event before it."""
+    manager = connected("tolerates")
+    sent, stored, now_ms = 7, 7, 30
+    finished = False
+    for step in steps:
+        now_ms += 3_000
+        effects: list[Effect] = []
+        if step == "chunk":
+            sent += manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING)
+            effects = manager.handle(now_ms, Chunk(event(sent)))
+        elif step == "written" and stored < sent and manager.phase is not Phase.FINISHED:
+            stored += 1
+            effects = manager.handle(now_ms, Written(1, 0))
+        elif step == "lease":
+            effects = manager.handle(now_ms, LeaseRead(Lease(fence=FENCE)))
+        elif step == "woken" and manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
+            effects = manager.handle(now_ms, Woken())
+        elif step == "closed":
+            effects = manager.handle(now_ms, Closed("reset"))
+        saved = [int(e.cursor) for e in effects if isinstance(e, SaveProgress) and e.cursor is not None]
+        assert all(cursor <= stored for cursor in saved)
+        assert not (finished and effects)
+        finished = finished or Finish in kinds(effects)
+        assert Finish not in kinds(effects[:-1])
