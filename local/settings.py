@@ -1,0 +1,121 @@
+"""What a stage's settings are, and what they make of the `${self:custom...}` variables of the machine files.
+
+Decides whether a settings file is usable, by the same rules and in the same words as env/settings.cjs, which osls runs;
+a test holds the two together. Does not know serverless.yml, processes or AWS.
+Invariant: settings that came out of `load` or `checked` are complete, in bounds and consistent with each other.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVICE = "streamkeeper"
+
+Setting = int | str
+# Bounds of the numbers (lowest, highest), both allowed.
+NUMBERS: dict[str, tuple[int, int]] = {
+    "function_timeout_s": (1, 900),
+    "wait_s": (1, 900),
+    "margin_s": (1, 900),
+    "start_allowance_s": (1, 900),
+    "lease_every_s": (1, 900),
+    "progress_every_s": (1, 900),
+    "retry_max_delay_s": (2, 3600),
+    "throttle_delay_s": (1, 3600),
+    "throttle_max_delay_s": (2, 3600),
+    "cool_down_s": (1, 3600),
+    "memory_mb": (128, 10240),
+    "log_retention_days": (1, 3653),
+}
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+_VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
+
+
+def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = ROOT) -> dict[str, Setting]:
+    """The settings of a stage: env/<stage>.yml with `overrides` laid over it, checked, with what follows from them.
+
+    Raises UserError when there is no such stage, the file is no YAML or a rule is broken.
+    """
+    path = root / "env" / f"{stage}.yml"
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,15}", stage) or not path.is_file():
+        raise UserError(f"There is no stage {stage!r}: env/{stage}.yml does not exist.")
+    try:
+        table = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"env/{stage}.yml is no readable YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(table, dict):
+        raise UserError(f"env/{stage}.yml must be a table of settings.")
+    where = f"env/{stage}.yml with the settings given" if overrides else f"env/{stage}.yml"
+    return checked(table | dict(overrides or {}), where)
+
+
+def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
+    """The settings in `table` with task_timeout_s added, the seconds the machine waits for the function's answer.
+
+    `where` names the table in messages. Raises UserError for the first rule that is broken.
+    """
+    for name in table:
+        if name not in NUMBERS and name != "log_level":
+            raise UserError(f"{where}: there is no setting {name}.")
+    for name, (lowest, highest) in NUMBERS.items():
+        value = table.get(name)
+        if name not in table:
+            raise UserError(f"{where}: {name} is missing.")
+        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
+            raise UserError(f"{where}: {name} must be a whole number from {lowest} to {highest}.")
+    if table.get("log_level") not in LOG_LEVELS:
+        raise UserError(f"{where}: log_level must be one of {', '.join(LOG_LEVELS)}.")
+    # The successor must be connected before the predecessor leaves.
+    if not table["wait_s"] + table["margin_s"] < table["function_timeout_s"]:
+        raise UserError(f"{where}: wait_s + margin_s must be less than function_timeout_s.")
+    if table["throttle_delay_s"] > table["throttle_max_delay_s"]:
+        raise UserError(f"{where}: throttle_delay_s must not exceed throttle_max_delay_s.")
+    return dict(table) | {"task_timeout_s": table["function_timeout_s"] + table["start_allowance_s"]}
+
+
+def names(stage: str) -> dict[str, str]:
+    """The names of a stage's resources, as `custom.names` in serverless.yml has them."""
+    prefix = f"{SERVICE}-{stage}"
+    return {
+        "connection_manager": f"{prefix}-connection-manager",
+        "events_table": f"{prefix}-events",
+        "control_table": f"{prefix}-control",
+        "dead_letter_queue": f"{prefix}-dead-letters",
+        "connections": f"{prefix}-connections",
+    }
+
+
+def resolve(source: Any, settings: Mapping[str, Setting], stage_names: Mapping[str, str]) -> Any:
+    """`source` (text, or any nesting of dicts and lists) with its variables replaced, as osls replaces them.
+
+    Text that is one variable becomes the variable's value, a number if it is one; inside longer text it becomes text.
+    Raises UserError for any variable but a known `${self:custom.settings.…}` or `${self:custom.names.…}`.
+    """
+    if isinstance(source, dict):
+        return {name: resolve(value, settings, stage_names) for name, value in source.items()}
+    if isinstance(source, list):
+        return [resolve(value, settings, stage_names) for value in source]
+    if not isinstance(source, str):
+        return source
+
+    def value_of(match: re.Match[str]) -> Setting:
+        table: Mapping[str, Setting] = settings if match[1] == "settings" else stage_names
+        if match[2] not in table:
+            raise UserError(f"There is no {match[0]}.")
+        return table[match[2]]
+
+    whole = _VARIABLE.fullmatch(source)
+    if whole:
+        return value_of(whole)
+    text = _VARIABLE.sub(lambda match: str(value_of(match)), source)
+    other = re.search(r"\$\{[^}]*\}?", text)
+    if other:
+        raise UserError(f"{other[0]} cannot be resolved: only settings and names under self:custom can.")
+    return text
