@@ -1,0 +1,186 @@
+"""The Task of the state machines: keeps one stream connected for one invocation, then returns or raises by name.
+
+Decides only what the event asks for and what is told to logs and metrics. The clients, the logger and the metrics are
+made once, at the cold start, where a bad environment fails it. Invariant: a log line and an error hold the stream's id
+and our own words, never an address, a header or what the upstream sent.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Protocol
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+from botocore.config import Config
+
+from handlers import errors
+from handlers.driver import Clock, Driver, Invocation, Report
+from handlers.settings import Settings, load
+from handlers.store import Store
+from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
+
+# Short limits and few tries: a store that is slower than this is an outage, and the machine retries those.
+CLIENT = Config(
+    connect_timeout=1,
+    read_timeout=2,
+    retries={"mode": "standard", "total_max_attempts": 4},
+    max_pool_connections=2,
+    tcp_keepalive=True,
+    parameter_validation=False,
+)
+# The metric that counts an end, by what ended the function.
+_ENDS = {
+    "StreamDropped": "Dropped",
+    "StreamTakenOver": "TakenOver",
+    "StreamThrottled": "Throttled",
+    "StreamRejected": "Rejected",
+    "ConnectionExpired": "Expired",
+    "StoreUnavailable": "StoreUnavailable",
+}
+
+
+class LambdaContext(Protocol):
+    """What this function uses of Lambda's context object."""
+
+    aws_request_id: str
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time that is left until the function is killed."""
+
+
+logger = Logger()
+metrics = Metrics()
+settings = load(os.environ)
+
+
+@cache
+def _sqs() -> Any:
+    """The queue's client, made when the first dead letter is written: few invocations need it."""
+    return boto3.client("sqs", config=CLIENT)
+
+
+store = Store(
+    boto3.client("dynamodb", config=CLIENT),
+    _sqs,
+    events_table=settings.events_table,
+    control_table=settings.control_table,
+    dead_letter_queue_url=settings.dead_letter_queue_url,
+)
+
+
+def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
+    """What the connection did: `status` is "ended", "stopped" or "superseded", beside it counts.
+
+    Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong.
+    """
+    clock = Clock()
+    deadline_ms = clock.now_ms() + lambda_context.get_remaining_time_in_millis()
+    logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
+    try:
+        stream_id, lane, execution = read_event(event)
+        logger.append_keys(stream_id=stream_id, lane=lane, execution=execution)
+        profile = read_profile(stream_id, settings)
+    except errors.InvalidRequest as error:
+        logger.error(str(error))
+        raise
+    invocation = Invocation(
+        stream_id=stream_id,
+        lane=lane,
+        execution=execution,
+        request_id=lambda_context.aws_request_id,
+        deadline_ms=deadline_ms,
+        margin_ms=settings.margin_ms,
+        lease_every_ms=settings.lease_every_ms,
+        progress_every_ms=settings.progress_every_ms,
+    )
+    logger.info("connecting", extra={"remaining_ms": deadline_ms - clock.now_ms()})
+    report = Driver(profile, store, invocation, clock).run()
+    _tell(report, profile.name)
+    return _answer(report)
+
+
+def read_event(event: object) -> tuple[str, str, str]:
+    """The stream id, the lane and the execution that `event` names ("" for the last two where it names none)."""
+    parameters = event.get("pathParameters") if isinstance(event, Mapping) else None
+    stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
+    if not isinstance(event, Mapping) or not isinstance(stream_id, str):
+        raise errors.InvalidRequest("the event must name the stream as a text in pathParameters.streamId")
+    lane, execution = event.get("lane", ""), event.get("execution", "")
+    if not isinstance(lane, str) or not isinstance(execution, str):
+        raise errors.InvalidRequest("lane and execution in the event must be texts")
+    try:
+        check_stream_id(stream_id)
+    except ProfileError as error:
+        raise errors.InvalidRequest(str(error)) from None
+    return stream_id, lane, execution
+
+
+def read_profile(stream_id: str, settings: Settings) -> Profile:
+    """The profile of the stream, from its file; raises InvalidRequest where there is none or it is wrong."""
+    try:
+        name = check_stream_id(stream_id)
+        text = (settings.streams_dir / f"{name}.toml").read_text(encoding="utf-8")
+        profile = parse(name, tomllib.loads(text), settings.upstreams)
+        profile.address_for(stream_id)
+    except FileNotFoundError:
+        raise errors.InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}") from None
+    except ProfileError as error:
+        raise errors.InvalidRequest(str(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        # The parser's own message quotes the file, which may hold a secret.
+        raise errors.InvalidRequest(f"the profile {name!r} is not valid TOML") from None
+    return profile
+
+
+def _tell(report: Report, profile_name: str) -> None:
+    """Writes one log line and one metrics document about the connection."""
+    outcome, progress = report.outcome, report.progress
+    logger.append_keys(fence=progress.fence)
+    logger.info(
+        outcome.message or outcome.status,
+        extra={
+            "outcome": outcome.error or outcome.status,
+            "ended_by": progress.ended_by,
+            "connect_ms": report.connect_ms,
+            "blocked_ms": report.blocked_ms,
+            **_counts(report),
+        },
+    )
+    metrics.add_dimension("profile", profile_name)
+    metrics.add_metric("Stored", MetricUnit.Count, progress.stored)
+    metrics.add_metric("Duplicates", MetricUnit.Count, progress.duplicates)
+    metrics.add_metric("DeadLettered", MetricUnit.Count, progress.dead_lettered)
+    metrics.add_metric("BlockedMs", MetricUnit.Milliseconds, report.blocked_ms)
+    if report.connect_ms is not None:
+        metrics.add_metric("ConnectMs", MetricUnit.Milliseconds, report.connect_ms)
+    if outcome.error in _ENDS:
+        metrics.add_metric(_ENDS[outcome.error], MetricUnit.Count, 1)
+    metrics.flush_metrics()
+
+
+def _answer(report: Report) -> dict[str, Any]:
+    """What the function returns; raises what the outcome names instead."""
+    outcome = report.outcome
+    if outcome.error:
+        message = outcome.message
+        if outcome.retry_after_s is not None:
+            message += f" and asked for {outcome.retry_after_s:g} s of peace"
+        error: type[errors.StreamkeeperError] = getattr(errors, outcome.error)
+        raise error(message)
+    return {"status": outcome.status, **_counts(report)}
+
+
+def _counts(report: Report) -> dict[str, int]:
+    progress = report.progress
+    return {
+        "fence": progress.fence,
+        "stored": progress.stored,
+        "duplicates": progress.duplicates,
+        "dead_lettered": progress.dead_lettered,
+        "frames": progress.frames,
+        "bytes": progress.bytes,
+        "unterminated_bytes": progress.unterminated_bytes,
+    }

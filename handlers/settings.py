@@ -1,0 +1,67 @@
+"""Decides what the function's environment says; no other module reads it.
+
+A missing or bad variable is a `SettingsError` that names it, raised where the module that needs the settings is
+imported: the cold start fails, before any stream is touched. Values never stand in the sentence; one may be a secret.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# Lambda's own limit: "The maximum value is 900 seconds (15 minutes)".
+MAX_SECONDS = 900
+_UPSTREAM = re.compile(r"UPSTREAM_[A-Z0-9_]+")
+
+
+class SettingsError(ValueError):
+    """A variable of the function's environment is missing or bad; the message is one sentence that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The function's settings. `upstreams` are the variables that the address of a profile may begin with."""
+
+    events_table: str
+    control_table: str
+    dead_letter_queue_url: str
+    streams_dir: Path
+    margin_ms: int
+    lease_every_ms: int
+    progress_every_ms: int
+    upstreams: Mapping[str, str]
+
+
+def load(environment: Mapping[str, str]) -> Settings:
+    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
+    root = Path(environment.get("LAMBDA_TASK_ROOT") or ".")
+    streams_dir = root / (environment.get("STREAMS_DIR") or "env/streams")
+    if not streams_dir.is_dir():
+        raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
+    queue_url = _text(environment, "DEAD_LETTER_QUEUE_URL")
+    if not queue_url.startswith(("https://", "http://")):
+        raise SettingsError("the variable DEAD_LETTER_QUEUE_URL must be the address of a queue (https://...)")
+    return Settings(
+        events_table=_text(environment, "EVENTS_TABLE"),
+        control_table=_text(environment, "CONTROL_TABLE"),
+        dead_letter_queue_url=queue_url,
+        streams_dir=streams_dir,
+        margin_ms=_milliseconds(environment, "MARGIN_S"),
+        lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
+        progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
+        upstreams={name: value for name, value in environment.items() if _UPSTREAM.fullmatch(name)},
+    )
+
+
+def _text(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "").strip()
+    if not value:
+        raise SettingsError(f"the variable {name} is not set")
+    return value
+
+
+def _milliseconds(environment: Mapping[str, str], name: str) -> int:
+    text = _text(environment, name)
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= MAX_SECONDS):
+        raise SettingsError(f"the variable {name} must be a whole number of seconds from 1 to {MAX_SECONDS}")
+    return int(text) * 1000

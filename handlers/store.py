@@ -1,0 +1,250 @@
+"""Events, lease, cursor and ledger of streams in DynamoDB; what it cannot hold goes to the dead-letter queue.
+
+Decides no protocol: it turns each wish of the manager into one conditional write and tells what came of it. Every write
+may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this changes
+nothing. Invariants: the first writer of an event wins; fence, connected and released only grow; a cursor is never moved
+back by an older fence. Whatever else AWS answers is `StoreUnavailable`, after the client's own retries.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers import items
+from handlers.dead_letters import letters
+from handlers.errors import StoreUnavailable
+from handlers.handover.lease import Lease
+from handlers.stream.events import StreamEvent
+from handlers.stream.signals import Claimed, ClaimRefused, Progress, Written
+
+STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
+
+
+class Store:
+    """The tables and the queue; the clients are made once and shared by all invocations of a sandbox."""
+
+    def __init__(
+        self,
+        dynamodb: Any,
+        sqs: Callable[[], Any],
+        *,
+        events_table: str,
+        control_table: str,
+        dead_letter_queue_url: str,
+    ) -> None:
+        self._dynamodb = dynamodb
+        self._sqs = sqs
+        self._events_table = events_table
+        self._control_table = control_table
+        self._dead_letter_queue_url = dead_letter_queue_url
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def write(self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent]) -> Written:
+        """How many of `events` were new, known already, or dead letters; `first` numbers the first of them.
+
+        All are answered for when it returns. This is the place where several go in one request.
+        """
+        outcomes = [self.put_event(stream_id, fence, number, event) for number, event in enumerate(events, first)]
+        return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
+
+    def put_event(self, stream_id: str, fence: int, number: int, event: StreamEvent) -> str:
+        """What became of the event: STORED, DUPLICATE or DEAD_LETTERED."""
+        item = items.event_item(stream_id, fence, number, event)
+        size_bytes = items.size_bytes(item)
+        if size_bytes > items.MAX_ITEM_BYTES:
+            return self._dead_letter(stream_id, fence, event, item, f"too large for an item: {size_bytes} bytes")
+        try:
+            return STORED if self._put_once(item) else DUPLICATE
+        except _Refused as refusal:
+            return self._dead_letter(stream_id, fence, event, item, f"refused by DynamoDB: {refusal}")
+
+    def _put_once(self, item: items.Item) -> bool:
+        """Whether the item was new."""
+        try:
+            with _answering("PutItem", refusals=True):
+                # The item of this key does not exist: the first writer wins, and every later one is turned away.
+                self._dynamodb.put_item(
+                    TableName=self._events_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
+                )
+            return True
+        except _ConditionFailed as failed:
+            # After a lost answer the client sends the item again and meets its own: then it was new.
+            return failed.retries > 0 and self._position(item) == item["position"]
+
+    def _position(self, item: items.Item) -> Any:
+        return (self._get(self._events_table, item["PK"]["S"], item["SK"]["S"]) or {}).get("position")
+
+    def _dead_letter(self, stream_id: str, fence: int, event: StreamEvent, item: items.Item, reason: str) -> str:
+        """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
+
+        In this order: a kill between the two sends it twice, the other order would lose it.
+        """
+        if self._position(item) is not None:
+            return DUPLICATE
+        with _answering("SendMessage"):
+            for letter in letters(stream_id, fence, event, reason):
+                self._sqs().send_message(QueueUrl=self._dead_letter_queue_url, MessageBody=letter)
+        with contextlib.suppress(_Refused):
+            self._put_once(items.mark(item, reason))
+        return DEAD_LETTERED
+
+    # --- the lease ----------------------------------------------------------------------------------------------------
+
+    def claim(self, stream_id: str, *, execution: str, holder: str, after_fence: int = 0) -> Claimed | ClaimRefused:
+        """The claim, or its refusal with the lease as it stands; `execution` "" asks for no execution's right.
+
+        `holder` names this invocation alone. `after_fence` is the last fence that it claimed already.
+        """
+        # No stop is wished for: while one is, nobody may connect.
+        condition = "(attribute_not_exists(#stop) OR #stop = :no)"
+        values = {":zero": {"N": "0"}, ":one": {"N": "1"}, ":no": {"BOOL": False}, ":holder": {"S": holder}}
+        names: tuple[str, ...] = ("fence", "holder", "stop")
+        if execution:
+            # The stream is claimed by no execution, or by the one that this function works for.
+            condition += " AND (attribute_not_exists(#execution) OR #execution = :execution)"
+            values[":execution"] = {"S": execution}
+            names += ("execution",)
+        update = "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder"
+        try:
+            answer = self._update(stream_id, "lease", update, condition, names, values, answer="ALL_NEW")
+        except _ConditionFailed:
+            return ClaimRefused(self.read_lease(stream_id))
+        except StoreUnavailable as lost:
+            # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
+            with contextlib.suppress(StoreUnavailable):
+                lease = self.read_lease(stream_id)
+                if lease.holder == holder and lease.fence > after_fence:
+                    return Claimed(lease)
+            raise lost
+        return Claimed(items.lease(answer))
+
+    def read_lease(self, stream_id: str) -> Lease:
+        """The lease as it stands now, read consistently; an empty one where there is none."""
+        return items.lease(self._get(self._control_table, stream_id, "lease") or {})
+
+    def mark_connected(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
+        """Whether it was marked: False where a newer connection is connected already, or the lease is gone."""
+        # The fence was claimed (so connected never passes it), and no newer one is connected.
+        condition = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
+        update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
+        values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
+        return self._applied(stream_id, "lease", update, condition, ("fence", "connected", "expires_at_ms"), values)
+
+    def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
+        """Whether the lease was renewed: False where a newer connection is connected."""
+        # This connection is the one that was connected last, and an older renewal that comes late changes nothing.
+        condition = "#connected = :fence AND #expires_at_ms <= :expires_at_ms"
+        values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
+        names = ("connected", "expires_at_ms")
+        return self._applied(stream_id, "lease", "SET #expires_at_ms = :expires_at_ms", condition, names, values)
+
+    def mark_released(self, stream_id: str, fence: int) -> bool:
+        """Whether it was marked: False where a newer connection is released already, or the lease is gone."""
+        # The fence was claimed, and released never decreases.
+        condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
+        values = {":fence": items.number(fence)}
+        return self._applied(stream_id, "lease", "SET #released = :fence", condition, ("fence", "released"), values)
+
+    # --- cursor and ledger --------------------------------------------------------------------------------------------
+
+    def read_cursor(self, stream_id: str) -> str | None:
+        """The saved cursor, read consistently; None where nothing was saved."""
+        item = self._get(self._control_table, stream_id, "cursor") or {}
+        return items.text(item, "cursor")
+
+    def save_cursor(self, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
+        """Whether it was saved: False where a newer connection has saved one."""
+        # None was saved, or an older connection saved it, or this one did and not later: a request that lands late
+        # after a retry changes nothing.
+        condition = "attribute_not_exists(#fence) OR #fence < :fence OR (#fence = :fence AND #saved_at_ms <= :now_ms)"
+        update = "SET #cursor = :cursor, #fence = :fence, #saved_at_ms = :now_ms"
+        values = {":cursor": {"S": cursor}, ":fence": items.number(fence), ":now_ms": items.number(now_ms)}
+        return self._applied(stream_id, "cursor", update, condition, ("cursor", "fence", "saved_at_ms"), values)
+
+    def save_connection(
+        self, stream_id: str, progress: Progress, *, lane: str, execution: str, request_id: str
+    ) -> bool:
+        """Whether the ledger's record was written: False where a later one of this connection is there."""
+        record = items.connection(progress, lane=lane, execution=execution, request_id=request_id)
+        values = {f":{name}": value for name, value in record.items()}
+        closed = {} if ":closed_ms" in values else {":closed_ms": items.number(-1)}
+        # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.
+        condition = (
+            "attribute_not_exists(#seen_ms) OR "
+            "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
+        )
+        update = "SET " + ", ".join(f"#{name} = :{name}" for name in record)
+        names = (*dict.fromkeys((*record, "closed_ms")),)
+        return self._applied(stream_id, items.connection_key(progress.fence), update, condition, names, values | closed)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _applied(
+        self, stream_id: str, key: str, update: str, condition: str, names: Sequence[str], values: Any
+    ) -> bool:
+        try:
+            self._update(stream_id, key, update, condition, names, values)
+        except _ConditionFailed:
+            return False
+        return True
+
+    def _update(
+        self,
+        stream_id: str,
+        key: str,
+        update: str,
+        condition: str,
+        names: Sequence[str],
+        values: Any,
+        answer: str = "NONE",
+    ) -> items.Item:
+        with _answering("UpdateItem"):
+            response = self._dynamodb.update_item(
+                TableName=self._control_table,
+                Key=items.key(stream_id, key),
+                UpdateExpression=update,
+                ConditionExpression=condition,
+                ExpressionAttributeNames={f"#{name}": name for name in names},
+                ExpressionAttributeValues=values,
+                ReturnValues=answer,
+            )
+        found: items.Item = response.get("Attributes", {})
+        return found
+
+    def _get(self, table: str, stream_id: str, key: str) -> items.Item | None:
+        with _answering("GetItem"):
+            response = self._dynamodb.get_item(TableName=table, Key=items.key(stream_id, key), ConsistentRead=True)
+        found: items.Item | None = response.get("Item")
+        return found
+
+
+class _ConditionFailed(Exception):
+    """The write's condition did not hold; `retries` is how often the client had sent it before."""
+
+    def __init__(self, retries: int) -> None:
+        super().__init__()
+        self.retries = retries
+
+
+class _Refused(Exception):
+    """DynamoDB refuses this item for what it is; the message is its error code."""
+
+
+@contextlib.contextmanager
+def _answering(action: str, *, refusals: bool = False) -> Iterator[None]:
+    """Maps what the client raises, once. The sentence holds AWS's code alone: its message may quote the data."""
+    try:
+        yield
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "Unknown")
+        if code == "ConditionalCheckFailedException":
+            retries = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+            raise _ConditionFailed(retries) from None
+        if code == "ValidationException" and refusals:
+            raise _Refused(code) from None
+        raise StoreUnavailable(f"AWS refused {action} after its retries: {code}") from error
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"AWS did not answer {action}: {type(error).__name__}") from error

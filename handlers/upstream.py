@@ -1,0 +1,191 @@
+"""Opens one connection to an upstream, reads it in a thread of its own, and says why it ended.
+
+Knows neither framing nor events. Invariants: every connection puts one `Closed`, last, whatever happened (unless it was
+closed from this side); each exception of the transport is mapped once, here; no text holds an address, a header or
+anything the upstream sent, for any of them may hold a secret.
+"""
+
+import contextlib
+import errno
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import urllib3
+from urllib3 import exceptions
+from urllib3.connection import HTTPConnection
+
+from handlers.inbox import Inbox
+from handlers.stream.profiles import UpstreamRequest
+from handlers.stream.signals import Chunk, Closed, Opened
+
+# As much as one read takes: small enough that the main thread, which stores the events of one chunk in one go, comes
+# back to the lease within a second.
+CHUNK_BYTES = 16 * 1024
+# As much as may wait between the two threads.
+INBOX_BYTES = 1024 * 1024
+# How long `close` waits for the reader: a shut-down socket answers at once, a connect that is under way does not.
+JOIN_S = 0.1
+
+Arrival = Opened | Chunk | Closed
+
+
+class _ClosedHere(Exception):
+    """The connection was closed from this side while it was being opened."""
+
+
+class Upstream:
+    """One connection. `start` opens it; what arrives is taken with `get`; `close` ends it from any thread."""
+
+    def __init__(self, request: UpstreamRequest, *, connect_timeout_s: float, stall_after_s: float) -> None:
+        self._request = request
+        self._timeout = urllib3.Timeout(connect=connect_timeout_s, read=stall_after_s)
+        self._stall_after_s = stall_after_s
+        self._inbox: Inbox[Arrival] = Inbox(INBOX_BYTES)
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
+
+    @property
+    def blocked_ms(self) -> int:
+        """How long reading has stood still because the store was slower than the upstream."""
+        return self._inbox.blocked_ms
+
+    def start(self) -> None:
+        """Begins to open the connection; Opened or Closed follows."""
+        self._thread.start()
+
+    def get(self, wait_s: float) -> Arrival | None:
+        """What arrived next, or None where nothing did within `wait_s`."""
+        return self._inbox.get(wait_s)
+
+    def close(self) -> None:
+        """Closes the connection, whatever it is doing, and drops what was read and not taken."""
+        with self._lock:
+            self._closed = True
+            if self._socket is not None:
+                # Closing a socket does not wake a thread that reads it; shutting it down does.
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+        self._inbox.close()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+
+    # --- the reader's thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with self._response() as response:
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                self._inbox.put(Opened(response.status, headers))
+                # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
+                while data := response.read1(CHUNK_BYTES):
+                    if not self._inbox.put(Chunk(data), len(data)):
+                        return
+            self._inbox.put(Closed("ended_by_upstream"))
+        except Exception as error:
+            self._inbox.put(explain(error, self._stall_after_s))
+        finally:
+            with self._lock:
+                self._socket = None
+
+    @contextlib.contextmanager
+    def _response(self) -> Iterator[urllib3.BaseHTTPResponse]:
+        # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
+        with urllib3.PoolManager(num_pools=1, maxsize=1, block=True) as pools:
+            pool = pools.connection_from_url(self._request.address)
+            pool.ConnectionCls = self._watched(pool.ConnectionCls)
+            response = pools.urlopen(
+                self._request.method,
+                self._request.address,
+                headers=self._request.headers,
+                timeout=self._timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                decode_content=True,
+            )
+            try:
+                yield response
+            finally:
+                response.close()
+
+    def _watched(self, connection_class: Any) -> Any:
+        """The class with a `connect` that hands its socket to `close`, and sends nothing once that was called."""
+        upstream = self
+
+        class Watched(connection_class):  # type: ignore[misc]
+            def connect(self) -> None:
+                super().connect()
+                with upstream._lock:
+                    upstream._socket = self.sock
+                    if upstream._closed:
+                        self.close()
+                        raise _ClosedHere
+
+        assert issubclass(Watched, HTTPConnection)
+        return Watched
+
+
+def explain(error: BaseException, stall_after_s: float) -> Closed:
+    """Why the connection ended. `reason` is one word that code may compare, `detail` a phrase for people."""
+    causes = list(_causes(error))
+    if isinstance(error, exceptions.ConnectTimeoutError):
+        return Closed("unreachable", "the connection was not accepted in time")
+    if isinstance(error, exceptions.ReadTimeoutError):
+        return Closed("stalled", f"no byte came for {stall_after_s:g} s")
+    if isinstance(error, exceptions.NameResolutionError):
+        return Closed("unreachable", "the host's name was not found")
+    if isinstance(error, exceptions.NewConnectionError):
+        return _not_connected(causes)
+    if isinstance(error, exceptions.DecodeError):
+        return Closed("protocol", "the body is not compressed as its header says")
+    for cause in causes:
+        found = _explain_cause(cause)
+        if found is not None:
+            return found
+    return Closed("protocol", f"the answer is no HTTP ({type(error).__name__})")
+
+
+def _explain_cause(cause: BaseException) -> Closed | None:
+    # http.client reports a chunk length that is no number in the same way.
+    if isinstance(cause, exceptions.IncompleteRead | http.client.IncompleteRead):
+        return Closed("truncated", "the body ended before its end")
+    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return Closed("truncated", "the connection ended without TLS's close")
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Closed("tls", "the upstream's certificate cannot be trusted")
+    if isinstance(cause, ssl.SSLError):
+        return Closed("tls", "TLS failed")
+    if isinstance(cause, http.client.RemoteDisconnected):
+        return Closed("reset", "the connection was closed without an answer")
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        return Closed("stalled", "no byte came in time")
+    if isinstance(cause, OSError) and cause.errno is not None:
+        return Closed("reset", errno.errorcode.get(cause.errno, "an error of the network"))
+    return None
+
+
+def _not_connected(causes: list[BaseException]) -> Closed:
+    for cause in causes:
+        if isinstance(cause, ConnectionRefusedError):
+            return Closed("refused", "nothing listens at the address")
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return Closed("unreachable", errno.errorcode.get(cause.errno, "an error of the network"))
+    return Closed("unreachable", "the connection could not be made")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it wraps and what it came from, outermost first."""
+    seen: set[int] = set()
+    waiting: list[object] = [error]
+    while waiting:
+        found = waiting.pop(0)
+        if isinstance(found, BaseException) and id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            waiting += [*found.args, found.__cause__, found.__context__]
