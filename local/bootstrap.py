@@ -1,0 +1,52 @@
+"""The first thing that runs in a child process of the local service: it ties the child's life to its parent's.
+
+`python -m local.bootstrap HANDLER` then runs AWS's runtime client for one Lambda sandbox. It does not know what the
+function does. Invariant: no child outlives its parent, not even when the parent is killed with SIGKILL while the
+child is busy.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+PARENT_VARIABLE = "STREAMKEEPER_PARENT_PID"
+_PR_SET_PDEATHSIG = 1
+_WATCH_EVERY_S = 0.25
+
+
+def die_with_parent(death_signal: signal.Signals, parent_pid: int) -> None:
+    """Returns with the bond made: `death_signal` arrives when the parent has gone, even if it went already.
+
+    Linux's prctl(2) does it in the kernel; elsewhere a thread looks four times a second.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+        # prctl(2): a parent that died before the call sends nothing, so look once after it.
+        if os.getppid() != parent_pid:
+            os.kill(os.getpid(), death_signal)
+        return
+    threading.Thread(target=_watch, args=(death_signal, parent_pid), daemon=True).start()
+
+
+def _watch(death_signal: signal.Signals, parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        time.sleep(_WATCH_EVERY_S)
+    os.kill(os.getpid(), death_signal)
+
+
+def main() -> None:
+    """Runs one Lambda sandbox until it is killed; the address of its Runtime API is in AWS_LAMBDA_RUNTIME_API."""
+    die_with_parent(signal.SIGKILL, int(os.environ.pop(PARENT_VARIABLE)))
+    # A Ctrl-C reaches the whole process group; the service alone decides when a function ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
+    from awslambdaric.__main__ import main as runtime_client
+
+    runtime_client(["bootstrap", os.environ["_HANDLER"]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The child process that is the embedded AWS: ministack behind a listening socket which the parent opened.
+
+Decides when the state is written to disk. It does not know what is stored. Invariants: state files are replaced
+whole, so that a reader never meets half of one; on SIGTERM everything is saved before the process ends; a save never
+holds a request up, because a forked copy of the process does it.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from local.bootstrap import die_with_parent
+
+SAVE_EVERY_S = 1.0
+# The pause after a save is this many times its cost, so that saving takes at most about a twentieth of one core.
+PAUSE_PER_COST = 20.0
+_READS = re.compile(rb"\.(Get|BatchGet|Query|Scan|Describe|List)\w*$")
+
+
+class Changes:
+    """An ASGI layer that notes whether any request since the last look can have changed something."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.happened = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on and notes it once its answer begins."""
+        if scope["type"] != "http" or not _may_change(scope):
+            await self._app(scope, receive, send)
+            return
+
+        async def note(message: Message) -> None:
+            self.happened.set()
+            await send(message)
+
+        await self._app(scope, receive, note)
+
+
+def _may_change(scope: Scope) -> bool:
+    target = next((value for name, value in scope["headers"] if name == b"x-amz-target"), None)
+    if target is not None:
+        return _READS.search(target) is None
+    return bool(scope["method"] not in ("GET", "HEAD"))
+
+
+class Saver:
+    """Writes the state of every service to disk a moment after it changed."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._writer_pid: int | None = None
+
+    async def run(self) -> None:
+        """Saves until it is cancelled; the pause between two saves grows with what a save costs."""
+        pause_s = SAVE_EVERY_S
+        while True:
+            await self._changes.happened.wait()
+            await asyncio.sleep(pause_s)
+            self._changes.happened.clear()
+            cost_s = await self._save_in_a_copy()
+            pause_s = max(SAVE_EVERY_S, PAUSE_PER_COST * cost_s)
+
+    async def _save_in_a_copy(self) -> float:
+        started_s = time.monotonic()
+        parent_pid = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                # A copy that outlived this process could replace newer files with older ones.
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                die_with_parent(signal.SIGKILL, parent_pid)
+                os.nice(5)
+                save()
+            finally:
+                os._exit(0)
+        self._writer_pid = pid
+        await asyncio.to_thread(os.waitpid, pid, 0)
+        self._writer_pid = None
+        return time.monotonic() - started_s
+
+    def stop(self) -> None:
+        """Ends a save under way: the last save, which follows, is newer."""
+        if self._writer_pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._writer_pid, signal.SIGKILL)
+
+
+def save() -> None:
+    """Writes the state of every service that was used."""
+    from ministack import app
+    from ministack.core.persistence import save_all
+
+    save_all(app._build_persistence_save_dict())
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, end: asyncio.Event) -> None:
+        super().__init__(config)
+        self._end = end
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        await self._end.wait()
+
+
+async def serve(listening: socket.socket) -> None:
+    """Serves until SIGTERM, then saves and returns; the last save is ministack's own as its lifespan ends."""
+    from ministack.app import app
+
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, end.set)
+    changes = Changes(app)
+    saver = Saver(changes)
+    saving = asyncio.create_task(saver.run())
+    config = uvicorn.Config(
+        changes, http="httptools", loop="none", ws="none", lifespan="on", log_config=None, access_log=False,
+        date_header=False, server_header=False, timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    server = _Server(config, end)
+    end_of_saving = asyncio.create_task(_stop_saving(end, saver, saving))
+    await server.serve(sockets=[listening])
+    end_of_saving.cancel()
+
+
+async def _stop_saving(end: asyncio.Event, saver: Saver, saving: "asyncio.Task[Any]") -> None:
+    await end.wait()
+    saving.cancel()
+    saver.stop()
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the engine; the arguments are the parent's process id and the descriptor of the listening socket."""
+    parent_pid, descriptor = (int(argument) for argument in arguments)
+    die_with_parent(signal.SIGTERM, parent_pid)
+    asyncio.run(serve(socket.socket(fileno=descriptor)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Demonstration streams on real sockets, which behave like real providers."""

@@ -1,0 +1,117 @@
+"""The demonstration streams: `demo` (server-sent events) and `demo-ndjson` (JSON lines), as an ASGI application.
+
+Decides when a connection is ended by its upstream. It does not know who reads. Invariants: a path of `demo` has one
+connection, the newest, and the older one ends when the newer is answered; `demo-ndjson` tolerates any number, and
+each of its connections is reset at a random moment.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from local.upstreams.clockwork import Clockwork, now_ms
+
+# A connection of demo-ndjson lives between these two.
+DROP_AFTER_S = (20.0, 60.0)
+Reset = Callable[[tuple[str, int]], None]
+
+
+class Upstreams:
+    """Both streams; `reset` ends the TCP connection of a client address abruptly. `seed` makes the drops repeatable."""
+
+    def __init__(self, reset: Reset, seed: int | None = None, drop_after_s: tuple[float, float] = DROP_AFTER_S) -> None:
+        self._reset = reset
+        self._random = random.Random(seed)
+        self._drop_after_s = drop_after_s
+        self._newest: dict[str, asyncio.Event] = {}
+        self._open: set[asyncio.Event] = set()
+        self.app = Starlette(
+            routes=[
+                Route("/demo/{name:path}", self._demo),
+                Route("/demo-ndjson/{name:path}", self._demo_ndjson),
+            ]
+        )
+
+    def close(self) -> None:
+        """Ends every connection cleanly."""
+        for end in self._open:
+            end.set()
+
+    async def _demo(self, request: Request) -> Response:
+        clockwork = _clockwork(request)
+        if clockwork is None:
+            return _BAD_QUERY
+        end = asyncio.Event()
+        path = request.url.path
+
+        async def body() -> AsyncIterator[bytes]:
+            # The answer begins here, so this is the moment at which the older connection ends.
+            if (older := self._newest.get(path)) is not None:
+                older.set()
+            self._newest[path] = end
+            self._open.add(end)
+            try:
+                yield b": demo, one connection at a time\n\n"
+                async for numbers in clockwork.run(first, end):
+                    yield b"".join(_sse(clockwork, number) for number in numbers) or b": heartbeat\n\n"
+            finally:
+                self._open.discard(end)
+                if self._newest.get(path) is end:
+                    del self._newest[path]
+
+        first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
+        return StreamingResponse(body(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def _demo_ndjson(self, request: Request) -> Response:
+        clockwork = _clockwork(request)
+        if clockwork is None:
+            return _BAD_QUERY
+        end = asyncio.Event()
+
+        async def body() -> AsyncIterator[bytes]:
+            drop = asyncio.get_running_loop().call_later(self._random.uniform(*self._drop_after_s), self._drop, request)
+            self._open.add(end)
+            try:
+                yield b"\n"
+                async for numbers in clockwork.run(first, end):
+                    yield b"".join(_line(clockwork, number) for number in numbers) or b"\n"
+            finally:
+                self._open.discard(end)
+                drop.cancel()
+
+        first = clockwork.first_after(request.query_params.get("since"), now_ms())
+        return StreamingResponse(body(), media_type="application/x-ndjson")
+
+    def _drop(self, request: Request) -> None:
+        if request.client is not None:
+            self._reset((request.client.host, request.client.port))
+
+
+_BAD_QUERY = JSONResponse({"message": "interval_ms and heartbeat_ms must be whole numbers from 1 to 3600000."}, 400)
+
+
+def _clockwork(request: Request) -> Clockwork | None:
+    values = {"interval_ms": "100", "heartbeat_ms": "5000"}
+    for name in values:
+        values[name] = request.query_params.get(name, values[name])
+        if not (values[name].isascii() and values[name].isdigit() and 1 <= int(values[name]) <= 3_600_000):
+            return None
+    return Clockwork(int(values["interval_ms"]), int(values["heartbeat_ms"]))
+
+
+def _record(clockwork: Clockwork, number: int) -> str:
+    return json.dumps({"id": str(number), "at_ms": clockwork.at_ms(number), "text": f"Event number {number}."})
+
+
+def _sse(clockwork: Clockwork, number: int) -> bytes:
+    return f"id: {number}\nevent: tick\ndata: {_record(clockwork, number)}\n\n".encode()
+
+
+def _line(clockwork: Clockwork, number: int) -> bytes:
+    return f"{_record(clockwork, number)}\n".encode()
