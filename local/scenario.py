@@ -8,7 +8,7 @@ window ends after it begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 import yaml
 
 from local.errors import UserError
+from local.settings import ROOT, checked, load
 
 Policy = Literal["evicts", "tolerates", "forbids"]
 POLICIES = ("evicts", "tolerates", "forbids")
@@ -58,16 +59,14 @@ class Scenario:
     seed: int = 0
 
 
+DERIVED = ("task_timeout_s",)
 LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 
 
-def read(
-    path: Path, root: Path, check_settings: Callable[[Mapping[str, Any]], None], base: Mapping[str, Any]
-) -> Scenario:
+def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
     """Returns the scenario in the file; UserError naming the file and the field where it is not sound.
 
-    `root` is where machine files are looked for after the scenario's own folder; `base` are the settings that it may
-    override.
+    Its settings lie over those of `stage`; `root` is where a machine's file is looked for after the scenario's folder.
     """
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -77,14 +76,9 @@ def read(
         raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
     fields = _Fields(str(path), found)
     machine = _machine(fields, path.parent, root)
-    settings = {**base, **_settings(fields, base)}
-    try:
-        check_settings(settings)
-    except (UserError, ValueError) as error:
-        raise UserError(f"{path}: settings: {error}") from None
     scenario = Scenario(
         machine=machine,
-        settings=settings,
+        settings=_settings(fields, stage, root),
         run_for_ms=round(fields.number("run_for_s", None, least=0.001, most=MAX_RUN_S) * 1000),
         latencies_ms=_latencies(fields),
         upstream=_upstream(fields.sub("upstream")),
@@ -152,11 +146,12 @@ def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
     raise fields.wrong("machine", f"names {name}, and there is no such file")
 
 
-def _settings(fields: _Fields, base: Mapping[str, Any]) -> Mapping[str, Any]:
-    settings = fields.sub("settings")
-    found = {name: settings.take(name) for name in base}
-    settings.refuse_the_rest()
-    return {name: value for name, value in found.items() if value is not None}
+def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:
+    overrides = fields.take("settings", {})
+    if not isinstance(overrides, dict):
+        raise fields.wrong("settings", "must be a mapping of settings, such as wait_s: 35")
+    base = {name: value for name, value in load(stage, root=root).items() if name not in DERIVED}
+    return checked({**base, **overrides}, f"{fields.where}: settings")
 
 
 def _latencies(fields: _Fields) -> Mapping[str, tuple[int, ...]]:

@@ -223,7 +223,7 @@ class Manager:
         if ended:
             effects += self._leave(now_ms, Outcome("", "ended", "the upstream ended the stream"), "ended")
         elif too_long is not None:
-            effects += self._leave(now_ms, Outcome("StreamDropped", "", too_long), "frame too long")
+            effects += self._leave(now_ms, Outcome("StreamDropped", "", too_long), "frame_too_long")
         return effects
 
     def _written(self, now_ms: int, given: Written) -> list[Effect]:
@@ -262,12 +262,12 @@ class Manager:
             self.phase = Phase.OVERLAPPING
             self._overlap_ends_ms = now_ms + self._profile.overlap_ms
         elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
-            return self._leave(now_ms, None, "let go")
+            return self._leave(now_ms, None, "let_go")
         return [self._save(now_ms)] if self._progress_is_due(now_ms) else []
 
     def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
         if found is not Standing.HOLDER:
-            return self._leave(now_ms, None, "claimed by a successor")
+            return self._leave(now_ms, None, "claimed_by_successor")
         if may_open(self._lease, self.fence, now_ms):
             self.phase = Phase.OPENING
             self.lease_due_ms = None
@@ -287,7 +287,7 @@ class Manager:
         if self.phase is Phase.SETTLING:
             return self._give_up(now_ms)
         if self._overlap_ends_ms is not None and now_ms >= self._overlap_ends_ms:
-            return self._leave(now_ms, self._taken_over(), "taken over")
+            return self._leave(now_ms, self._taken_over(), "taken_over")
         if now_ms >= self._leave_at_ms:
             expired = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
             return self._leave(now_ms, expired, "expired", ask_lease=True)
@@ -336,7 +336,7 @@ class Manager:
         if found is Standing.STOPPED:
             return self._finish(Outcome("", "stopped", "the stream is to be stopped"))
         if found is Standing.TAKEN_OVER:
-            self._pending_close = "taken over"
+            self._pending_close = "taken_over"
             return [self._save(now_ms), *self._finish(self._taken_over())]
         if found is Standing.CLAIMED:
             self.lease_due_ms = now_ms + SETTLE_POLL_MS

@@ -133,7 +133,7 @@ def test_closed_by_its_successor_is_taken_over() -> None:
     effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine")))
     assert outcome(effects).error == "StreamTakenOver"
     assert isinstance(effects[0], SaveProgress)
-    assert effects[0].progress.ended_by == "taken over"
+    assert effects[0].progress.ended_by == "taken_over"
 
 
 def test_closed_while_it_holds_the_lease_is_dropped() -> None:

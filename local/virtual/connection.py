@@ -1,0 +1,213 @@
+"""Drives one connection in virtual time: the real manager and the real store on a scripted upstream and an in-memory
+table.
+
+It performs effects and feeds inputs, like `handlers/driver.py` does on sockets, and decides nothing. Two things
+differ. Nothing takes time but what the scenario says. And the lease, which a real connection polls, is read on the
+same grid of instants but only when it has changed since: a poll that sees nothing new has no effect, so leaving it
+out changes nothing but the cost.
+
+Invariant: after `kill` no input reaches the manager any more and no effect is performed: a killed function runs
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from handlers.store import Store
+from handlers.stream.manager import Manager, Phase
+from handlers.stream.signals import (
+    Chunk,
+    Claim,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Effect,
+    Finish,
+    Input,
+    LeaseRead,
+    MarkConnected,
+    MarkReleased,
+    Open,
+    Opened,
+    Outcome,
+    ReadCursor,
+    SaveProgress,
+    Woken,
+    Write,
+    Written,
+)
+from local.clock import Clock, Timer
+from local.virtual.upstream import Link, ScriptedUpstream
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """Whom the connection works for."""
+
+    stream_id: str
+    execution: str
+    lane: str
+    request_id: str
+
+
+class VirtualConnection:
+    """One invocation of the connection manager; `on_end` is called once with its outcome, unless it is killed."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: Store,
+        upstream: ScriptedUpstream,
+        manager: Manager,
+        invocation: Invocation,
+        lease_every_ms: int,
+        on_end: Callable[[Outcome], None],
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._upstream = upstream
+        self._manager = manager
+        self._invocation = invocation
+        self._lease_every_ms = lease_every_ms
+        self._on_end = on_end
+        self._effects: deque[Effect] = deque()
+        self._busy = False
+        self._alarm: Timer | None = None
+        self._alarm_ms: int | None = None
+        self._poll: Timer | None = None
+        self._link: Link | None = None
+        self.alive = True
+        self.ended_by = ""
+
+    @property
+    def link(self) -> Link | None:
+        """Returns the opening of the upstream, if there was one."""
+        return self._link
+
+    def start(self) -> None:
+        """Begins; every further step comes from the clock, the upstream or the lease."""
+        self._perform(self._manager.start(self._clock.now_ms()))
+
+    def kill(self) -> None:
+        """Ends it as SIGKILL does: its socket closes, and nothing of it runs again."""
+        self.alive = False
+        self.ended_by = "killed"
+        self._disarm()
+        if self._link is not None:
+            self._upstream.close(self._link)
+
+    def lease_changed(self) -> None:
+        """Sets the next poll that will see the change; called by whoever owns the table."""
+        due_ms = self._manager.lease_due_ms
+        if not self.alive or self._busy or due_ms is None or self._poll is not None:
+            return
+        late_ms = max(0, self._clock.now_ms() - due_ms)
+        self._poll_at(due_ms + -(-late_ms // self._lease_every_ms) * self._lease_every_ms)
+
+    # --- what the upstream says ---------------------------------------------------------------------------------------
+
+    def opened(self, status: int) -> None:
+        """Feeds the upstream's answer."""
+        self._feed(Opened(status))
+
+    def received(self, data: bytes) -> None:
+        """Feeds bytes."""
+        self._feed(Chunk(data))
+
+    def closed(self, reason: str) -> None:
+        """Feeds the end of the link."""
+        self._feed(Closed(reason))
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def _feed(self, given: Input) -> None:
+        if self.alive:
+            self._perform(self._manager.handle(self._clock.now_ms(), given))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        """Performs effects in order, and those of the inputs that they lead to after them."""
+        self._effects.extend(effects)
+        if self._busy:
+            return
+        self._busy = True
+        while self._effects and self.alive:
+            answer = self._do(self._effects.popleft())
+            if answer is not None:
+                self._effects.extend(self._manager.handle(self._clock.now_ms(), answer))
+            if not self._effects and self.alive and self._lease_is_due():
+                lease = self._store.read_lease(self._invocation.stream_id)
+                self._effects.extend(self._manager.handle(self._clock.now_ms(), LeaseRead(lease)))
+        self._busy = False
+        if self.alive:
+            self._arm()
+
+    def _lease_is_due(self) -> bool:
+        due_ms = self._manager.lease_due_ms
+        return due_ms is not None and due_ms <= self._clock.now_ms()
+
+    def _do(self, effect: Effect) -> Input | None:
+        """Performs one effect and returns the input that answers it at once, if one does."""
+        who, now_ms, store = self._invocation, self._clock.now_ms(), self._store
+        match effect:
+            case Claim():
+                return store.claim(who.stream_id, execution=who.execution, holder=f"{who.lane}/{who.request_id}")
+            case ReadCursor():
+                return CursorRead(store.read_cursor(who.stream_id))
+            case Open():
+                self._link = self._upstream.open(self)
+            case MarkConnected(fence, expires_at_ms):
+                store.mark_connected(who.stream_id, fence, expires_at_ms)
+            case SaveProgress(cursor, progress, _):
+                if cursor is not None:
+                    store.save_cursor(who.stream_id, cursor, progress.fence, now_ms)
+                self.ended_by = progress.ended_by
+                store.save_connection(
+                    who.stream_id, progress, lane=who.lane, execution=who.execution, request_id=who.request_id
+                )
+            case Write(events=events):
+                return Written(len(events), 0)
+            case MarkReleased(fence):
+                store.mark_released(who.stream_id, fence)
+            case CloseUpstream():
+                if self._link is not None:
+                    self._upstream.close(self._link)
+            case Finish(outcome):
+                self.alive = False
+                self._disarm()
+                self._on_end(outcome)
+        return None
+
+    # --- timers -------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        wake_at_ms = self._manager.wake_at_ms
+        if wake_at_ms != self._alarm_ms:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_ms = wake_at_ms
+            self._alarm = None if wake_at_ms is None else self._clock.call_at(wake_at_ms, self._wake)
+        due_ms = self._manager.lease_due_ms
+        if due_ms is not None and self._manager.phase in (Phase.SETTLING, Phase.AWAITING_RELEASE):
+            self._poll_at(due_ms)  # it is waiting for a change, or for the lease to run out: it polls as it is told
+
+    def _poll_at(self, at_ms: int) -> None:
+        if self._poll is not None:
+            self._poll.cancel()
+        self._poll = self._clock.call_at(at_ms, self._read_lease)
+
+    def _read_lease(self) -> None:
+        self._poll = None
+        if self.alive and self._manager.lease_due_ms is not None:
+            self._feed(LeaseRead(self._store.read_lease(self._invocation.stream_id)))
+
+    def _wake(self) -> None:
+        self._alarm = self._alarm_ms = None
+        self._feed(Woken())
+
+    def _disarm(self) -> None:
+        for timer in (self._alarm, self._poll):
+            if timer is not None:
+                timer.cancel()

@@ -1,0 +1,167 @@
+"""Answers a machine's Tasks in virtual time: the connection manager as a function with a limit, and the direct
+integrations.
+
+It decides when a function is killed and how AWS words that; what a connection does is the manager's. It keeps the
+record of every connection for the timeline. Invariant: an invocation is answered once, by its own end or by its
+limit, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from handlers.store import Store
+from handlers.stream.manager import Manager
+from handlers.stream.profiles import Profile
+from handlers.stream.signals import Outcome
+from local.asl import TaskCall, TaskFailure
+from local.clock import Clock
+from local.virtual.connection import Invocation, VirtualConnection
+from local.virtual.table import Key, MemoryDynamoDB
+from local.virtual.upstream import ScriptedUpstream
+from timeline.coverage import Connection
+
+STILL_OPEN = "still open"
+
+
+class VirtualSandbox:
+    """The functions and tables of one replay; `perform` is what the interpreter calls for each Task."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        profile: Profile,
+        upstream: ScriptedUpstream,
+        settings: Mapping[str, Any],
+        names: Mapping[str, str],
+    ) -> None:
+        self._clock = clock
+        self._profile = profile
+        self._upstream = upstream
+        self._settings = settings
+        self._function = names["connection_manager"]
+        self._tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
+        self._store = Store(
+            self._tables,
+            _no_queue,
+            events_table=names["events_table"],
+            control_table=names["control_table"],
+            dead_letter_queue_url="",
+        )
+        self._connections: list[VirtualConnection] = []
+        self._running: list[VirtualConnection] = []
+
+    async def perform(self, call: TaskCall) -> Any:
+        """Returns a Task's result; TaskFailure with AWS's error name otherwise."""
+        if call.service == "lambda":
+            return await self._invoke(call)
+        if call.service == "dynamodb":
+            return self._dynamodb(call)
+        if call.service == "sfn" and call.action == "describeExecution":
+            # A replay has one execution; any other that a lease names is long forgotten.
+            arn = call.parameters["ExecutionArn"]
+            if arn != call.execution_arn:
+                raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
+            return {"ExecutionArn": arn, "Status": "RUNNING"}
+        raise TaskFailure("States.Runtime", f"a replay has no {call.service}:{call.action}")
+
+    def connections(self, lanes: Sequence[str], origin_ms: int, until_ms: int) -> list[Connection]:
+        """Returns what was connected and how it ended, in milliseconds from `origin_ms`; open ones end at `until_ms`.
+
+        `lanes` names the lane of each invocation, in the order of the invocations.
+        """
+        found = []
+        for lane, connection in zip(lanes, self._connections, strict=True):
+            link = connection.link
+            if link is None or link.opened_ms is None:
+                continue
+            is_open = link.closed_ms is None
+            to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
+            silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)
+            ended_by = STILL_OPEN if is_open else connection.ended_by
+            found.append(Connection(lane, link.opened_ms - origin_ms, to_ms, ended_by, silent_ms))
+        return sorted(found, key=lambda c: (c.from_ms, c.to_ms))
+
+    async def _invoke(self, call: TaskCall) -> Any:
+        if call.function != self._function:
+            raise TaskFailure("Lambda.ResourceNotFoundException", f"Function not found: {call.function}")
+        future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        limit_s = self._settings["function_timeout_s"]
+        request_id = f"00000000-0000-4000-8000-{len(self._connections) + 1:012d}"
+        connection = self._start(call.payload, request_id, _setter(future))
+        killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(connection, future))
+        outcome = await future
+        killer.cancel()
+        self._running.remove(connection)
+        if outcome is None:
+            message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
+            raise TaskFailure(
+                "Sandbox.Timedout", json.dumps({"errorType": "Sandbox.Timedout", "errorMessage": message})
+            )
+        if outcome.error:
+            cause = {
+                "errorMessage": outcome.message,
+                "errorType": outcome.error,
+                "requestId": request_id,
+                "stackTrace": [],
+            }
+            raise TaskFailure(outcome.error, json.dumps(cause))
+        return {"status": outcome.status}
+
+    def _start(self, payload: Any, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualConnection:
+        settings = self._settings
+        lease_every_ms = settings["lease_every_s"] * 1000
+        execution = payload.get("execution", "")
+        manager = Manager(
+            self._profile,
+            deadline_ms=self._clock.now_ms() + settings["function_timeout_s"] * 1000,
+            margin_ms=settings["margin_s"] * 1000,
+            lease_every_ms=lease_every_ms,
+            progress_every_ms=settings["progress_every_s"] * 1000,
+            execution=execution,
+        )
+        who = Invocation(payload["pathParameters"]["streamId"], execution, payload.get("lane", ""), request_id)
+        connection = VirtualConnection(self._clock, self._store, self._upstream, manager, who, lease_every_ms, on_end)
+        self._connections.append(connection)
+        self._running.append(connection)
+        connection.start()
+        return connection
+
+    def _kill(self, connection: VirtualConnection, future: asyncio.Future[Outcome | None]) -> None:
+        connection.kill()
+        if not future.done():
+            future.set_result(None)
+
+    def _changed(self, _table: str, key: Key) -> None:
+        if key[1] == "lease":
+            for connection in self._running:
+                connection.lease_changed()
+
+    def _dynamodb(self, call: TaskCall) -> Any:
+        methods = {
+            "getItem": self._tables.get_item,
+            "putItem": self._tables.put_item,
+            "updateItem": self._tables.update_item,
+        }
+        try:
+            return methods[call.action](**call.parameters)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            raise TaskFailure(f"DynamoDB.{code}", error.response["Error"]["Message"]) from None
+
+
+def _setter(future: asyncio.Future[Outcome | None]) -> Callable[[Outcome], None]:
+    def settle(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    return settle
+
+
+def _no_queue() -> Any:
+    raise RuntimeError("a replay stores no events, so it has no dead letters")
