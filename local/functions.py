@@ -1,142 +1,170 @@
-"""The Lambda functions of the local run: which sandbox takes an invocation, and when an idle sandbox ends.
+"""Lambda functions in this process, on the virtual clock.
 
-It does not know what a function does. Invariants: a sandbox has one invocation at a time; a sandbox whose process
-ended is never used again; logs are bounded.
+Decides what a function sees, what becomes of what it raises, and that its limit kills it. Knows no state machine.
+Invariant: a killed function is never resumed; no `except` and no `finally` of it runs, not even when the process ends.
+Cancelling would run them.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import ctypes
+import inspect
+import json
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
+from typing import Any
 
-from local.sandbox import Answer, Sandbox
-from local.template import Function
+from local.asl.calls import Perform, TaskCall, TaskFailure
+from local.clock import VirtualClock, owner, uuid4
 
-IDLE_S = 120.0
-_LOG_BYTES = 5_000_000
+Function = Callable[[Any, Any], Any]
+"""Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
 
-
-class UnknownFunction(Exception):
-    """No function has this name."""
-
-
-class BoundedLog:
-    """Appends bytes to a file; a full file becomes `<name>.1`, which it replaces."""
-
-    def __init__(self, path: Path, most_bytes: int = _LOG_BYTES) -> None:
-        self._path = path
-        self._most_bytes = most_bytes
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)
-
-    def write(self, data: bytes) -> None:
-        """Appends `data` at once; nothing is kept back."""
-        if self._file.tell() > self._most_bytes:
-            self._file.close()
-            self._path.replace(self._path.with_name(self._path.name + ".1"))
-            self._file = self._path.open("ab", buffering=0)
-        self._file.write(data)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+_KEPT: set[asyncio.Task[Any]] = set()
+"""Tasks of functions that have not ended. A coroutine that is let go is closed, and closing runs its `finally`: so these stay."""
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # the set outlives even the interpreter's own clearing up
 
 
-def function_name(name_or_arn: str) -> str:
-    """Returns the bare name of a function given by name, by ARN or with a version or alias behind it."""
-    if name_or_arn.startswith("arn:"):
-        return name_or_arn.split(":")[6] if name_or_arn.count(":") >= 6 else name_or_arn
-    return name_or_arn.split(":")[0]
+class LambdaContext:
+    """What a function may ask about its invocation; the names are those of AWS's Python runtime."""
+
+    memory_limit_in_mb = "128"
+    function_version = "$LATEST"
+
+    def __init__(self, clock: VirtualClock, name: str, request_id: str, deadline_ms: int) -> None:
+        self.function_name = name
+        self.invoked_function_arn = f"arn:aws:lambda:us-east-1:111111111111:function:{name}"
+        self.aws_request_id = request_id
+        self.log_group_name = f"/aws/lambda/{name}"
+        self.log_stream_name = request_id
+        self.deadline_ms = deadline_ms
+        self.clock = clock
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the milliseconds left until the function is killed, 0 at least."""
+        return max(0, self.deadline_ms - self.clock.now_ms())
+
+
+class Invocation:
+    """One run of a function: the owner of all code that it starts."""
+
+    def __init__(self, name: str, request_id: str, answered: asyncio.Future[Any]) -> None:
+        self.name = name
+        self.request_id = request_id
+        self.answered = answered
+        self.killed = False
+
+    def kill(self, error: str, message: str) -> None:
+        """Return nothing; the function stands still for ever, and its caller gets the error."""
+        if not self.answered.done():
+            self.killed = True
+            payload = {"errorType": error, "errorMessage": f"RequestId: {self.request_id} Error: {message}"}
+            self.answered.set_result(TaskFailure(error, json.dumps(payload, separators=(",", ":"), ensure_ascii=False)))
 
 
 class Functions:
-    """All functions of the stack, each with its warm sandboxes."""
+    """Virtual Lambda functions by name; `perform` is what a machine asks.
+
+    function_timeout_s: after how long one is killed. latency_ms: how long an invocation takes to begin, asked once for each.
+    other: answers the calls of other services. running: invocations that have not ended, for tests that kill one.
+    """
 
     def __init__(
-        self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
-        idle_s: float = IDLE_S,
-    ) -> None:  # fmt: skip
-        self._functions = {function.name: function for function in functions}
-        self._environment = environment
-        self._task_root = task_root
-        self._logs = logs
-        self._idle_s = idle_s
-        self._open_logs: dict[str, BoundedLog] = {}
-        self._idle: dict[str, list[tuple[Sandbox, asyncio.TimerHandle]]] = {}
-        self._all: set[Sandbox] = set()
-        self._closing: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self,
+        clock: VirtualClock,
+        functions: Mapping[str, Function],
+        *,
+        function_timeout_s: float = 900,
+        latency_ms: Callable[[str], int] | None = None,
+        other: Perform | None = None,
+    ) -> None:
+        self.clock = clock
+        self.functions = functions
+        self.function_timeout_s = function_timeout_s
+        self.latency_ms = latency_ms or (lambda _name: 0)
+        self.other = other
+        self.running: list[Invocation] = []
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._functions
+    async def perform(self, call: TaskCall) -> Any:
+        """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
+        if call.function is None:
+            if self.other is None:
+                raise TaskFailure("States.TaskFailed", f"nothing here performs {call.resource}")
+            return await self.other(call)
+        function = self.functions.get(call.function)
+        if function is None:
+            raise missing(call, uuid4(self.clock.random))
+        delay_ms = self.latency_ms(call.function)
+        if delay_ms > 0:
+            await self.clock.sleep_until(self.clock.now_ms() + delay_ms)
+        return await self.invoke(call.function, function, call.payload)
 
-    @property
-    def sandboxes(self) -> frozenset[Sandbox]:
-        """Every sandbox that has not been closed, busy or idle."""
-        return frozenset(self._all)
-
-    async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
-        """Returns the function's answer; raises UnknownFunction. `payload` is JSON text."""
-        name = function_name(name_or_arn)
-        if name not in self._functions:
-            raise UnknownFunction(name)
-        sandbox = self._take_idle(name) or await self._new(name)
+    async def invoke(self, name: str, function: Function, payload: Any) -> Any:
+        """Return the function's result, passed through JSON as AWS does; raises TaskFailure."""
+        loop = asyncio.get_running_loop()
+        invocation = Invocation(name, uuid4(self.clock.random), loop.create_future())
+        limit_ms = round(self.function_timeout_s * 1000)
+        deadline_ms = self.clock.now_ms() + limit_ms
+        lambda_context = LambdaContext(self.clock, name, invocation.request_id, deadline_ms)
+        context = copy_context()
+        context.run(owner.set, invocation)
+        work = loop.create_task(
+            _run(invocation, function, json.loads(json.dumps(payload)), lambda_context), context=context
+        )
+        _KEPT.add(work)
+        work.add_done_callback(_KEPT.discard)
+        message = f"Task timed out after {self.function_timeout_s:.2f} seconds"
+        limit = self.clock.call_at(deadline_ms, lambda: invocation.kill("Sandbox.Timedout", message))
+        self.running.append(invocation)
         try:
-            answer = await sandbox.invoke(payload)
-        except BaseException:
-            self._discard(sandbox)
-            raise
-        if sandbox.alive and not self._closed:
-            self._put_idle(name, sandbox)
-        else:
-            self._discard(sandbox)
+            answer = await invocation.answered
+        finally:
+            limit.cancel()
+            self.running.remove(invocation)
+        if isinstance(answer, TaskFailure):
+            raise answer
         return answer
 
-    def kill_all(self) -> None:
-        """Kills every sandbox at once; invocations under way are answered with Runtime.ExitError."""
-        for sandbox in self._all:
-            sandbox.kill()
 
-    async def close(self) -> None:
-        """Returns when every subprocess has gone."""
-        self._closed = True
-        for sandboxes in self._idle.values():
-            for _, timer in sandboxes:
-                timer.cancel()
-        await asyncio.gather(*(sandbox.close() for sandbox in tuple(self._all)), *self._closing)
-        for log in self._open_logs.values():
-            log.close()
+async def _run(invocation: Invocation, function: Function, payload: Any, lambda_context: LambdaContext) -> None:
+    """Set the invocation's answer: the result, or what the function raised, as AWS's Python runtime reports it."""
+    try:
+        result = function(payload, lambda_context)
+        if inspect.isawaitable(result):
+            result = await _awaited(result)
+        answer: Any = json.loads(json.dumps(result))
+    except SystemExit as left:
+        error = f"Runtime exited with error: exit status {left.code if isinstance(left.code, int) else 1}"
+        invocation.kill("Runtime.ExitError", error)
+        return
+    except Exception as raised:
+        answer = raised_error(raised, invocation.request_id)
+    if not invocation.answered.done():
+        invocation.answered.set_result(answer)
 
-    def _take_idle(self, name: str) -> Sandbox | None:
-        waiting = self._idle.get(name, [])
-        while waiting:
-            sandbox, timer = waiting.pop()
-            timer.cancel()
-            if sandbox.alive:
-                return sandbox
-            self._discard(sandbox)
-        return None
 
-    def _put_idle(self, name: str, sandbox: Sandbox) -> None:
-        timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, name, sandbox)
-        self._idle.setdefault(name, []).append((sandbox, timer))
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
-    def _expire(self, name: str, sandbox: Sandbox) -> None:
-        self._idle[name] = [entry for entry in self._idle[name] if entry[0] is not sandbox]
-        self._discard(sandbox)
 
-    async def _new(self, name: str) -> Sandbox:
-        if name not in self._open_logs:
-            self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")
-        sandbox = Sandbox(self._functions[name], self._environment, self._task_root, self._open_logs[name].write)
-        self._all.add(sandbox)
-        await sandbox.start()
-        return sandbox
+def raised_error(raised: Exception, request_id: str) -> TaskFailure:
+    """Return the failure of a function that raised: Error is the class's name, Cause the payload as JSON."""
+    frames = traceback.extract_tb(raised.__traceback__)[1:]
+    payload = {
+        "errorMessage": str(raised),
+        "errorType": type(raised).__name__,
+        "requestId": request_id,
+        "stackTrace": traceback.format_list([frame for frame in frames if frame.name != _awaited.__name__]),
+    }
+    return TaskFailure(type(raised).__name__, json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
 
-    def _discard(self, sandbox: Sandbox) -> None:
-        closing = asyncio.create_task(self._close(sandbox))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
 
-    async def _close(self, sandbox: Sandbox) -> None:
-        await sandbox.close()
-        self._all.discard(sandbox)
+def missing(call: TaskCall, request_id: str) -> TaskFailure:
+    """Return the failure of a call for a function that does not exist (recorded)."""
+    region, account = call.execution_arn.split(":")[3:5]
+    return TaskFailure(
+        "Lambda.ResourceNotFoundException",
+        f"Function not found: arn:aws:lambda:{region}:{account}:function:{call.function}:$LATEST "
+        "(Service: AWSLambda; Status Code: 404; Error Code: ResourceNotFoundException; "
+        f"Request ID: {request_id}; Proxy: null)",
+    )

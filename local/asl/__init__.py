@@ -1,0 +1,19 @@
+"""The Amazon States Language interpreter: `load` a definition, `start` executions, read their history."""
+
+from local.asl.calls import Latencies, NoLatencies, Perform, TaskCall, TaskFailure
+from local.asl.check import DefinitionError
+from local.asl.definition import load
+from local.asl.execution import Execution
+from local.asl.machine import Machine
+
+__all__ = [
+    "DefinitionError",
+    "Execution",
+    "Latencies",
+    "Machine",
+    "NoLatencies",
+    "Perform",
+    "TaskCall",
+    "TaskFailure",
+    "load",
+]

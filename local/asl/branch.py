@@ -1,0 +1,156 @@
+"""One line of states: an execution's own, or one branch of a Parallel state.
+
+Decides how one state follows another and how a line is cut off; does not know what a state type does. Invariant: a
+branch keeps its own chain of event ids, and once it is dead it adds nothing to the history.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from local.asl.context import state_context
+from local.asl.errors import EvaluationError, Fatal, Halted, StateError
+from local.asl.functions import compact
+from local.asl.history import fits, payload
+from local.asl.limits import too_large
+from local.asl.states.base import State
+
+if TYPE_CHECKING:
+    from local.asl.execution import Execution
+
+ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
+"""State types for which AWS has an event <Type>StateAborted."""
+
+
+class Branch:
+    """Where a line of states stands."""
+
+    def __init__(self, execution: "Execution", last_id: int) -> None:
+        self.execution = execution
+        self.clock = execution.clock
+        self.last_id = last_id
+        self.state: State | None = None
+        self.entered_id = 0
+        self.entered_ms = 0
+        self.retries: int | None = None
+        self.children: list[Branch] = []
+        self.dead = False
+        self.work: asyncio.Task[Any] | None = None
+
+    # ---- what expressions may look at ----
+
+    def context(self) -> dict[str, Any]:
+        """Return the Context Object as it is now."""
+        return state_context(self)
+
+    def random(self) -> float:
+        """Return the clock's next random number."""
+        return self.clock.random()
+
+    # ---- the history ----
+
+    def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
+        """Return the id of an event that is next in this branch's chain; raises Halted when there is nothing to add to."""
+        self.last_id = self.aside(kind, details, key=key)
+        return self.last_id
+
+    def aside(
+        self,
+        kind: str,
+        details: dict[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        previous_id: int | None = None,
+    ) -> int:
+        """Return the id of an event that does not advance the chain: *StateSucceeded and *StateAborted (recorded)."""
+        execution = self.execution
+        if self.dead or execution.status != "RUNNING":
+            raise Halted
+        previous_id = self.last_id if previous_id is None else previous_id
+        if execution.full:
+            execution.overflow(previous_id)
+            raise Halted
+        return execution.record(kind, previous_id, details, key)
+
+    def text(self, value: Any) -> str:
+        """Return a state's data as JSON text; raises Fatal when it is over the payload limit."""
+        text = compact(value)
+        if not fits(text):
+            raise Fatal("States.DataLimitExceeded", too_large(self.state.name if self.state else ""))
+        return text
+
+    def fatal(self, error: str, detail: str) -> Fatal:
+        """Return the failure that names this state and the event at which it was entered."""
+        name = self.state.name if self.state else ""
+        return Fatal(error, self.cause(name, detail))
+
+    def cause(self, name: str, detail: str) -> str:
+        """Return a cause as AWS begins those that it words itself (recorded)."""
+        return f"An error occurred while executing the state '{name}' (entered at the event id #{self.entered_id}). {detail}"
+
+    # ---- running ----
+
+    async def run(self, states: Mapping[str, State], start_at: str, data: Any) -> Any:
+        """Return the output of the last state; raises StateError or Fatal when the line fails."""
+        name: str | None = start_at
+        text = compact(data)
+        before: State | None = None
+        while name is not None:
+            state = states[name]
+            if before is not None and before.type == "Wait" and state.type == "Task":
+                await self.pause_ms(self.execution.latencies.wait_to_task_ms())
+            self._enter(state, text)
+            try:
+                name, data = await state.run(self, data)
+            except EvaluationError as problem:
+                raise self.refused(problem) from None
+            text = self.text(data)
+            self.add(f"{state.type}StateExited", {"name": state.name, **payload("output", text)}, key=EXITED)
+            before, self.state = state, None
+        return data
+
+    async def pause_ms(self, duration_ms: int) -> None:
+        """Return after so many milliseconds; at once for 0."""
+        if duration_ms > 0:
+            await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
+
+    def refused(self, problem: EvaluationError) -> Exception:
+        """Return what an expression's failure means for the state: States.Runtime is fatal, the rest has an Error Name."""
+        if problem.name == "States.Runtime":
+            return self.fatal(problem.name, str(problem))
+        return StateError(problem.name, self.cause(self.state.name if self.state else "", str(problem)))
+
+    def _enter(self, state: State, text: str) -> None:
+        self.state, self.retries = state, None
+        self.entered_ms = self.clock.now_ms()
+        self.add(f"{state.type}StateEntered", {"name": state.name, **payload("input", text)}, key=ENTERED)
+        self.entered_id = self.last_id
+        self.execution.transitions += 1
+
+    # ---- being cut off ----
+
+    def abort(self, previous_id: int) -> None:
+        """Return nothing; the states that are under way in this branch are aborted in the history and never go on."""
+        self.abort_state(previous_id)
+        self.kill()
+
+    def abort_state(self, previous_id: int) -> None:
+        """Return nothing; add the aborted events of the open state and, for a Parallel, of its branches."""
+        if self.dead or self.state is None:
+            return
+        if self.state.type in ABORTABLE:
+            self.aside(f"{self.state.type}StateAborted", previous_id=previous_id)
+        for child in self.children:
+            child.abort_state(previous_id)
+
+    def kill(self) -> None:
+        """Return nothing; this branch and those below it never run again, and the history hears nothing of it."""
+        self.dead = True
+        for child in self.children:
+            child.kill()
+        if self.work is not None and not self.work.done() and self.work is not asyncio.current_task():
+            self.work.cancel()
+
+
+ENTERED = "stateEnteredEventDetails"
+EXITED = "stateExitedEventDetails"

@@ -1,0 +1,145 @@
+"""Reading a definition's fields and naming what is wrong with them.
+
+Decides the shape of a JSON object: which fields it may have, which it must have, of what type and within what bounds.
+Does not know what a field means. Invariant: every complaint names the JSON pointer of the place and the rule that it
+breaks.
+"""
+
+from typing import Any
+
+
+class DefinitionError(ValueError):
+    """A definition breaks a rule of the language or uses what this interpreter does not support."""
+
+    def __init__(self, pointer: str, rule: str) -> None:
+        super().__init__(f"{pointer}: {rule}")
+        self.pointer = pointer
+        self.rule = rule
+
+
+def below(pointer: str, *parts: str | int) -> str:
+    """Return the JSON pointer (RFC 6901) of a member of what the pointer names; the whole document is "/"."""
+    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+    return "/".join([pointer if pointer != "/" else "", *escaped])
+
+
+class Fields:
+    """The fields of one JSON object; whoever reads one thereby allows it, and `close` refuses the rest."""
+
+    def __init__(self, value: Any, pointer: str) -> None:
+        if not isinstance(value, dict):
+            raise DefinitionError(pointer, "must be a JSON object")
+        self.value: dict[str, Any] = value
+        self.pointer = pointer
+        self.known: set[str] = set()
+
+    def at(self, name: str) -> str:
+        """Return the JSON pointer of a field."""
+        return below(self.pointer, name)
+
+    def fail(self, name: str, rule: str) -> DefinitionError:
+        """Return the error that says what is wrong with a field."""
+        return DefinitionError(self.at(name), rule)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field's value as it is."""
+        self.known.add(name)
+        return self.value.get(name, default)
+
+    def require(self, *names: str) -> None:
+        """Return nothing; raises DefinitionError when a field is missing."""
+        missing = [name for name in names if name not in self.value]
+        if missing:
+            raise DefinitionError(self.pointer, f"these fields are required: {', '.join(missing)}")
+
+    def exclusive(self, *names: str) -> list[str]:
+        """Return which of the fields are there: at most one of them."""
+        present = [name for name in names if name in self.value]
+        if len(present) > 1:
+            raise DefinitionError(self.pointer, f"only one of these fields may be given: {', '.join(present)}")
+        return present
+
+    def string(self, name: str) -> str | None:
+        """Return a field's text; None where it is absent."""
+        value = self.get(name)
+        if isinstance(value, str):
+            return value
+        if name in self.value:
+            raise self.fail(name, "must be a string")
+        return None
+
+    def boolean(self, name: str) -> bool | None:
+        """Return a field's truth value; None where it is absent."""
+        value = self.get(name)
+        if isinstance(value, bool):
+            return value
+        if name in self.value:
+            raise self.fail(name, "must be true or false")
+        return None
+
+    def integer(self, name: str, least: int, most: int = 99_999_999) -> int | None:
+        """Return a field's whole number, least <= n <= most (99999999 is the language's own bound); None if absent."""
+        value = self.get(name)
+        if name not in self.value:
+            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.fail(name, "must be a whole number")
+        if not least <= value <= most:
+            raise self.fail(name, f"must be between {least} and {most}")
+        return value
+
+    def number(self, name: str, least: float) -> float | None:
+        """Return a field's number, at least `least`; None where it is absent."""
+        value = self.get(name)
+        if name not in self.value:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.fail(name, "must be a number")
+        if not value >= least:
+            raise self.fail(name, f"must be at least {least}")
+        return float(value)
+
+    def array(self, name: str) -> list[Any]:
+        """Return a field's list; empty where it is absent."""
+        value = self.get(name, [])
+        if not isinstance(value, list):
+            raise self.fail(name, "must be an array")
+        return value
+
+    def object(self, name: str) -> dict[str, Any]:
+        """Return a field's object; empty where it is absent."""
+        value = self.get(name, {})
+        if not isinstance(value, dict):
+            raise self.fail(name, "must be a JSON object")
+        return value
+
+    def close(self, kind: str) -> None:
+        """Return nothing; raises DefinitionError for a field that nobody has read."""
+        for name in self.value:
+            if name not in self.known:
+                raise self.fail(name, UNSUPPORTED.get(name, f"is not a field of {kind}"))
+
+
+UNSUPPORTED = {
+    "Assign": "variables (Assign) are not supported",
+    "Arguments": "JSONata (Arguments) is not supported; use Parameters",
+    "Output": "JSONata (Output) is not supported; use ResultSelector, ResultPath and OutputPath",
+    "Condition": "JSONata (Condition) is not supported; use Variable and an operator",
+    "Items": "JSONata (Items) is not supported",
+    "Credentials": "cross-account credentials (Credentials) are not supported",
+}
+"""Fields of the language that this interpreter refuses, with what it says."""
+
+
+def query_language(fields: Fields) -> None:
+    """Return nothing; raises DefinitionError for any query language but JSONPath."""
+    name = fields.string("QueryLanguage")
+    if name == "JSONata":
+        raise fields.fail("QueryLanguage", "JSONata is not supported; use JSONPath")
+    if name not in (None, "JSONPath"):
+        raise fields.fail("QueryLanguage", "must be JSONPath or JSONata")

@@ -1,0 +1,38 @@
+"""The Context Object: what $$ names.
+
+Decides its members and how they are written; the values are the execution's. RedriveCount is always 0, for nothing is
+redriven here.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from local.asl.timestamps import written
+
+if TYPE_CHECKING:
+    from local.asl.branch import Branch
+    from local.asl.execution import Execution
+
+
+def execution_context(execution: "Execution") -> dict[str, Any]:
+    """Return the part that stays the same for a whole execution."""
+    return {
+        "Execution": {
+            "Id": execution.arn,
+            "Input": execution.input,
+            "StartTime": written(execution.started_ms),
+            "Name": execution.name,
+            "RoleArn": execution.role_arn,
+            "RedriveCount": 0,
+        },
+        "StateMachine": {"Id": execution.machine_arn, "Name": execution.machine_name},
+    }
+
+
+def state_context(branch: "Branch") -> dict[str, Any]:
+    """Return the Context Object of the state that the branch is in; RetryCount only where a state can be retried."""
+    context: dict[str, Any] = dict(branch.execution.constant_context)
+    if branch.state is not None:
+        context["State"] = {"Name": branch.state.name, "EnteredTime": written(branch.entered_ms)}
+        if branch.retries is not None:
+            context["State"]["RetryCount"] = branch.retries
+    return context

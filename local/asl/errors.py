@@ -1,0 +1,52 @@
+"""How a state ends when it does not end well.
+
+Decides which failures Retry and Catch may see; knows no state type. Invariant: only a StateError can be retried or
+caught.
+"""
+
+
+class StateError(Exception):
+    """A state failed with an Error Name; Retriers and Catchers are asked. Both parts may be absent (a Fail without fields)."""
+
+    def __init__(self, error: str | None, cause: str | None) -> None:
+        super().__init__(f"{error}: {cause}")
+        self.error = error
+        self.cause = cause
+
+    def output(self) -> dict[str, str]:
+        """Return the error output, as a Catcher passes it on; AWS gives an absent cause as an empty text (recorded)."""
+        return {"Error": self.error or "", "Cause": self.cause or ""}
+
+
+class Fatal(Exception):
+    """The execution fails at once. `States.Runtime` cannot be caught, even by name; nor can an oversized state output."""
+
+    def __init__(self, error: str, cause: str) -> None:
+        super().__init__(f"{error}: {cause}")
+        self.error = error
+        self.cause = cause
+
+
+class Halted(Exception):
+    """The execution has ended while this branch was running; there is nothing left to record."""
+
+
+class EvaluationError(ValueError):
+    """A path, a template or an intrinsic function cannot be evaluated on this data: by default States.Runtime.
+
+    The message is AWS's cause without its first sentence, which names the state.
+    """
+
+    name = "States.Runtime"
+
+
+class IntrinsicFailure(EvaluationError):
+    """An intrinsic function refused its arguments."""
+
+    name = "States.IntrinsicFailure"
+
+
+class ResultPathFailure(EvaluationError):
+    """A ResultPath cannot be applied to the state's input."""
+
+    name = "States.ResultPathMatchFailure"

@@ -1,0 +1,182 @@
+"""One execution of a machine, from ExecutionStarted to the event that ends it.
+
+Decides how an execution begins and in which of four ways it ends; does not know what its states do. Invariant: after
+the event that ends it nothing is added to the history, and no state runs on; the work that states have asked for is
+left alone.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from local.asl.branch import Branch
+from local.asl.calls import Latencies, Perform, TaskFailure
+from local.asl.context import execution_context
+from local.asl.errors import Fatal, Halted, StateError
+from local.asl.functions import compact
+from local.asl.history import Event, History, failure, payload
+from local.asl.limits import HISTORY_FULL
+from local.clock import Clock
+
+if TYPE_CHECKING:
+    from local.asl.machine import Machine
+
+YEAR_S = 31_536_000
+"""An execution runs for a year at most (AWS Step Functions quotas)."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an execution and its machine are called."""
+
+    name: str
+    arn: str
+    machine_name: str
+    machine_arn: str
+    role_arn: str
+
+
+class Execution:
+    """A running or ended execution.
+
+    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. error, cause: as far as
+    given. history: events in the wire shape of GetExecutionHistory, time stamps in milliseconds. transitions: states entered,
+    and retries. started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
+    """
+
+    def __init__(
+        self,
+        machine: "Machine",
+        data: Any,
+        identity: Identity,
+        *,
+        clock: Clock,
+        perform: Perform,
+        latencies: Latencies,
+        on_event: Callable[[Event], object] | None,
+    ) -> None:
+        self.machine = machine
+        self.input = data
+        self.name, self.arn = identity.name, identity.arn
+        self.machine_name, self.machine_arn = identity.machine_name, identity.machine_arn
+        self.role_arn = identity.role_arn
+        self.region = identity.arn.split(":")[3] if identity.arn.count(":") > 3 else "us-east-1"
+        self.clock, self.perform, self.latencies = clock, perform, latencies
+        self.status = "RUNNING"
+        self.output: Any = None
+        self.error: str | None = None
+        self.cause: str | None = None
+        self.transitions = 0
+        self.started_ms = clock.now_ms()
+        self.stopped_ms: int | None = None
+        self.background: set[asyncio.Future[Any]] = set()
+        self.constant_context = execution_context(self)
+        self._history = History(clock.now_ms, on_event)
+        self._ended = asyncio.Event()
+        self._root = Branch(self, 0)
+        self._begin()
+
+    @property
+    def history(self) -> list[Event]:
+        """Return the events so far; the list grows while the execution runs."""
+        return self._history.events
+
+    async def wait(self) -> "Execution":
+        """Return this execution once it has ended."""
+        await self._ended.wait()
+        return self
+
+    def stop(self, error: str | None = None, cause: str | None = None) -> None:
+        """Return nothing; the execution is ABORTED at once. One that has ended stays as it is."""
+        if self.status == "RUNNING":
+            self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
+
+    # ---- for branches and states ----
+
+    @property
+    def full(self) -> bool:
+        """Return whether the history has room for its last event only."""
+        return self._history.full
+
+    def branch(self, last_id: int) -> Branch:
+        """Return a new branch whose chain of events goes on from that id."""
+        return Branch(self, last_id)
+
+    def record(self, kind: str, previous_id: int, details: dict[str, Any] | None, key: str | None) -> int:
+        """Return the id of a new event."""
+        return self._history.add(kind, previous_id, details, key)
+
+    def overflow(self, previous_id: int) -> None:
+        """Return nothing; the history is full and its last event says so."""
+        self._fail(previous_id, "States.Runtime", HISTORY_FULL)
+
+    def fail(self, branch: Branch, problem: Fatal | StateError) -> None:
+        """Return nothing; the execution fails where this branch stands."""
+        if self.status == "RUNNING":
+            self._fail(branch.last_id, problem.error, problem.cause)
+
+    def crash(self, branch: Branch, problem: Exception) -> None:
+        """Return nothing; a defect of ours or of `perform` fails the execution and is reported to the event loop."""
+        state = branch.state.name if branch.state else ""
+        said = f"{type(problem).__name__}: {problem}"
+        self.fail(branch, Fatal("States.Runtime", branch.cause(state, said)))
+        asyncio.get_running_loop().call_exception_handler({"message": f"state '{state}' broke", "exception": problem})
+
+    def deliver(self, branch: Branch, answered: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
+        """Return nothing; work is done: whoever still listens gets its answer or TaskFailure."""
+        self.background.discard(work)
+        problem = asyncio.CancelledError() if work.cancelled() else work.exception()
+        if isinstance(problem, Exception) and not isinstance(problem, TaskFailure):
+            self.crash(branch, problem)
+        elif not answered.done():
+            if isinstance(problem, asyncio.CancelledError):
+                problem = TaskFailure("States.TaskFailed", "The work was cancelled.")
+            answered.set_result(problem or work.result())
+
+    # ---- from the beginning to the end ----
+
+    def _begin(self) -> None:
+        details = {**payload("input", compact(self.input)), "roleArn": self.role_arn}
+        self._history.add("ExecutionStarted", 0, details)
+        limit_s = min(self.machine.timeout_s or YEAR_S, YEAR_S)
+        self._deadline = self.clock.call_at(self.started_ms + limit_s * 1000, self._time_out)
+        self._root.work = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        root, line = self._root, self.machine.line
+        try:
+            await root.pause_ms(self.latencies.start_ms())
+            output = await root.run(line.states, line.start_at, self.input)
+            text = root.text(output)
+        except (StateError, Fatal) as problem:
+            self.fail(root, problem)
+        except Halted:
+            return
+        except Exception as problem:
+            self.crash(root, problem)
+        else:
+            self.output = output
+            self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload("output", text), None, None)
+
+    def _time_out(self) -> None:
+        self._end("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
+
+    def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
+        self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)
+
+    def _end(
+        self,
+        status: str,
+        kind: str,
+        previous_id: int,
+        details: dict[str, Any] | None,
+        error: str | None,
+        cause: str | None,
+    ) -> None:
+        self.status, self.error, self.cause = status, error, cause
+        self.stopped_ms = self.clock.now_ms()
+        self._deadline.cancel()
+        self._root.kill()
+        self._history.add(kind, previous_id, details)
+        self._ended.set()

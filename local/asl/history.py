@@ -1,0 +1,69 @@
+"""The history of one execution, in the wire shape of GetExecutionHistory.
+
+Decides ids, time stamps, the shape of the details and the limit of 25,000 events; does not know why an event happens
+or what comes before it. Invariant: ids count from 1, times never go back, and nothing follows the event that ends the
+execution.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+LIMIT = 25_000
+"""Events of one execution; the last of them is the end (AWS Step Functions quotas)."""
+
+PAYLOAD_LIMIT_BYTES = 262_144
+"""The largest input or output in bytes of UTF-8 (AWS Step Functions quotas)."""
+
+Event = dict[str, Any]
+
+
+class History:
+    """Events as they happen; `on_event` sees each one right after it was added."""
+
+    def __init__(self, now_ms: Callable[[], int], on_event: Callable[[Event], object] | None = None) -> None:
+        self.events: list[Event] = []
+        self._now_ms = now_ms
+        self._on_event = on_event
+
+    @property
+    def full(self) -> bool:
+        """Return whether only the event that ends the execution has room left."""
+        return len(self.events) >= LIMIT - 1
+
+    def add(self, kind: str, previous_id: int, details: dict[str, Any] | None = None, key: str | None = None) -> int:
+        """Return the id of the new event. `key` names its details where that is not the type in lower camel case."""
+        event_id = len(self.events) + 1
+        event: Event = {
+            "timestamp": self._now_ms(),
+            "type": kind,
+            "id": event_id,
+            "previousEventId": previous_id,
+        }
+        if details is not None:
+            event[key or f"{kind[0].lower()}{kind[1:]}EventDetails"] = details
+        self.events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
+        return event_id
+
+
+def payload(name: str, text: str) -> dict[str, Any]:
+    """Return the two members that carry JSON text in an event's details."""
+    return {name: text, f"{name}Details": {"truncated": False}}
+
+
+def fits(text: str) -> bool:
+    """Return whether JSON text is within the payload limit."""
+    if len(text) * 4 <= PAYLOAD_LIMIT_BYTES:
+        return True
+    return len(text.encode("utf-8", "surrogatepass")) <= PAYLOAD_LIMIT_BYTES
+
+
+def failure(error: str | None, cause: str | None) -> dict[str, str]:
+    """Return the details of a failure; what is absent is left out."""
+    details = {}
+    if error is not None:
+        details["error"] = error
+    if cause is not None:
+        details["cause"] = cause
+    return details

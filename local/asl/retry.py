@@ -1,0 +1,149 @@
+"""Retriers and Catchers.
+
+Decides which of them an error meets, how long the next attempt waits and where a caught error goes. Knows no clock:
+the counts live in one visit of a state and are reset only by a transition. States.Runtime never comes here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from local.asl.check import DefinitionError, Fields, below
+from local.asl.dataflow import path_field
+from local.asl.errors import StateError
+from local.asl.jsonpath import Path
+
+YEAR_MS = 366 * 24 * 3600 * 1000
+"""Longer than any execution lives, so a back-off beyond it is as good as for ever."""
+
+
+@dataclass(frozen=True)
+class Retrier:
+    """One element of Retry."""
+
+    errors: tuple[str, ...]
+    interval_s: int
+    max_attempts: int
+    backoff_rate: float
+    max_delay_s: int | None
+    jitter: bool
+
+    def delay_ms(self, retries: int, random: Callable[[], float]) -> int:
+        """Return the wait before the next attempt in milliseconds, after so many retries; with FULL jitter 0 to that."""
+        try:
+            delay_ms = self.interval_s * self.backoff_rate**retries * 1000
+        except OverflowError:
+            delay_ms = YEAR_MS
+        bound_ms = YEAR_MS if self.max_delay_s is None else self.max_delay_s * 1000
+        whole_ms = round(min(delay_ms, bound_ms))
+        return int(random() * (whole_ms + 1)) if self.jitter else whole_ms
+
+
+@dataclass(frozen=True)
+class Catcher:
+    """One element of Catch."""
+
+    errors: tuple[str, ...]
+    next: str
+    result_path: Path | None
+
+    def output(self, raw: Any, error: StateError) -> Any:
+        """Return the input of the fallback state: the error output put into the raw input by ResultPath."""
+        return raw if self.result_path is None else self.result_path.put(raw, error.output())
+
+
+class Attempts:
+    """How often each Retrier has been used in one visit of a state."""
+
+    def __init__(self, retriers: tuple[Retrier, ...]) -> None:
+        self._left = [(retrier, [0]) for retrier in retriers]
+        self.retries = 0
+
+    def next_delay_ms(self, error: StateError, random: Callable[[], float]) -> int | None:
+        """Return the wait before the next attempt; None when the first Retrier that names the error is used up."""
+        for retrier, used in self._left:
+            if matches(retrier.errors, error.error):
+                if used[0] >= retrier.max_attempts:
+                    return None
+                delay_ms = retrier.delay_ms(used[0], random)
+                used[0] += 1
+                self.retries += 1
+                return delay_ms
+        return None
+
+
+def matches(names: tuple[str, ...], error: str | None) -> bool:
+    """Return whether ErrorEquals names the error. States.TaskFailed stands for every one but States.Timeout."""
+    for name in names:
+        if name in (error, "States.ALL"):
+            return True
+        if name == "States.TaskFailed" and error != "States.Timeout":
+            return True
+    return False
+
+
+def caught(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:
+    """Return the first Catcher that names the error."""
+    return next((catcher for catcher in catchers if matches(catcher.errors, error.error)), None)
+
+
+def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
+    """Return the Retriers of a state; raises DefinitionError."""
+    return tuple(_retrier(each, last) for each, last in _elements(fields, "Retry"))
+
+
+def compile_catch(fields: Fields) -> tuple[Catcher, ...]:
+    """Return the Catchers of a state; raises DefinitionError."""
+    return tuple(_catcher(each, last) for each, last in _elements(fields, "Catch"))
+
+
+def _elements(fields: Fields, name: str) -> list[tuple[Fields, bool]]:
+    values = fields.array(name)
+    pointer = fields.at(name)
+    return [(Fields(value, below(pointer, i)), i == len(values) - 1) for i, value in enumerate(values)]
+
+
+def _retrier(fields: Fields, last: bool) -> Retrier:
+    errors = _errors(fields, last)
+    jitter = fields.string("JitterStrategy")
+    if jitter not in (None, "FULL", "NONE"):
+        raise fields.fail("JitterStrategy", "must be FULL or NONE")
+    interval_s = fields.integer("IntervalSeconds", 1)
+    max_attempts = fields.integer("MaxAttempts", 0)
+    backoff_rate = fields.number("BackoffRate", 1.0)
+    max_delay_s = fields.integer("MaxDelaySeconds", 1, 31_622_400)
+    fields.string("Comment")
+    fields.close("a Retrier")
+    # The defaults are the specification's.
+    return Retrier(
+        errors=errors,
+        interval_s=1 if interval_s is None else interval_s,
+        max_attempts=3 if max_attempts is None else max_attempts,
+        backoff_rate=2.0 if backoff_rate is None else backoff_rate,
+        max_delay_s=max_delay_s,
+        jitter=jitter == "FULL",
+    )
+
+
+def _catcher(fields: Fields, last: bool) -> Catcher:
+    fields.require("Next")
+    errors = _errors(fields, last)
+    result_path = path_field(fields, "ResultPath", reference=True)
+    if result_path is not None and result_path.context:
+        raise fields.fail("ResultPath", "cannot write to the Context Object")
+    catcher = Catcher(errors, fields.string("Next") or "", result_path)
+    fields.string("Comment")
+    fields.close("a Catcher")
+    return catcher
+
+
+def _errors(fields: Fields, last: bool) -> tuple[str, ...]:
+    fields.require("ErrorEquals")
+    names = fields.array("ErrorEquals")
+    if not names or not all(isinstance(name, str) for name in names):
+        raise fields.fail("ErrorEquals", "must hold at least one Error Name")
+    if "States.ALL" in names and (len(names) > 1 or not last):
+        raise DefinitionError(
+            fields.at("ErrorEquals"), "States.ALL stands alone, and in the last Retrier or Catcher only"
+        )
+    return tuple(names)

@@ -1,0 +1,1 @@
+"""One module a state type; `local.asl.definition` chooses among them."""

@@ -1,0 +1,52 @@
+"""What all state types have in common.
+
+Decides the fields that every state may have and that a state either goes on to another or ends; knows no state type.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from local.asl.check import DefinitionError, Fields, query_language
+
+if TYPE_CHECKING:
+    from local.asl.branch import Branch
+
+Step = tuple[str | None, Any]
+"""Where a state leads (None: nowhere, the line ends) and its output."""
+
+
+class State:
+    """One state of a machine, compiled."""
+
+    type: str
+
+    def __init__(self, name: str, fields: Fields) -> None:
+        self.name = name
+        self.pointer = fields.pointer
+        fields.string("Type")
+        fields.string("Comment")
+        query_language(fields)
+
+    async def run(self, branch: "Branch", data: Any) -> Step:
+        """Return the next state's name and the output; raises StateError, EvaluationError or Fatal."""
+        raise TypeError(f"{type(self).__name__} has no way from {data} on ({branch})")  # each state type has its own
+
+    def targets(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of the states that this one may lead to, each with the pointer of the field that says so."""
+        return iter(())
+
+
+class Flowing(State):
+    """A state with Next or End."""
+
+    def __init__(self, name: str, fields: Fields) -> None:
+        super().__init__(name, fields)
+        end = fields.boolean("End")
+        self.next = fields.string("Next")
+        if (self.next is None) == (end is not True):
+            raise DefinitionError(fields.pointer, "exactly one of Next and End: true is required")
+
+    def targets(self) -> Iterator[tuple[str, str]]:
+        """Yield the state of Next."""
+        if self.next is not None:
+            yield self.next, f"{self.pointer}/Next"

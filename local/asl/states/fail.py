@@ -1,0 +1,47 @@
+"""The Fail state: the line of states ends with an Error and a Cause, fixed or taken from the input."""
+
+from typing import TYPE_CHECKING, Any
+
+from local.asl.check import Fields
+from local.asl.errors import EvaluationError, StateError
+from local.asl.functions import compact
+from local.asl.intrinsics import Expression
+from local.asl.states.base import State, Step
+from local.asl.template import expression, look_up
+
+if TYPE_CHECKING:
+    from local.asl.branch import Branch
+
+
+class Fail(State):
+    """A Fail state."""
+
+    type = "Fail"
+
+    def __init__(self, name: str, fields: Fields) -> None:
+        super().__init__(name, fields)
+        self.error = _part(fields, "Error")
+        self.cause = _part(fields, "Cause")
+        fields.close("a Fail state")
+
+    async def run(self, branch: "Branch", data: Any) -> Step:
+        """Never return: raises StateError with what the fields say; an absent field leaves its part out."""
+        error = _value("ErrorPath", self.error, data, branch)
+        cause = _value("CausePath", self.cause, data, branch)
+        raise StateError(error, cause)
+
+
+def _part(fields: Fields, name: str) -> str | Expression | None:
+    present = fields.exclusive(name, name + "Path")
+    if present == [name + "Path"]:
+        return expression(fields.get(name + "Path"), fields.at(name + "Path"))
+    return fields.string(name)
+
+
+def _value(field: str, part: str | Expression | None, data: Any, branch: "Branch") -> str | None:
+    if part is None or isinstance(part, str):
+        return part
+    found = look_up(part, field, data, branch)
+    if not isinstance(found, str):
+        raise EvaluationError(f"The {field} parameter does not reference a string: {compact(found)}")
+    return found

@@ -1,0 +1,79 @@
+"""Payload Templates: Parameters and ResultSelector.
+
+Decides how a template is filled: a key that ends in .$ names a path or an intrinsic call, all else stands as written.
+Invariant: what a template does not change is shared with the definition, and nobody writes to it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from local.asl.check import DefinitionError, below
+from local.asl.errors import EvaluationError
+from local.asl.functions import compact
+from local.asl.intrinsics import Env, Expression, compile_expression, evaluate
+from local.asl.jsonpath import MISSING, Path
+from local.asl.pathtext import PathSyntaxError
+
+Fill = Callable[[Any, Env], Any]
+
+
+def compile_template(value: Any, pointer: str) -> Fill:
+    """Return the function that fills the template; raises DefinitionError for a bad path or call in it."""
+    fill = _compile(value, pointer)
+    return fill if fill is not None else lambda _data, _env: value
+
+
+def expression(text: Any, pointer: str) -> Expression:
+    """Return the compiled path or intrinsic call of a field; raises DefinitionError naming the field."""
+    if not isinstance(text, str):
+        raise DefinitionError(pointer, "must be a string with a JSONPath or an intrinsic function")
+    try:
+        return compile_expression(text)
+    except PathSyntaxError as problem:
+        raise DefinitionError(pointer, f"'{text}' is no JSONPath or intrinsic function: {problem}") from None
+
+
+def look_up(source: Expression, field: str, data: Any, env: Env) -> Any:
+    """Return the expression's value; a path that leads nowhere is EvaluationError with AWS's words (recorded)."""
+    if not isinstance(source, Path):
+        return evaluate(source, data, env)
+    root = env.context() if source.context else data
+    found = source.find(root)
+    if found is MISSING:
+        raise EvaluationError(
+            f"The JSONPath '{source.text}' specified for the field '{field}' could not be found in the input "
+            f"'{compact(root)}'"
+        )
+    return found
+
+
+def _compile(value: Any, pointer: str) -> Fill | None:
+    """Return None for a part without paths: it is passed on as it is."""
+    if isinstance(value, dict):
+        return _object(value, pointer)
+    if isinstance(value, list):
+        fills = [_compile(element, below(pointer, index)) for index, element in enumerate(value)]
+        if not any(fills):
+            return None
+        return lambda data, env: [
+            fill(data, env) if fill else element for fill, element in zip(fills, value, strict=True)
+        ]
+    return None
+
+
+def _object(value: dict[str, Any], pointer: str) -> Fill | None:
+    members: list[tuple[str, Fill | None, Any]] = []
+    for key, member in value.items():
+        if key.endswith(".$"):
+            members.append((key[:-2], _member(key, expression(member, below(pointer, key))), None))
+        else:
+            members.append((key, _compile(member, below(pointer, key)), member))
+    if len({name for name, _, _ in members}) < len(members):
+        raise DefinitionError(pointer, "gives the same name with .$ and without")
+    if not any(fill for _, fill, _ in members):
+        return None
+    return lambda data, env: {name: fill(data, env) if fill else member for name, fill, member in members}
+
+
+def _member(key: str, source: Expression) -> Fill:
+    return lambda data, env: look_up(source, key, data, env)

@@ -1,0 +1,53 @@
+"""Timestamps as texts.
+
+Decides which texts are timestamps and what instant they name, in milliseconds since 1970. RFC 3339 with a capital T
+and Z is the Amazon States Language's profile; at run time AWS accepts Java's ISO_OFFSET_DATE_TIME, which also allows
+leaving out the seconds.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import formatdate
+
+_FORM = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def instant_ns(text: object) -> int | None:
+    """Return the instant in nanoseconds since 1970-01-01T00:00:00Z; None when the value is no timestamp with an offset."""
+    found = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = found.groups()
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    try:
+        zone = timezone(-offset if sign == "-" else offset)
+        moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second or 0), tzinfo=zone)
+    except ValueError:
+        return None
+    return (moment - _EPOCH) // timedelta(seconds=1) * 10**9 + int((fraction or "0").ljust(9, "0"))
+
+
+def instant_ms(text: object) -> int | None:
+    """Return the instant in whole milliseconds since 1970-01-01T00:00:00Z, rounded up; None when it is no timestamp."""
+    found = instant_ns(text)
+    return None if found is None else -(-found // 10**6)
+
+
+def is_rfc3339(text: object) -> bool:
+    """Return whether a definition may hold this timestamp: an instant with its seconds written."""
+    return instant_ns(text) is not None and isinstance(text, str) and text[16] == ":"
+
+
+def written(at_ms: int) -> str:
+    """Return an instant as the Context Object shows it: 2026-01-01T00:00:00.000Z."""
+    moment = _EPOCH + at_ms * _MILLISECOND
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def http_date(at_ms: int) -> str:
+    """Return an instant as an HTTP header shows it: Thu, 01 Jan 2026 00:00:00 GMT."""
+    return formatdate(at_ms / 1000, usegmt=True)

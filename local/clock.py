@@ -1,0 +1,221 @@
+"""Virtual and real time behind one small interface.
+
+Decides what time it is, when a sleeper wakes and which random number comes next; knows nothing of state machines. No
+other module of the local side reads time or randomness. Invariant of the virtual clock: time moves only when nothing
+is ready to run, and then exactly to the next timer, so that two runs with the same seed do the same things in the same
+order at the same milliseconds.
+"""
+
+import asyncio
+import contextvars
+import heapq
+import random
+import time
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+EPOCH_2026_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z, where virtual time starts unless told otherwise."""
+
+
+class Timer(Protocol):
+    """A callback that is due later."""
+
+    def cancel(self) -> None:
+        """Return nothing; the callback is never called."""
+
+
+class Clock(Protocol):
+    """Where time and randomness come from."""
+
+    def now_ms(self) -> int:
+        """Return the time in milliseconds since 1970-01-01T00:00:00Z."""
+        ...
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return once the time is at_ms or later; at once when it already is."""
+        ...
+
+    def random(self) -> float:
+        """Return the next random number, 0 <= x < 1."""
+        ...
+
+    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
+        """Return a timer that calls the callback at at_ms, or as soon as possible when that is past."""
+        ...
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready and no timer is set, so what is awaited can never come."""
+
+
+class Mortal(Protocol):
+    """Something whose code can be killed: see `owner`."""
+
+    killed: bool
+
+
+owner: contextvars.ContextVar[Mortal | None] = contextvars.ContextVar("owner", default=None)
+"""Who the running code belongs to. Tasks, timers and callbacks inherit it; those of a killed owner never run again."""
+
+
+class _VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop without selector, sockets or threads; its time is a number of milliseconds that it sets itself."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self.elapsed_ms = 0
+        self.label = label
+        self.failures: list[BaseException] = []
+        self._order = count()
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+
+    def time(self) -> float:
+        return self.elapsed_ms / 1000
+
+    def call_at(  # type: ignore[override]  # asyncio's stub wants a TypeVarTuple
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        # A timer never fires early: it is rounded up to a millisecond (1e-5 absorbs what the division by 1000 lost).
+        return self.call_at_ms(-int(-(when * 1000 - 1e-5) // 1), callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.elapsed_ms / 1000 + delay, callback, *args, context=context)
+
+    def call_at_ms(
+        self, at_ms: int, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Return a timer for at_ms, counted from the start of the loop."""
+        timer = asyncio.TimerHandle(at_ms / 1000, callback, args, self, context)
+        heapq.heappush(self._timers, (at_ms, next(self._order), timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Do nothing: a cancelled timer is dropped when its turn comes."""
+
+    def _run_once(self) -> None:
+        ready: Any = self._ready  # type: ignore[attr-defined]  # asyncio's own queue, filled by its call_soon
+        timers = self._timers
+        if not ready:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock(f"nothing is ready and no timer is set at {self.elapsed_ms} ms of {self.label}")
+            self.elapsed_ms = max(self.elapsed_ms, timers[0][0])
+        while timers and timers[0][0] <= self.elapsed_ms:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            mortal = handle._context.get(owner)
+            if mortal is None or not mortal.killed:
+                handle._run()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep the exception for `VirtualClock.run` to raise; a task that is left behind unfinished is no failure."""
+        error = context.get("exception")
+        if error is not None:
+            self.failures.append(error)
+
+    def _write_to_self(self) -> None:
+        """Do nothing: there is no selector to wake."""
+
+    def __del__(self) -> None:
+        """Do nothing: there is no resource to let go."""
+
+
+class VirtualClock:
+    """Time that jumps: a day of sleeping costs milliseconds, and the same seed gives the same day."""
+
+    def __init__(self, start_ms: int = EPOCH_2026_MS, seed: int = 0) -> None:
+        self.start_ms = start_ms
+        self.seed = seed
+        self._random = random.Random(seed)
+        self._loop = _VirtualLoop(repr(self))
+
+    def __repr__(self) -> str:
+        return f"VirtualClock(start_ms={self.start_ms}, seed={self.seed})"
+
+    def now_ms(self) -> int:
+        """Return the virtual time in milliseconds since 1970-01-01T00:00:00Z."""
+        return self.start_ms + self._loop.elapsed_ms
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return at exactly at_ms of virtual time; at once when that is past."""
+        if at_ms <= self.now_ms():
+            return
+        woken: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_at_ms(at_ms - self.start_ms, _wake, woken)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    def random(self) -> float:
+        """Return the next number of the seeded generator, 0 <= x < 1."""
+        return self._random.random()
+
+    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
+        """Return a timer that calls the callback at exactly at_ms of virtual time, now when that is past."""
+        return self._loop.call_at_ms(at_ms - self.start_ms, callback)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Return what the coroutine returns, however much virtual time it takes; all else then stands still.
+
+        A later call goes on from there. Raises Deadlock when nothing can ever happen again, and what a callback or an
+        abandoned task raised without anyone looking at it.
+        """
+        task = self._loop.create_task(main)
+        try:
+            result = self._loop.run_until_complete(task)
+        except Deadlock:
+            task.cancel()
+            raise
+        if self._loop.failures:
+            raise self._loop.failures.pop(0)
+        return result
+
+
+class RealClock:
+    """The machine's own time, on whichever event loop is running."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+
+    def now_ms(self) -> int:
+        """Return the system's time in whole milliseconds since 1970-01-01T00:00:00Z."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return when the system's time has reached at_ms, never earlier."""
+        while (left_ms := at_ms - self.now_ms()) > 0:
+            await asyncio.sleep(left_ms / 1000)
+
+    def random(self) -> float:
+        """Return a random number, 0 <= x < 1."""
+        return self._random.random()
+
+    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
+        """Return a timer that calls the callback when the system's time is at_ms, as near as the event loop can."""
+        return asyncio.get_running_loop().call_later(max(0, at_ms - self.now_ms()) / 1000, callback)
+
+
+def uuid4(random: Callable[[], float]) -> str:
+    """Return a version 4 UUID made of the generator's next four numbers."""
+    bits = 0
+    for _ in range(4):
+        bits = bits << 32 | int(random() * 2**32)
+    bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 4 << 76 | 2 << 62
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

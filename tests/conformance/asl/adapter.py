@@ -1,0 +1,93 @@
+"""The interpreter in the form in which recorded AWS executions are replayed against it."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from local.asl import DefinitionError, TaskCall, TaskFailure, load
+from local.asl.functions import compact
+from local.clock import VirtualClock
+from local.functions import missing
+
+ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"
+
+
+def adapter(
+    definition: dict[str, Any], data: Any, lambdas: Mapping[str, dict[str, Any]], case: dict[str, Any]
+) -> dict[str, Any]:
+    """Return status, output, error, cause, event_types and events of the case's execution in virtual time."""
+    try:
+        machine = load(definition)
+    except DefinitionError as refusal:
+        return {"status": "REFUSED", "cause": str(refusal)}
+    clock = VirtualClock()
+
+    async def perform(call: TaskCall) -> Any:
+        return await behave(lambdas, call)
+
+    arn = case["execution_arn"]
+    machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
+    if ":express:" in arn:
+        machine_arn = arn.partition(":express:")[0] + ":stateMachine:" + case["state_machine_name"]
+
+    async def main() -> Any:
+        execution = machine.start(
+            data,
+            clock=clock,
+            perform=perform,
+            name=case["execution_name"],
+            arn=arn,
+            role_arn=ROLE,
+            machine_name=case["state_machine_name"],
+            machine_arn=machine_arn,
+        )
+        return await execution.wait()
+
+    execution = clock.run(main())
+    answer = {"status": execution.status, "event_types": [event["type"] for event in execution.history]}
+    answer["events"] = [flattened(event) for event in execution.history]
+    if execution.status == "SUCCEEDED":
+        answer["output"] = execution.output
+    for name in ("error", "cause"):
+        if getattr(execution, name) is not None:
+            answer[name] = getattr(execution, name)
+    return answer
+
+
+async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
+    """Return what the case's function answers; raises TaskFailure as AWS does."""
+    behaviour = lambdas.get(call.function or "")
+    if behaviour is None:
+        raise missing(call, "00000000-0000-0000-0000-000000000000")
+    kind = behaviour["kind"]
+    if kind == "raise":
+        payload = {
+            "errorMessage": behaviour["errorMessage"],
+            "errorType": behaviour["errorType"],
+            "requestId": "00000000-0000-0000-0000-000000000000",
+            "stackTrace": behaviour.get("stackTrace", []),
+        }
+        raise TaskFailure(behaviour["errorType"], compact(payload))
+    if kind == "sleep_then_echo":
+        await asyncio.sleep(behaviour["seconds"])
+    answers = {
+        "echo": lambda: call.payload,
+        "sleep_then_echo": lambda: call.payload,
+        "constant": lambda: behaviour["value"],
+        "python_format": lambda: behaviour["format"].format(event=call.payload),
+        "large_string": lambda: behaviour["char"] * behaviour["bytes"],
+    }
+    return answers[kind]()
+
+
+def flattened(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event in the form of the recordings: id, prev, type and the members of its details, JSON texts parsed."""
+    flat: dict[str, Any] = {"id": event["id"], "prev": event["previousEventId"], "type": event["type"]}
+    for name, details in event.items():
+        if name.endswith("EventDetails"):
+            for key, value in details.items():
+                if key in ("inputDetails", "outputDetails", "roleArn"):
+                    continue
+                flat[key] = json.loads(value) if key in ("input", "output", "parameters") else value
+    return flat
