@@ -31,22 +31,23 @@ class Upstreams:
         self._drop_after_s = drop_after_s
         self._newest: dict[str, asyncio.Event] = {}
         self._open: set[asyncio.Event] = set()
-        self.app = Starlette(
-            routes=[
-                Route("/demo/{name:path}", self._demo),
-                Route("/demo-ndjson/{name:path}", self._demo_ndjson),
-            ]
-        )
+        self.app = Starlette(routes=[Route("/{stream_id}", self._stream)])
 
     def close(self) -> None:
         """Ends every connection cleanly."""
         for end in self._open:
             end.set()
 
-    async def _demo(self, request: Request) -> Response:
+    async def _stream(self, request: Request) -> Response:
+        """The part of the stream id before the first colon says which of the two it is."""
+        kinds = {"demo": self._demo, "demo-ndjson": self._demo_ndjson}
+        kind = kinds.get(request.path_params["stream_id"].split(":")[0])
         clockwork = _clockwork(request)
-        if clockwork is None:
-            return _BAD_QUERY
+        if kind is None:
+            return JSONResponse({"message": "There is no such demonstration stream."}, 404)
+        return _BAD_QUERY if clockwork is None else kind(request, clockwork)
+
+    def _demo(self, request: Request, clockwork: Clockwork) -> Response:
         end = asyncio.Event()
         path = request.url.path
 
@@ -68,10 +69,7 @@ class Upstreams:
         first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
         return StreamingResponse(body(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
-    async def _demo_ndjson(self, request: Request) -> Response:
-        clockwork = _clockwork(request)
-        if clockwork is None:
-            return _BAD_QUERY
+    def _demo_ndjson(self, request: Request, clockwork: Clockwork) -> Response:
         end = asyncio.Event()
 
         async def body() -> AsyncIterator[bytes]:
@@ -106,7 +104,7 @@ def _clockwork(request: Request) -> Clockwork | None:
 
 
 def _record(clockwork: Clockwork, number: int) -> str:
-    return json.dumps({"id": str(number), "at_ms": clockwork.at_ms(number), "text": f"Event number {number}."})
+    return json.dumps({"n": number, "at_ms": clockwork.at_ms(number), "text": f"Event number {number}."})
 
 
 def _sse(clockwork: Clockwork, number: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from local.functions import Functions, UnknownFunction
+from local.pool import Pool, UnknownFunction
 from local.template import Function
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def speak(event, lambda_context):
 
 
 @contextlib.asynccontextmanager
-async def functions_of(folder: Path, limit_s: int = 5, idle_s: float = 60) -> AsyncIterator[Functions]:
+async def functions_of(folder: Path, limit_s: int = 5, idle_s: float = 60) -> AsyncIterator[Pool]:
     """One function for each name in MODULE, and one whose module does not import."""
     (folder / "sample.py").write_text(MODULE)
     (folder / "broken.py").write_text("import no_such_module\n")
@@ -62,14 +62,14 @@ async def functions_of(folder: Path, limit_s: int = 5, idle_s: float = 60) -> As
     specs = [
         Function(handler.split(".")[-1], handler, limit_s, 128, {"EVENTS_TABLE": "events"}) for handler in handlers
     ]
-    functions = Functions(specs, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, folder, folder / "logs", idle_s)
+    functions = Pool(specs, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, folder, folder / "logs", idle_s)
     try:
         yield functions
     finally:
         await functions.close()
 
 
-def in_sandbox(folder: Path, body: Callable[[Functions], object], **options: float) -> None:
+def in_sandbox(folder: Path, body: Callable[[Pool], object], **options: float) -> None:
     """Runs the coroutine function `body` with functions that are closed afterwards."""
 
     async def run() -> None:
@@ -105,7 +105,7 @@ def until(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
 def test_a_sandbox_is_used_again_while_it_is_warm(tmp_path: Path) -> None:
     """Two invocations after each other meet the same process; its deadline is the function's limit."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         first = json.loads((await functions.invoke("echo", b'{"n": 1}')).payload)
         second = json.loads((await functions.invoke("echo", b'{"n": 2}')).payload)
         assert (first["event"], second["event"]) == ({"n": 1}, {"n": 2})
@@ -119,7 +119,7 @@ def test_a_sandbox_is_used_again_while_it_is_warm(tmp_path: Path) -> None:
 def test_two_invocations_at_once_have_two_processes(tmp_path: Path) -> None:
     """A sandbox has one invocation at a time."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         answers = await asyncio.gather(functions.invoke("echo", b"1"), functions.invoke("echo", b"2"))
         assert len({json.loads(answer.payload)["pid"] for answer in answers}) == 2
 
@@ -129,7 +129,7 @@ def test_two_invocations_at_once_have_two_processes(tmp_path: Path) -> None:
 def test_what_a_function_raises_is_the_error_type(tmp_path: Path) -> None:
     """errorType is the class's name, and the process is used again after an exception."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         answer = await functions.invoke("fail", b"{}")
         payload = json.loads(answer.payload)
         assert answer.function_error == "Unhandled"
@@ -145,7 +145,7 @@ def test_a_function_is_killed_at_its_deadline(tmp_path: Path) -> None:
     """A busy function gets SIGKILL at its limit, the answer is Lambda's, and nothing of it runs on."""
     marker = tmp_path / "pid"
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         started_s = time.monotonic()
         answer = await functions.invoke("busy", json.dumps({"marker": str(marker)}).encode())
         took_s = time.monotonic() - started_s
@@ -163,7 +163,7 @@ def test_a_function_is_killed_at_its_deadline(tmp_path: Path) -> None:
 def test_a_function_that_exits(tmp_path: Path) -> None:
     """Lambda calls it Runtime.ExitError and names the exit status."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         answer = await functions.invoke("leave", b"{}")
         assert json.loads(answer.payload) == {
             "errorType": "Runtime.ExitError",
@@ -176,7 +176,7 @@ def test_a_function_that_exits(tmp_path: Path) -> None:
 def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
     """The runtime client's own words reach the invoker as Runtime.ImportModuleError."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         payload = json.loads((await functions.invoke("handler", b"{}")).payload)
         assert payload["errorType"] == "Runtime.ImportModuleError"
         assert payload["errorMessage"] == "Unable to import module 'broken': No module named 'no_such_module'"
@@ -187,7 +187,7 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
 def test_a_function_that_does_not_exist(tmp_path: Path) -> None:
     """An unknown name is told apart from a function that fails."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         with pytest.raises(UnknownFunction, match="missing"):
             await functions.invoke("missing", b"{}")
 
@@ -198,7 +198,7 @@ def test_the_parents_environment_is_not_inherited(tmp_path: Path, monkeypatch: p
     """A function sees its template's variables and Lambda's own, not the ones of the terminal it was started from."""
     monkeypatch.setenv("SECRET_OF_THE_TERMINAL", "x")
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         environment = json.loads((await functions.invoke("environment", b"{}")).payload)
         assert "SECRET_OF_THE_TERMINAL" not in environment
         assert environment["EVENTS_TABLE"] == "events"
@@ -212,7 +212,7 @@ def test_the_parents_environment_is_not_inherited(tmp_path: Path, monkeypatch: p
 def test_an_idle_sandbox_ends(tmp_path: Path) -> None:
     """A sandbox without work is ended after the idle time."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         pid = json.loads((await functions.invoke("echo", b"1")).payload)["pid"]
         async with asyncio.timeout(10):
             while functions.sandboxes:
@@ -225,7 +225,7 @@ def test_an_idle_sandbox_ends(tmp_path: Path) -> None:
 def test_output_goes_to_the_functions_log(tmp_path: Path) -> None:
     """What a function prints is in `<name>.log`."""
 
-    async def body(functions: Functions) -> None:
+    async def body(functions: Pool) -> None:
         await functions.invoke("speak", b"1")
 
     in_sandbox(tmp_path, body)

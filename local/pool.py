@@ -1,0 +1,142 @@
+"""The Lambda functions of the local run: which sandbox takes an invocation, and when an idle sandbox ends.
+
+It does not know what a function does. Invariants: a sandbox has one invocation at a time; a sandbox whose process
+ended is never used again; logs are bounded.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from local.sandbox import Answer, Sandbox
+from local.template import Function
+
+IDLE_S = 120.0
+_LOG_BYTES = 5_000_000
+
+
+class UnknownFunction(Exception):
+    """No function has this name."""
+
+
+class BoundedLog:
+    """Appends bytes to a file; a full file becomes `<name>.1`, which it replaces."""
+
+    def __init__(self, path: Path, most_bytes: int = _LOG_BYTES) -> None:
+        self._path = path
+        self._most_bytes = most_bytes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        """Appends `data` at once; nothing is kept back."""
+        if self._file.tell() > self._most_bytes:
+            self._file.close()
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+            self._file = self._path.open("ab", buffering=0)
+        self._file.write(data)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def function_name(name_or_arn: str) -> str:
+    """Returns the bare name of a function given by name, by ARN or with a version or alias behind it."""
+    if name_or_arn.startswith("arn:"):
+        return name_or_arn.split(":")[6] if name_or_arn.count(":") >= 6 else name_or_arn
+    return name_or_arn.split(":")[0]
+
+
+class Pool:
+    """All functions of the stack, each with its warm sandboxes."""
+
+    def __init__(
+        self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
+        idle_s: float = IDLE_S,
+    ) -> None:  # fmt: skip
+        self._functions = {function.name: function for function in functions}
+        self._environment = environment
+        self._task_root = task_root
+        self._logs = logs
+        self._idle_s = idle_s
+        self._open_logs: dict[str, BoundedLog] = {}
+        self._idle: dict[str, list[tuple[Sandbox, asyncio.TimerHandle]]] = {}
+        self._all: set[Sandbox] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    @property
+    def sandboxes(self) -> frozenset[Sandbox]:
+        """Every sandbox that has not been closed, busy or idle."""
+        return frozenset(self._all)
+
+    async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
+        """Returns the function's answer; raises UnknownFunction. `payload` is JSON text."""
+        name = function_name(name_or_arn)
+        if name not in self._functions:
+            raise UnknownFunction(name)
+        sandbox = self._take_idle(name) or await self._new(name)
+        try:
+            answer = await sandbox.invoke(payload)
+        except BaseException:
+            self._discard(sandbox)
+            raise
+        if sandbox.alive and not self._closed:
+            self._put_idle(name, sandbox)
+        else:
+            self._discard(sandbox)
+        return answer
+
+    def kill_all(self) -> None:
+        """Kills every sandbox at once; invocations under way are answered with Runtime.ExitError."""
+        for sandbox in self._all:
+            sandbox.kill()
+
+    async def close(self) -> None:
+        """Returns when every subprocess has gone."""
+        self._closed = True
+        for sandboxes in self._idle.values():
+            for _, timer in sandboxes:
+                timer.cancel()
+        await asyncio.gather(*(sandbox.close() for sandbox in tuple(self._all)), *self._closing)
+        for log in self._open_logs.values():
+            log.close()
+
+    def _take_idle(self, name: str) -> Sandbox | None:
+        waiting = self._idle.get(name, [])
+        while waiting:
+            sandbox, timer = waiting.pop()
+            timer.cancel()
+            if sandbox.alive:
+                return sandbox
+            self._discard(sandbox)
+        return None
+
+    def _put_idle(self, name: str, sandbox: Sandbox) -> None:
+        timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, name, sandbox)
+        self._idle.setdefault(name, []).append((sandbox, timer))
+
+    def _expire(self, name: str, sandbox: Sandbox) -> None:
+        self._idle[name] = [entry for entry in self._idle[name] if entry[0] is not sandbox]
+        self._discard(sandbox)
+
+    async def _new(self, name: str) -> Sandbox:
+        if name not in self._open_logs:
+            self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")
+        sandbox = Sandbox(self._functions[name], self._environment, self._task_root, self._open_logs[name].write)
+        self._all.add(sandbox)
+        await sandbox.start()
+        return sandbox
+
+    def _discard(self, sandbox: Sandbox) -> None:
+        closing = asyncio.create_task(self._close(sandbox))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close(self, sandbox: Sandbox) -> None:
+        await sandbox.close()
+        self._all.discard(sandbox)
