@@ -21,7 +21,7 @@ Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
 
 _KEPT: set[asyncio.Task[Any]] = set()
-"""Tasks of functions that have not ended. A coroutine that is let go is closed, and closing runs its `finally`: so these stay."""
+"""Tasks of functions that have not ended: a coroutine that is let go is closed, and closing runs its `finally`."""
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # the set outlives even the interpreter's own clearing up
 
 
@@ -65,7 +65,7 @@ class Invocation:
 class Functions:
     """Virtual Lambda functions by name; `perform` is what a machine asks.
 
-    function_timeout_s: after how long one is killed. latency_ms: how long an invocation takes to begin, asked once for each.
+    function_timeout_s: after how long one is killed. latency_ms: how long an invocation takes to begin, asked for each.
     other: answers the calls of other services. running: invocations that have not ended, for tests that kill one.
     """
 
@@ -132,7 +132,7 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
         result = function(payload, lambda_context)
         if inspect.isawaitable(result):
             result = await _awaited(result)
-        answer: Any = json.loads(json.dumps(result))
+        answer = _marshalled(result, invocation.request_id)
     except SystemExit as left:
         error = f"Runtime exited with error: exit status {left.code if isinstance(left.code, int) else 1}"
         invocation.kill("Runtime.ExitError", error)
@@ -143,13 +143,22 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
         invocation.answered.set_result(answer)
 
 
+def _marshalled(result: Any, request_id: str) -> Any:
+    try:
+        return json.loads(json.dumps(result))
+    except (TypeError, ValueError) as problem:
+        error = {"errorType": "Runtime.MarshalError", "errorMessage": f"Unable to marshal response: {problem}"}
+        payload = {**error, "requestId": request_id, "stackTrace": []}
+        return TaskFailure("Runtime.MarshalError", json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
+
+
 async def _awaited(result: Awaitable[Any]) -> Any:
     return await result
 
 
 def raised_error(raised: Exception, request_id: str) -> TaskFailure:
     """Return the failure of a function that raised: Error is the class's name, Cause the payload as JSON."""
-    frames = traceback.extract_tb(raised.__traceback__)[1:]
+    frames = traceback.extract_tb(raised.__traceback__)[1:]  # the first is ours
     payload = {
         "errorMessage": str(raised),
         "errorType": type(raised).__name__,

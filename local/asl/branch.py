@@ -50,7 +50,7 @@ class Branch:
     # ---- the history ----
 
     def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
-        """Return the id of an event that is next in this branch's chain; raises Halted when there is nothing to add to."""
+        """Return the id of an event that is next in this branch's chain; raises Halted after the end."""
         self.last_id = self.aside(kind, details, key=key)
         return self.last_id
 
@@ -86,7 +86,8 @@ class Branch:
 
     def cause(self, name: str, detail: str) -> str:
         """Return a cause as AWS begins those that it words itself (recorded)."""
-        return f"An error occurred while executing the state '{name}' (entered at the event id #{self.entered_id}). {detail}"
+        place = f"the state '{name}' (entered at the event id #{self.entered_id})"
+        return f"An error occurred while executing {place}. {detail}"
 
     # ---- running ----
 
@@ -115,7 +116,7 @@ class Branch:
             await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
 
     def refused(self, problem: EvaluationError) -> Exception:
-        """Return what an expression's failure means for the state: States.Runtime is fatal, the rest has an Error Name."""
+        """Return what an expression's failure means for the state: States.Runtime is fatal, all else can be caught."""
         if problem.name == "States.Runtime":
             return self.fatal(problem.name, str(problem))
         return StateError(problem.name, self.cause(self.state.name if self.state else "", str(problem)))
@@ -128,11 +129,6 @@ class Branch:
         self.execution.transitions += 1
 
     # ---- being cut off ----
-
-    def abort(self, previous_id: int) -> None:
-        """Return nothing; the states that are under way in this branch are aborted in the history and never go on."""
-        self.abort_state(previous_id)
-        self.kill()
 
     def abort_state(self, previous_id: int) -> None:
         """Return nothing; add the aborted events of the open state and, for a Parallel, of its branches."""
@@ -148,8 +144,9 @@ class Branch:
         self.dead = True
         for child in self.children:
             child.kill()
-        if self.work is not None and not self.work.done() and self.work is not asyncio.current_task():
-            self.work.cancel()
+        work = self.work
+        if work is not None and not work.done() and work is not asyncio.current_task(work.get_loop()):
+            work.cancel()
 
 
 ENTERED = "stateEnteredEventDetails"

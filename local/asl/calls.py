@@ -22,8 +22,9 @@ class TaskFailure(Exception):
 class TaskCall:
     """One attempt of a Task state.
 
-    For a Lambda function (lambda:invoke or its own ARN as Resource) `function` is its bare name and `payload` what it is given;
-    the answer is what the function returned. For any other service `parameters` are the API's and the answer is its response.
+    For a Lambda function (lambda:invoke or its own ARN as Resource) `function` is its bare name and `payload` what it
+    is given; the answer is what the function returned. For any other service `parameters` are the API's and the
+    answer is its response. `timeout_ms` is the Task's own limit, None if it has none.
     """
 
     resource: str

@@ -6,7 +6,7 @@ caught.
 
 
 class StateError(Exception):
-    """A state failed with an Error Name; Retriers and Catchers are asked. Both parts may be absent (a Fail without fields)."""
+    """A state failed with an Error Name; Retriers and Catchers are asked. A Fail without fields has neither part."""
 
     def __init__(self, error: str | None, cause: str | None) -> None:
         super().__init__(f"{error}: {cause}")
@@ -19,7 +19,7 @@ class StateError(Exception):
 
 
 class Fatal(Exception):
-    """The execution fails at once. `States.Runtime` cannot be caught, even by name; nor can an oversized state output."""
+    """The execution fails at once: `States.Runtime` cannot be caught, even by name, nor can an oversized output."""
 
     def __init__(self, error: str, cause: str) -> None:
         super().__init__(f"{error}: {cause}")

@@ -40,9 +40,9 @@ class Identity:
 class Execution:
     """A running or ended execution.
 
-    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. error, cause: as far as
-    given. history: events in the wire shape of GetExecutionHistory, time stamps in milliseconds. transitions: states entered,
-    and retries. started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
+    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. error, cause:
+    as far as given. history: events in the wire shape of GetExecutionHistory, times in milliseconds. transitions:
+    states entered, and retries. started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
     """
 
     def __init__(

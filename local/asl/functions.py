@@ -31,9 +31,12 @@ class Function:
     apply: Callable[[list[Any], Random], Any]
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
 def compact(value: Any) -> str:
     """Return a value as JSON text the way AWS writes it: no spaces, characters as they are."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(value)
 
 
 def same(left: Any, right: Any) -> bool:

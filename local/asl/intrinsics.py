@@ -61,7 +61,7 @@ def compile_expression(text: str) -> Expression:
 
 
 def evaluate(expression: Expression, data: Any, env: Env) -> Any:
-    """Return the expression's value; raises IntrinsicFailure where a function refuses, EvaluationError where a path fails."""
+    """Return the expression's value; raises IntrinsicFailure where a function refuses, EvaluationError for a path."""
     if isinstance(expression, Path):
         return expression.get(env.context() if expression.context else data)
     if isinstance(expression, Literal):

@@ -81,7 +81,7 @@ class Path:
     def put(self, root: Any, value: Any) -> Any:
         """Return a copy of the data with the value at this Reference Path; the data itself stays as it is.
 
-        Missing objects are made on the way; raises ResultPathFailure where a text, a number or an array stands in the way.
+        Missing objects are made on the way; raises ResultPathFailure where something else stands in the way.
         """
         if not self.steps:
             return value

@@ -18,7 +18,7 @@ PREFIX = "arn:aws:states:us-east-1:111111111111"
 
 
 class Machine:
-    """A machine that can run. definition: the data it was made of. timeout_s: its TimeoutSeconds, None if it has none."""
+    """A machine that can run. definition: the data it was made of. timeout_s: TimeoutSeconds, None if absent."""
 
     def __init__(self, line: Line, timeout_s: int | None, definition: dict[str, Any]) -> None:
         self.line = line
@@ -39,7 +39,7 @@ class Machine:
         latencies: Latencies | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Execution:
-        """Return a new execution on this JSON input; ExecutionStarted is in its history. Call it in the running event loop.
+        """Return a new execution on this JSON input; call it in the running event loop.
 
         Names that are left out follow from those given; the execution's own is a UUID of the clock's randomness.
         """
@@ -69,7 +69,7 @@ class Machine:
     ) -> Execution:
         """Return an execution that has ended, run from start to end in virtual time; an input of None is {}.
 
-        The functions run in this process; `perform` answers all calls that are not for Lambda. `options` are those of `start`.
+        The functions run in this process; `perform` answers the other calls. `options` are those of `start`.
         """
         clock = clock or VirtualClock()
         sandbox = Functions(clock, functions or {}, function_timeout_s=function_timeout_s, other=perform)

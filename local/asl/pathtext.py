@@ -182,18 +182,18 @@ class _Parser:
         if self.take("@"):
             start, inner = self.at, self.steps()
             here_path = Path("$" + self.text[start : self.at], tuple(inner), False)
-            return lambda here, root: here_path.find(here)
+            return lambda here, _root: here_path.find(here)
         if self.take("$"):
             start, inner = self.at, self.steps()
             root_path = Path("$" + self.text[start : self.at], tuple(inner), False)
-            return lambda here, root: root_path.find(root)
+            return lambda _here, root: root_path.find(root)
         if found := self.match(_QUOTED):
             text = found.group(1) if found.group(1) is not None else found.group(2)
-            return lambda here, root: text
+            return lambda _here, _root: text
         if found := self.match(_LITERAL):
             word = found.group()
             value = {"true": True, "false": False, "null": None}.get(word, MISSING)
             if value is MISSING:
                 value = float(word) if any(c in word for c in ".eE") else int(word)
-            return lambda here, root: value
+            return lambda _here, _root: value
         raise self.fail()

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from local.asl.errors import StateError
+from local.asl.calls import TaskFailure
 from local.asl.functions import compact
 
 _FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
@@ -59,7 +59,8 @@ def function_name(reference: str) -> str:
 def payload_of(parameters: dict[str, Any]) -> Any:
     """Return what the function is given by lambda:invoke.
 
-    A null or absent Payload is {}; a text is sent as it is, so it must be JSON, and the function sees what it says (recorded).
+    A null or absent Payload is {}; a text is sent as it is, so it must be JSON, and the function sees what it says
+    (recorded).
     """
     given = parameters.get("Payload")
     if given is None:
@@ -69,7 +70,7 @@ def payload_of(parameters: dict[str, Any]) -> Any:
     try:
         return json.loads(given)
     except ValueError:
-        raise StateError(
+        raise TaskFailure(
             "Lambda.InvalidRequestContentException",
             f"Could not parse request body into json: Could not parse payload into json: {compact(given)}",
         ) from None

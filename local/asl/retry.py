@@ -29,7 +29,7 @@ class Retrier:
     jitter: bool
 
     def delay_ms(self, retries: int, random: Callable[[], float]) -> int:
-        """Return the wait before the next attempt in milliseconds, after so many retries; with FULL jitter 0 to that."""
+        """Return the wait before the next attempt in milliseconds, after so many retries; FULL jitter: 0 to that."""
         try:
             delay_ms = self.interval_s * self.backoff_rate**retries * 1000
         except OverflowError:

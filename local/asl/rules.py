@@ -60,7 +60,7 @@ OPERATORS = frozenset([*_COMPARISONS, *(name + "Path" for name in _COMPARISONS),
 
 
 def compile_rule(value: Any, pointer: str, *, top: bool) -> tuple[Rule, str | None]:
-    """Return the rule and where it leads: a Next stands in a top-level rule and nowhere else; raises DefinitionError."""
+    """Return the rule and where it leads: Next stands in a top-level rule and nowhere else. Raises DefinitionError."""
     fields = Fields(value, pointer)
     fields.string("Comment")
     target = fields.string("Next") if top else None

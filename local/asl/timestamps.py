@@ -17,7 +17,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def instant_ns(text: object) -> int | None:
-    """Return the instant in nanoseconds since 1970-01-01T00:00:00Z; None when the value is no timestamp with an offset."""
+    """Return the instant in nanoseconds since 1970-01-01T00:00:00Z; None when it is no timestamp with an offset."""
     found = _FORM.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None

@@ -32,7 +32,7 @@ class Parallel(Retrying):
         fields.close("a Parallel state")
 
     async def attempt(self, branch: "Branch", data: Any) -> Any:
-        """Return the output made of the array of the branches' outputs; raises the StateError of the first that fails."""
+        """Return the output made of the array of the branches' outputs; raises what the first that fails raised."""
         effective = self.flow.effective(data, branch)
         branch.text(effective)
         branch.add("ParallelStateStarted")

@@ -30,7 +30,7 @@ class Retrying(Flowing):
         raise TypeError(f"{type(self).__name__} has no attempt at {data} ({branch})")  # each such type has its own
 
     async def run(self, branch: "Branch", data: Any) -> Step:
-        """Return Next and the output, or the Next of a Catcher and the error output; raises StateError if none catches."""
+        """Return Next and the output, or a Catcher's Next and the error output; raises StateError if none catches."""
         attempts = Attempts(self.retriers)
         branch.retries = 0
         while True:

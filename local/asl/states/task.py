@@ -51,7 +51,7 @@ class Task(Retrying):
         fields.close("a Task state")
 
     async def attempt(self, branch: "Branch", data: Any) -> Any:
-        """Return the state's output after one call; raises StateError when it fails or takes longer than its time-out."""
+        """Return the state's output after one call; raises StateError when it fails or its time-out passes."""
         narrowed = self.flow.narrowed(data, branch)
         timeout_s = _value("TimeoutSecondsPath", self.timeout_s, narrowed, branch)
         heartbeat_s = _value("HeartbeatSecondsPath", self.heartbeat_s, narrowed, branch)

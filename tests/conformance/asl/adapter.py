@@ -82,7 +82,7 @@ async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
 
 
 def flattened(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event in the form of the recordings: id, prev, type and the members of its details, JSON texts parsed."""
+    """Return an event as the recordings have it: id, prev, type and the members of its details, JSON texts parsed."""
     flat: dict[str, Any] = {"id": event["id"], "prev": event["previousEventId"], "type": event["type"]}
     for name, details in event.items():
         if name.endswith("EventDetails"):
