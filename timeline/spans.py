@@ -86,11 +86,11 @@ def rows(history: Iterable[Event]) -> list[Row]:
     return found
 
 
-def spans(history: Iterable[Event]) -> list[Span]:
+def spans(found: Iterable[Row]) -> list[Span]:
     """Returns each Wait and each attempt of a Task as a span, in the order in which they began."""
     done: list[Span] = []
     open_rows: dict[tuple[str, str], int] = {}
-    for row in rows(history):
+    for row in found:
         kind, _, verb = row.what.partition("_")
         key = (row.lane, kind)
         if verb == "started":

@@ -68,6 +68,8 @@ SETTLE_MS = 2_000
 # A holder counts as dead after this many of its renewals have failed to come.
 LEASE_TTL_READS = 4
 
+EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
+
 
 class ProtocolMisuse(RuntimeError):
     """The driver gave an input that the phase does not know: a defect of the driver, never of the upstream."""
@@ -88,7 +90,8 @@ class Phase(enum.Enum):
 class Manager:
     """One connection's decisions; see the module's docstring for the phases.
 
-    `deadline_ms` is when the function is killed; the connection leaves `margin_ms` before. `execution` is the execution
+    `deadline_ms` is when the function is killed; the connection leaves `margin_ms` before, or half of that while a
+    successor is connecting. `execution` is the execution
     that started it ("" where none is known).
     """
 
@@ -108,7 +111,7 @@ class Manager:
         self._give_up_at_ms = deadline_ms - margin_ms // 2
         self._lease_every_ms = lease_every_ms
         self._progress_every_ms = progress_every_ms
-        self._lease_ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
+        self.lease_ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
         self._execution = execution
         self._lease = Lease()
         self._writes: deque[str | None] = deque()  # the last cursor of each Write that is not answered yet
@@ -120,6 +123,7 @@ class Manager:
         self._settle_until_ms: int | None = None
         self._ending: Outcome | None = None
         self._asks_lease = False
+        self._expiring = False
         self._pending_close = ""
         self.phase = Phase.CLAIMING
         self.progress = Progress(fence=0, claimed_ms=0)
@@ -177,7 +181,7 @@ class Manager:
         self.phase = Phase.CONNECTED
         self.progress = replace(self.progress, opened_ms=now_ms, seen_ms=now_ms)
         self.lease_due_ms = now_ms + self._lease_every_ms
-        return [MarkConnected(self.fence, now_ms + self._lease_ttl_ms), self._save(now_ms)]
+        return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms)]
 
     def _judge(self, given: Opened) -> Outcome | None:
         """Returns why the answer is no connection, or None when it is one."""
@@ -263,6 +267,8 @@ class Manager:
             self._overlap_ends_ms = now_ms + self._profile.overlap_ms
         elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
+        elif found is Standing.HOLDER and self._expiring:
+            return self._leave(now_ms, EXPIRED, "expired", ask_lease=True)
         return [self._save(now_ms)] if self._progress_is_due(now_ms) else []
 
     def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
@@ -288,9 +294,13 @@ class Manager:
             return self._give_up(now_ms)
         if self._overlap_ends_ms is not None and now_ms >= self._overlap_ends_ms:
             return self._leave(now_ms, self._taken_over(), "taken_over")
-        if now_ms >= self._leave_at_ms:
-            expired = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
-            return self._leave(now_ms, expired, "expired", ask_lease=True)
+        if now_ms >= self._leave_at_ms and self.phase is Phase.CONNECTED and not self._expiring:
+            # Half the margin is kept for a successor that is connecting right now: the lease tells whether one is.
+            self._expiring = True
+            self._leave_at_ms = self._give_up_at_ms
+            self.lease_due_ms = now_ms
+        elif now_ms >= self._leave_at_ms:
+            return self._leave(now_ms, EXPIRED, "expired", ask_lease=True)
         return []
 
     # --- ending -------------------------------------------------------------------------------------------------------
@@ -363,7 +373,7 @@ class Manager:
         self._saved_cursor = self._written_cursor
         self._saved_at_ms = now_ms
         self.progress = replace(self.progress, ended_by=self._pending_close)
-        return SaveProgress(cursor, self.progress, now_ms + self._lease_ttl_ms)
+        return SaveProgress(cursor, self.progress, now_ms + self.lease_ttl_ms)
 
     def _finish(self, outcome: Outcome) -> list[Effect]:
         self.phase = Phase.FINISHED

@@ -1,13 +1,11 @@
-"""Drives one connection in virtual time: the real manager and the real store on a scripted upstream and an in-memory
-table.
+"""Drives one connection in virtual time: the real manager and store on a scripted upstream and an in-memory table.
 
-It performs effects and feeds inputs, like `handlers/driver.py` does on sockets, and decides nothing. Two things
-differ. Nothing takes time but what the scenario says. And the lease, which a real connection polls, is read on the
-same grid of instants but only when it has changed since: a poll that sees nothing new has no effect, so leaving it
-out changes nothing but the cost.
+It performs effects and feeds inputs, as `handlers/driver.py` does on sockets, and decides nothing. It differs: nothing
+takes time but what the scenario says; the ledger's record is written at the close alone, and a renewal only before
+somebody looks; and the lease, which a real connection polls, is read on the same grid of instants but only when it has
+changed since: a poll that sees nothing new has no effect, so leaving it out changes nothing but the cost.
 
-Invariant: after `kill` no input reaches the manager any more and no effect is performed: a killed function runs
-nothing.
+Invariant: after `kill` no input reaches the manager and no effect is performed: a killed function runs nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +61,8 @@ class VirtualConnection:
         upstream: ScriptedUpstream,
         manager: Manager,
         invocation: Invocation,
-        lease_every_ms: int,
+        every_ms: tuple[int, int],
+        renew_all: Callable[[], None],
         on_end: Callable[[Outcome], None],
     ) -> None:
         self._clock = clock
@@ -71,7 +70,8 @@ class VirtualConnection:
         self._upstream = upstream
         self._manager = manager
         self._invocation = invocation
-        self._lease_every_ms = lease_every_ms
+        self._lease_every_ms, self._progress_every_ms = every_ms
+        self._renew_all = renew_all
         self._on_end = on_end
         self._effects: deque[Effect] = deque()
         self._busy = False
@@ -93,11 +93,20 @@ class VirtualConnection:
 
     def kill(self) -> None:
         """Ends it as SIGKILL does: its socket closes, and nothing of it runs again."""
+        self.renew()
         self.alive = False
         self.ended_by = "killed"
         self._disarm()
         if self._link is not None:
             self._upstream.close(self._link)
+
+    def renew(self) -> None:
+        """Writes the renewal that a real connection would have written by now; for whoever looks at the lease next."""
+        opened_ms = self._manager.progress.opened_ms
+        if self.alive and opened_ms is not None and self._manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING):
+            now_ms = self._clock.now_ms()
+            last_ms = now_ms - (now_ms - opened_ms) % self._progress_every_ms
+            self._store.renew(self._invocation.stream_id, self._manager.fence, last_ms + self._manager.lease_ttl_ms)
 
     def lease_changed(self) -> None:
         """Sets the next poll that will see the change; called by whoever owns the table."""
@@ -133,13 +142,10 @@ class VirtualConnection:
         if self._busy:
             return
         self._busy = True
-        while self._effects and self.alive:
-            answer = self._do(self._effects.popleft())
+        while self.alive and (self._effects or self._lease_is_due()):
+            answer = self._do(self._effects.popleft()) if self._effects else self._lease_read()
             if answer is not None:
                 self._effects.extend(self._manager.handle(self._clock.now_ms(), answer))
-            if not self._effects and self.alive and self._lease_is_due():
-                lease = self._store.read_lease(self._invocation.stream_id)
-                self._effects.extend(self._manager.handle(self._clock.now_ms(), LeaseRead(lease)))
         self._busy = False
         if self.alive:
             self._arm()
@@ -153,6 +159,7 @@ class VirtualConnection:
         who, now_ms, store = self._invocation, self._clock.now_ms(), self._store
         match effect:
             case Claim():
+                self._renew_all()
                 return store.claim(who.stream_id, execution=who.execution, holder=f"{who.lane}/{who.request_id}")
             case ReadCursor():
                 return CursorRead(store.read_cursor(who.stream_id))
@@ -164,9 +171,10 @@ class VirtualConnection:
                 if cursor is not None:
                     store.save_cursor(who.stream_id, cursor, progress.fence, now_ms)
                 self.ended_by = progress.ended_by
-                store.save_connection(
-                    who.stream_id, progress, lane=who.lane, execution=who.execution, request_id=who.request_id
-                )
+                if progress.closed_ms is not None:
+                    store.save_connection(
+                        who.stream_id, progress, lane=who.lane, execution=who.execution, request_id=who.request_id
+                    )
             case Write(events=events):
                 return Written(len(events), 0)
             case MarkReleased(fence):
@@ -200,8 +208,13 @@ class VirtualConnection:
 
     def _read_lease(self) -> None:
         self._poll = None
+        if self._manager.phase is Phase.AWAITING_RELEASE:
+            self._renew_all()
         if self.alive and self._manager.lease_due_ms is not None:
-            self._feed(LeaseRead(self._store.read_lease(self._invocation.stream_id)))
+            self._feed(self._lease_read())
+
+    def _lease_read(self) -> LeaseRead:
+        return LeaseRead(self._store.read_lease(self._invocation.stream_id))
 
     def _wake(self) -> None:
         self._alarm = self._alarm_ms = None

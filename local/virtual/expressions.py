@@ -22,6 +22,8 @@ Values = Mapping[str, Value]
 Condition = Callable[[Item, Values], bool]
 Update = Callable[[Item, Values], Item]
 Operand = Callable[[Item, Values], Value | None]
+# One action of an update: most say `name = :value` and are kept as that pair, the others as code.
+Action = tuple[str, str] | Callable[[Item, Item, Values], None]
 
 _TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),+\-]|[#:]?[A-Za-z_][A-Za-z0-9_]*)")
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -36,16 +38,16 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 def condition(text: str, names: Mapping[str, str] | None = None) -> Condition:
     """Returns the predicate that `text` says; ValueError where the text is not of the grammar."""
-    return _compiled_condition(text, tuple(sorted((names or {}).items())))
+    return _compiled_condition(text, frozenset((names or {}).items()))
 
 
 def update(text: str, names: Mapping[str, str] | None = None) -> Update:
     """Returns the function that answers a changed copy of an item; ValueError where the text is not of the grammar."""
-    return _compiled_update(text, tuple(sorted((names or {}).items())))
+    return _compiled_update(text, frozenset((names or {}).items()))
 
 
 @lru_cache(maxsize=256)
-def _compiled_condition(text: str, names: tuple[tuple[str, str], ...]) -> Condition:
+def _compiled_condition(text: str, names: frozenset[tuple[str, str]]) -> Condition:
     parser = _Parser(text, dict(names))
     found = parser.disjunction()
     parser.end()
@@ -53,14 +55,18 @@ def _compiled_condition(text: str, names: tuple[tuple[str, str], ...]) -> Condit
 
 
 @lru_cache(maxsize=256)
-def _compiled_update(text: str, names: tuple[tuple[str, str], ...]) -> Update:
+def _compiled_update(text: str, names: frozenset[tuple[str, str]]) -> Update:
     parser = _Parser(text, dict(names))
-    clauses: list[Callable[[Item, Item, Values], None]] = []
+    actions: list[Action] = []
     while parser.peek() is not None:
-        clauses += parser.clause()
+        actions += parser.clause()
+    given = [action for action in actions if isinstance(action, tuple)]
+    clauses = [action for action in actions if not isinstance(action, tuple)]
 
     def apply(item: Item, values: Values) -> Item:
         changed = dict(item)
+        for name, value in given:
+            changed[name] = values[value]
         for clause in clauses:
             clause(item, changed, values)  # every operand reads the item as it was before the update
         return changed
@@ -113,16 +119,18 @@ class _Parser:
     # --- conditions: OR binds loosest, then AND, then NOT -------------------------------------------------------------
 
     def disjunction(self) -> Condition:
-        parts = [self.conjunction()]
-        while self.take("OR"):
-            parts.append(self.conjunction())
-        return parts[0] if len(parts) == 1 else lambda item, values: any(part(item, values) for part in parts)
+        left = self.conjunction()
+        if not self.take("OR"):
+            return left
+        right = self.disjunction()
+        return lambda item, values: left(item, values) or right(item, values)
 
     def conjunction(self) -> Condition:
-        parts = [self.negation()]
-        while self.take("AND"):
-            parts.append(self.negation())
-        return parts[0] if len(parts) == 1 else lambda item, values: all(part(item, values) for part in parts)
+        left = self.negation()
+        if not self.take("AND"):
+            return left
+        right = self.conjunction()
+        return lambda item, values: left(item, values) and right(item, values)
 
     def negation(self) -> Condition:
         if self.take("NOT"):
@@ -164,21 +172,24 @@ class _Parser:
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
-    def clause(self) -> list[Callable[[Item, Item, Values], None]]:
+    def clause(self) -> list[Action]:
         word = self.take("SET", "REMOVE", "ADD")
         if word is None:
             raise ValueError(f"{self._text!r}: expected SET, REMOVE or ADD, found {self.peek()!r}")
         read = {"SET": self._set, "REMOVE": self._remove, "ADD": self._add}[word]
-        actions = [read()]
+        actions: list[Action] = [read()]
         while self.take(","):
             actions.append(read())
         return actions
 
-    def _set(self) -> Callable[[Item, Item, Values], None]:
+    def _set(self) -> Action:
         name = self.name()
         self.expect("=")
+        first = self.peek() or ""
         value = self.operand()
         sign = self.take("+", "-")
+        if sign is None and first.startswith(":"):
+            return name, first
         other = self.operand() if sign else None
 
         def action(before: Item, after: Item, values: Values) -> None:
@@ -190,7 +201,7 @@ class _Parser:
 
         return action
 
-    def _remove(self) -> Callable[[Item, Item, Values], None]:
+    def _remove(self) -> Action:
         name = self.name()
 
         def action(_before: Item, after: Item, _values: Values) -> None:
@@ -198,7 +209,7 @@ class _Parser:
 
         return action
 
-    def _add(self) -> Callable[[Item, Item, Values], None]:
+    def _add(self) -> Action:
         name = self.name()
         value = self.operand()
 
@@ -248,18 +259,16 @@ def _number(value: Value) -> Decimal:
     return Decimal(value["N"])
 
 
-def _plain(value: Value) -> Any:
-    kind, content = next(iter(value.items()))
-    return Decimal(content) if kind == "N" else content
-
-
 def _holds(compare: Callable[[Any, Any], bool], operator: str, left: Value | None, right: Value | None) -> bool:
     """A comparison with an attribute that is absent is false; values of different types are merely not equal."""
     if left is None or right is None:
         return operator == "<>" and left is not right
-    if left.keys() != right.keys():
+    (kind, content), *_ = left.items()
+    if kind not in right:
         return operator == "<>"
-    return compare(_plain(left), _plain(right))
+    if kind == "N":
+        return compare(Decimal(content), Decimal(right[kind]))
+    return compare(content, right[kind])
 
 
 def _between(value: Value | None, low: Value | None, high: Value | None) -> bool:

@@ -115,22 +115,28 @@ class VirtualSandbox:
 
     def _start(self, payload: Any, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualConnection:
         settings = self._settings
-        lease_every_ms = settings["lease_every_s"] * 1000
+        every_ms = (settings["lease_every_s"] * 1000, settings["progress_every_s"] * 1000)
         execution = payload.get("execution", "")
         manager = Manager(
             self._profile,
             deadline_ms=self._clock.now_ms() + settings["function_timeout_s"] * 1000,
             margin_ms=settings["margin_s"] * 1000,
-            lease_every_ms=lease_every_ms,
-            progress_every_ms=settings["progress_every_s"] * 1000,
+            lease_every_ms=every_ms[0],
+            progress_every_ms=every_ms[1],
             execution=execution,
         )
         who = Invocation(payload["pathParameters"]["streamId"], execution, payload.get("lane", ""), request_id)
-        connection = VirtualConnection(self._clock, self._store, self._upstream, manager, who, lease_every_ms, on_end)
+        connection = VirtualConnection(
+            self._clock, self._store, self._upstream, manager, who, every_ms, self._renew_all, on_end
+        )
         self._connections.append(connection)
         self._running.append(connection)
         connection.start()
         return connection
+
+    def _renew_all(self) -> None:
+        for connection in self._running:
+            connection.renew()
 
     def _kill(self, connection: VirtualConnection, future: asyncio.Future[Outcome | None]) -> None:
         connection.kill()
@@ -143,7 +149,7 @@ class VirtualSandbox:
                 connection.lease_changed()
 
     def _dynamodb(self, call: TaskCall) -> Any:
-        methods = {
+        methods: dict[str, Callable[..., Any]] = {
             "getItem": self._tables.get_item,
             "putItem": self._tables.put_item,
             "updateItem": self._tables.update_item,

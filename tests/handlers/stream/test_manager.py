@@ -213,10 +213,22 @@ def test_the_deadline_is_left_before() -> None:
     manager = connected()
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS
     assert manager.handle(DEADLINE_MS - MARGIN_MS - 1, Woken()) == []
-    effects = manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
+    assert manager.lease_due_ms == DEADLINE_MS - MARGIN_MS
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
     assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased]
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
     assert outcome(effects).error == "ConnectionExpired"
+
+
+def test_the_deadline_is_put_off_while_a_successor_connects() -> None:
+    """Claimed by a successor at the margin, it reads on for half the margin, so that a slow connect leaves no gap."""
+    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    manager = connected()
+    assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
+    assert kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(claimed))) == [SaveProgress]
+    assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, DEADLINE_MS - MARGIN_MS // 2)
+    assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
 
 
 def test_the_end_of_the_stream_is_stored_and_returned() -> None:

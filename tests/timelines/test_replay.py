@@ -1,0 +1,167 @@
+"""Replays of whole machines in virtual time: the recorded run, the machines compared, and generated upstreams."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.replay import Replay, replay, text
+from local.scenario import read
+
+HERE = Path(__file__).parent
+LIMIT_MS, WAIT_MS = 45_000, 35_000
+
+
+def run(name: str) -> Replay:
+    return replay(read(HERE / name, "local"))
+
+
+def run_table(tmp_path: Path, table: dict[str, Any]) -> Replay:
+    path = tmp_path / "scenario.yml"
+    path.write_text(yaml.safe_dump(table))
+    return replay(read(path, "local"))
+
+
+def recorded() -> list[tuple[int, str, str]]:
+    """What was measured on AWS, as (at_ms, lane, what); the words of the record are turned into those of a replay."""
+    rows = json.loads((HERE / "recorded.json").read_text())["rows"]
+    return [
+        (row["at_ms"], lane, said.split(" (")[0].lower().replace(" ", "_"))
+        for row in rows
+        for lane in "AB"
+        if lane in row
+        for said in row[lane].split(", ")
+    ]
+
+
+def test_the_recorded_run_replays_to_the_millisecond() -> None:
+    """Every row that was measured on AWS comes out of its latencies alone, at its millisecond, and no other."""
+    found = run("recorded.yml")
+    # The record stops in the middle of its last row: the lane that was taken over at 144.974 s goes back to its Wait.
+    expected = [*recorded(), (144_974, "A", "wait_started")]
+    assert sorted((row.at_ms, row.lane, row.what) for row in found.rows) == sorted(expected)
+    assert len({row.at_ms for row in found.rows}) == 13
+
+
+def test_the_recorded_durations() -> None:
+    """The Tasks took 37, 37, 38 and 37 seconds, as the record rounds them."""
+    tasks = [span for span in run("recorded.yml").spans if span.kind == "task" and span.to_ms is not None]
+    rounded = [(span.lane, round((span.to_ms - span.from_ms) / 1000)) for span in tasks if span.to_ms is not None]
+    assert rounded == [("B", 37), ("A", 38), ("B", 37), ("A", 37)]
+
+
+@pytest.mark.parametrize("name", ["recorded.yml", "connections.yml", "day.yml"])
+def test_staggered_lanes_leave_no_gap(name: str) -> None:
+    """Without faults the stream stays connected from the first opening to the end, and no event is lost."""
+    found = run(name)
+    assert (found.gaps, found.deliveries.lost, found.status) == ([], 0, "RUNNING")
+
+
+def test_a_retrier_alone_leaves_a_gap_in_every_cycle() -> None:
+    """One Task with a Retrier: each end is followed by the back-off and a connect, every time."""
+    found = run("retry.yml")
+    ends = [row.at_ms for row in found.rows if row.what == "task_ended"]
+    assert [gap.from_ms for gap in found.gaps] == ends
+    assert [gap.to_ms - gap.from_ms for gap in found.gaps] == [2_582, 1_946, 1_912] + [1_925] * (len(ends) - 3)
+
+
+def test_a_join_leaves_a_gap_in_every_iteration() -> None:
+    """Parallel of Task and Wait-then-Task, looped: nothing is connected between a pair's end and the next connect."""
+    found = run("staggered-join.yml")
+    assert [gap.from_ms for gap in found.gaps] == [75_136, 150_263, 225_488]
+    assert [gap.to_ms - gap.from_ms for gap in found.gaps] == [946, 925, 925]
+
+
+def test_a_drop_costs_one_reconnection_not_a_wait() -> None:
+    """After a drop the deployed machine is back after jitter and connect; the plain one waits for the other lane."""
+    ours, plain = run("connections-drop.yml"), run("staggered-drop.yml")
+    assert [(gap.from_ms, gap.cause) for gap in ours.gaps + plain.gaps] == [(60_000, "reset"), (60_000, "reset")]
+    assert ours.gaps[0].to_ms - 60_000 <= 1_000 + 946
+    assert plain.gaps[0].to_ms == 72_791
+
+
+def test_an_outage_ends_no_execution_and_the_end_of_the_stream_does() -> None:
+    """Drop, stall and a minute and a half of 503 are survived; the stream's end ends both lanes at that instant."""
+    found = run("outage.yml")
+    assert [(gap.from_ms, gap.cause) for gap in found.gaps][:2] == [(50_000, "reset"), (100_000, "stalled")]
+    assert found.status == "SUCCEEDED"
+    assert found.rows[-1].at_ms == found.until_ms == 500_000
+    assert found.gaps[-1].to_ms < 290_000 + 5_000 + 900 + 1_000
+
+
+def test_a_replay_is_the_same_to_the_byte() -> None:
+    """Two replays of one scenario print the same, jitter included; another seed moves the jitter."""
+    first, second = (run("connections-drop.yml") for _ in range(2))
+    assert json.dumps(first.as_json()) == json.dumps(second.as_json())
+    assert text(first, 96) == text(second, 96)
+
+
+policies = st.sampled_from(["evicts", "tolerates", "forbids"])
+connects = st.lists(st.integers(0, 1_000), min_size=1, max_size=6)
+
+
+@given(policies, connects, st.integers(0, 900), st.integers(0, 2**32))
+def test_without_faults_no_policy_loses_more_than_its_handover(
+    tmp_path_factory: pytest.TempPathFactory, policy: str, connect: list[int], overshoot: int, seed: int
+) -> None:
+    """Whatever the latencies: evicting and tolerating upstreams leave no gap, a forbidding one never sees two."""
+    found = run_table(
+        tmp_path_factory.mktemp("replay"),
+        {
+            "machine": "statemachines/connections.asl.yml",
+            "settings": {"wait_s": 35, "function_timeout_s": 45},
+            "run_for_s": 400,
+            "latencies_ms": {"connect": connect, "wait_overshoot": overshoot},
+            "upstream": {"policy": policy},
+            "seed": seed,
+        },
+    )
+    assert found.status == "RUNNING"
+    if policy == "forbids":
+        assert found.overlap_ms == 0
+        # The older sees the claim at its next reading of the lease (1 s); the successor polls for the release.
+        assert all(gap.to_ms - gap.from_ms <= 200 + max(connect) for gap in found.gaps)
+    else:
+        assert found.gaps == []
+    if policy == "evicts":
+        assert found.overlap_ms == 0
+
+
+@given(
+    policies,
+    st.lists(st.integers(1_000, 280_000), max_size=8),
+    st.lists(st.tuples(st.integers(1_000, 200_000), st.integers(1, 30_000)), max_size=3),
+    st.integers(0, 2**32),
+)
+def test_after_any_faults_the_stream_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    policy: str,
+    drops: list[int],
+    refusals: list[tuple[int, int]],
+    seed: int,
+) -> None:
+    """Drops and refusals at any instants end no execution; the stream is connected again and both lanes take turns."""
+    found = run_table(
+        tmp_path_factory.mktemp("replay"),
+        {
+            "machine": "statemachines/connections.asl.yml",
+            "settings": {"wait_s": 35, "function_timeout_s": 45},
+            "run_for_s": 500,
+            "latencies_ms": {"start": 25, "connect": [0, 300]},
+            "upstream": {
+                "policy": policy,
+                "drops": [{"at_ms": at} for at in drops],
+                "refusals": [{"from_ms": at, "to_ms": at + for_ms, "status": 503} for at, for_ms in refusals],
+            },
+            "seed": seed,
+        },
+    )
+    assert found.status == "RUNNING"
+    assert found.connections[-1].to_ms > 490_000
+    assert {connection.lane for connection in found.connections if connection.from_ms > 300_000} == {"A", "B"}
+    if policy == "forbids":
+        assert found.overlap_ms == 0
