@@ -134,14 +134,14 @@ class Upstream:
 def explain(error: BaseException, stall_after_s: float) -> Closed:
     """Why the connection ended. `reason` is one word that code may compare, `detail` a phrase for people."""
     causes = list(_causes(error))
-    if isinstance(error, exceptions.ConnectTimeoutError):
-        return Closed("unreachable", "the connection was not accepted in time")
     if isinstance(error, exceptions.ReadTimeoutError):
         return Closed("stalled", f"no byte came for {stall_after_s:g} s")
     if isinstance(error, exceptions.NameResolutionError):
         return Closed("unreachable", "the host's name was not found")
     if isinstance(error, exceptions.NewConnectionError):
         return _not_connected(causes)
+    if isinstance(error, exceptions.ConnectTimeoutError):
+        return Closed("unreachable", "the connection was not accepted in time")
     if isinstance(error, exceptions.DecodeError):
         return Closed("protocol", "the body is not compressed as its header says")
     for cause in causes:

@@ -1,0 +1,116 @@
+"""What the tests of the store see of AWS: tables, queue, and a client whose answers can be lost."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from handlers.store import Store
+
+EVENTS, CONTROL = "events", "control"
+
+
+class Aws:
+    """Tables and queue as moto holds them, and stores upon them."""
+
+    def __init__(self) -> None:
+        config = Config(parameter_validation=False, retries={"total_max_attempts": 1})
+        self.dynamodb = boto3.client("dynamodb", config=config)
+        self.sqs = boto3.client("sqs", config=config)
+        for table in (EVENTS, CONTROL):
+            self.dynamodb.create_table(
+                TableName=table,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
+                KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+            )
+        self.queue_url: str = self.sqs.create_queue(QueueName="dead-letters")["QueueUrl"]
+
+    def store(self, dynamodb: Any = None) -> Store:
+        """A store on these tables, or on another client to them."""
+        return Store(
+            dynamodb or self.dynamodb,
+            lambda: self.sqs,
+            events_table=EVENTS,
+            control_table=CONTROL,
+            dead_letter_queue_url=self.queue_url,
+        )
+
+    def items(self, table: str, stream_id: str) -> dict[str, dict[str, Any]]:
+        """The items of one stream by their sort key, each attribute's bare value."""
+        found = self.dynamodb.query(
+            TableName=table,
+            KeyConditionExpression="PK = :stream",
+            ExpressionAttributeValues={":stream": {"S": stream_id}},
+            ConsistentRead=True,
+        )["Items"]
+        return {item["SK"]["S"]: {name: _bare(value) for name, value in item.items()} for item in found}
+
+    def put_control(self, stream_id: str, key: str, **attributes: Any) -> None:
+        """Writes attributes into a record of the control table as another writer would."""
+        names = {f"#{name}": name for name in attributes}
+        self.dynamodb.update_item(
+            TableName=CONTROL,
+            Key={"PK": {"S": stream_id}, "SK": {"S": key}},
+            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in attributes),
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues={f":{name}": value for name, value in attributes.items()},
+        )
+
+    def letters(self) -> list[dict[str, Any]]:
+        """The messages in the dead-letter queue."""
+        found: list[dict[str, Any]] = []
+        while messages := self.sqs.receive_message(QueueUrl=self.queue_url, MaxNumberOfMessages=10).get("Messages"):
+            found += [json.loads(message["Body"]) for message in messages]
+        return found
+
+
+class Client:
+    """A client to the real tables in which one operation goes another way."""
+
+    def __init__(self, real: Any, operation: str, way: Callable[..., Any]) -> None:
+        self._real = real
+        self._operation = operation
+        self._way = way
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._real, name)
+        return call if name != self._operation else lambda **parameters: self._way(call, **parameters)
+
+
+def answer_is_lost(call: Callable[..., Any], **parameters: Any) -> Any:
+    """The request is carried out and its answer never comes."""
+    call(**parameters)
+    raise ReadTimeoutError(endpoint_url="https://dynamodb")
+
+
+def never_arrives(_call: Callable[..., Any], **_parameters: Any) -> Any:
+    """The request is not carried out and no answer comes."""
+    raise ReadTimeoutError(endpoint_url="https://dynamodb")
+
+
+def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
+    """The first answer is lost, the client sends the request again and says so."""
+    call(**parameters)
+    try:
+        return call(**parameters)
+    except ClientError as error:
+        error.response["ResponseMetadata"]["RetryAttempts"] = 1
+        raise
+
+
+def fails_with(code: str) -> Callable[..., Any]:
+    """AWS refuses with an error code and a message that quotes the data."""
+
+    def way(_call: Callable[..., Any], **parameters: Any) -> Any:
+        raise ClientError({"Error": {"Code": code, "Message": f"secret {parameters}"}}, "Operation")
+
+    return way
+
+
+def _bare(value: dict[str, Any]) -> Any:
+    ((kind, content),) = value.items()
+    return int(content) if kind == "N" else content

@@ -1,0 +1,110 @@
+"""Small HTTP servers on real sockets, each a script of bytes for one connection after the other."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+Script = Callable[["Peer"], None]
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+UNTIL_CLOSE = OK + b"\r\n"
+
+
+class Peer:
+    """The server's side of one connection; `request` is what the client sent before the blank line."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.request = b""
+        self.gone = threading.Event()
+
+    def read_request(self) -> None:
+        while b"\r\n\r\n" not in self.request:
+            data = self.connection.recv(65536)
+            if not data:
+                return
+            self.request += data
+
+    def send(self, data: bytes) -> None:
+        self.connection.sendall(data)
+
+    def chunk(self, data: bytes) -> None:
+        self.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def wait_until_gone(self) -> None:
+        """Returns once the client has closed its side."""
+        with suppress(OSError):
+            while self.connection.recv(65536):
+                pass
+        self.gone.set()
+
+    def reset(self) -> None:
+        """Ends the connection with RST in place of FIN."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.connection.close()
+
+
+class Server:
+    """Where it listens, and the peers it has had so far."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self.peers: list[Peer] = []
+        self.errors: list[BaseException] = []
+        self.arrived = threading.Condition()
+
+    def wait_for_peers(self, count: int) -> None:
+        """Returns once `count` connections were accepted; fails after five seconds."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.peers) >= count, 5)
+
+
+@contextmanager
+def serving(*scripts: Script, reads_request: bool = True) -> Iterator[Server]:
+    """A server that plays one script a connection, in order, the last one for all that follow, each in a thread."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(listener)
+    threads: list[threading.Thread] = []
+
+    def play(peer: Peer, script: Script) -> None:
+        try:
+            if reads_request:
+                peer.read_request()
+            script(peer)
+        except (BrokenPipeError, ConnectionError):
+            pass
+        except BaseException as error:
+            server.errors.append(error)
+        finally:
+            peer.connection.close()
+            peer.gone.set()
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                peer = Peer(connection)
+                script = scripts[min(len(server.peers), len(scripts) - 1)]
+                thread = threading.Thread(target=play, args=(peer, script), daemon=True)
+                threads.append(thread)
+                thread.start()
+                with server.arrived:
+                    server.peers.append(peer)
+                    server.arrived.notify_all()
+
+    acceptor = threading.Thread(target=accept, daemon=True)
+    acceptor.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for peer in server.peers:
+            with suppress(OSError):
+                peer.connection.shutdown(socket.SHUT_RDWR)
+        for thread in [acceptor, *threads]:
+            thread.join(5)
+            assert not thread.is_alive()
+        assert server.errors == []

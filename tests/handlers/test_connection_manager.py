@@ -1,0 +1,224 @@
+"""The Lambda handler: what it takes, returns, raises, logs and counts, in a sandbox of its own."""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handlers import errors
+from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.servers import UNTIL_CLOSE, serving
+
+PROFILE = """
+address = "${UPSTREAM_TEST}/{streamId}?token=secret-query"
+framing = "sse"
+end = { event = "end" }
+[headers]
+Authorization = "secret-header"
+"""
+
+
+@dataclass
+class LambdaContext:
+    aws_request_id: str = "request-1"
+    remaining_ms: int = 4000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_ms
+
+
+@pytest.fixture
+def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The environment of a function and the folder of its profiles."""
+    for name, value in {
+        "EVENTS_TABLE": EVENTS,
+        "CONTROL_TABLE": CONTROL,
+        "DEAD_LETTER_QUEUE_URL": aws.queue_url,
+        "STREAMS_DIR": str(tmp_path),
+        "MARGIN_S": "1",
+        "LEASE_EVERY_S": "1",
+        "PROGRESS_EVERY_S": "1",
+        # A logger lives as long as the process and keeps the output it was made with: each sandbox has its own.
+        "POWERTOOLS_SERVICE_NAME": tmp_path.name,
+        "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "demo.toml").write_text(PROFILE)
+    return tmp_path
+
+
+@contextmanager
+def cold_start() -> Iterator[ModuleType]:
+    """The module as a new sandbox imports it; afterwards the next import is a cold start again."""
+    sys.modules.pop("handlers.connection_manager", None)
+    try:
+        yield importlib.import_module("handlers.connection_manager")
+    finally:
+        sys.modules.pop("handlers.connection_manager", None)
+
+
+def call(event: Any, context: LambdaContext | None = None) -> Any:
+    with cold_start() as module:
+        return module.handler(event, context or LambdaContext())
+
+
+def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
+    return {"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}, **fields}
+
+
+DOTS = "the stream id 'demo:..' is malformed: its first part names a profile, and no part is '.' or '..'"
+
+
+def end_after(*bodies: bytes) -> Any:
+    return lambda peer: [peer.send(part) for part in (UNTIL_CLOSE, *bodies)]
+
+
+def test_a_stream_that_has_ended_is_returned_with_counts(
+    aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status and counts come back; one metrics document and log lines in JSON come out, without a secret."""
+    body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-data\n\nevent: end\ndata: x\n\n"
+    with serving(end_after(body)) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        answer = call(an_event(lane="A", execution="arn:1"))
+        assert server.peers[0].request.startswith(b"GET /demo?token=secret-query HTTP/1.1\r\n")
+    assert answer == {
+        "status": "ended",
+        "fence": 1,
+        "stored": 2,
+        "duplicates": 1,
+        "dead_lettered": 0,
+        "frames": 3,
+        "bytes": len(body),
+        "unterminated_bytes": 0,
+    }
+    out = capsys.readouterr().out
+    assert "secret" not in out
+    assert server.address not in out
+    lines = [json.loads(line) for line in out.splitlines()]
+    (document,) = [line for line in lines if "_aws" in line]
+    assert {name: document[name] for name in ("Stored", "Duplicates", "DeadLettered", "profile", "service")} == {
+        "Stored": [2.0],
+        "Duplicates": [1.0],
+        "DeadLettered": [0.0],
+        "profile": "demo",
+        "service": sandbox.name,
+    }
+    assert "ConnectMs" in document
+    last = [line for line in lines if "_aws" not in line][-1]
+    assert {name: last[name] for name in ("stream_id", "lane", "execution", "request_id", "outcome", "fence")} == {
+        "stream_id": "demo",
+        "lane": "A",
+        "execution": "arn:1",
+        "request_id": "request-1",
+        "outcome": "ended",
+        "fence": 1,
+    }
+    record = aws.items(CONTROL, "demo")["connection#000000000001"]
+    assert (record["lane"], record["execution"], record["request_id"]) == ("A", "arn:1", "request-1")
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_stream_that_closes_is_raised_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The class is the one of handlers/errors.py that the machine catches, and the end is counted."""
+    with serving(end_after(b"data: a\n\n")) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        with pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$"):
+            call(an_event("demo:x"))
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    assert [(document["Stored"], document["Dropped"]) for document in documents] == [([1.0], [1.0])]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry-After stands in the sentence."""
+    head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
+    with serving(lambda peer: peer.send(head)) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        with pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 and asked for 7 s of peace$"):
+            call(an_event())
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_warm_sandbox_serves_one_invocation_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of one invocation is in the next one's logs, metrics or counts."""
+    with serving(end_after(b"data: a\n\nevent: end\ndata: x\n\n")) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        with cold_start() as module:
+            first = module.handler(an_event("demo:a", lane="A"), LambdaContext("r1"))
+            capsys.readouterr()
+            second = module.handler(an_event("demo:b"), LambdaContext("r2"))
+    assert first == second
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {line["stream_id"] for line in lines if "_aws" not in line} == {"demo:b"}
+    assert {(line["lane"], line["request_id"]) for line in lines if "_aws" not in line} == {("", "r2")}
+    assert [line["Stored"] for line in lines if "_aws" in line] == [[2.0]]
+
+
+@pytest.mark.parametrize(
+    ("event", "sentence"),
+    [
+        (None, "the event must name the stream as a text in pathParameters.streamId"),
+        ([], "the event must name the stream as a text in pathParameters.streamId"),
+        ({}, "the event must name the stream as a text in pathParameters.streamId"),
+        ({"pathParameters": None}, "the event must name the stream as a text in pathParameters.streamId"),
+        (an_event(7), "the event must name the stream as a text in pathParameters.streamId"),
+        (an_event(lane=7), "lane and execution in the event must be texts"),
+        (an_event(execution=None), "lane and execution in the event must be texts"),
+        (an_event("a/b"), "the stream id 'a/b' is malformed: it is 1 to 64 of the characters A-Z a-z 0-9 . _ : -"),
+        (an_event("demo:.."), DOTS),
+        (an_event("nobody:x"), "there is no stream 'nobody:x': no profile is named 'nobody'"),
+        (an_event("broken"), "the profile 'broken' is not valid TOML"),
+        (an_event("binary"), "the profile 'binary' is not valid TOML"),
+        (an_event("wrong"), "the profile 'wrong': framing must be one of sse, ndjson"),
+        (an_event("demo"), "the profile 'demo': address needs the variable UPSTREAM_TEST, which is not set"),
+        (an_event("named"), "the stream id 'named' needs a name after a colon, as in 'named:orders'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_event_or_profile_is_one_clear_sentence(aws: Aws, sandbox: Path, event: Any, sentence: str) -> None:
+    """InvalidRequest, and nothing was claimed or stored."""
+    (sandbox / "broken.toml").write_text("address = secret")
+    (sandbox / "binary.toml").write_bytes(b"\xff")
+    (sandbox / "wrong.toml").write_text('address = "http://127.0.0.1/"\nframing = "xml"')
+    (sandbox / "named.toml").write_text('address = "http://127.0.0.1/{name}"\nframing = "sse"')
+    with pytest.raises(errors.InvalidRequest) as caught:
+        call(event)
+    assert str(caught.value) == sentence
+    assert (aws.items(EVENTS, "demo"), aws.items(CONTROL, "demo")) == ({}, {})
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import raises, naming the variable."""
+    monkeypatch.delenv("CONTROL_TABLE")
+    with pytest.raises(ValueError, match=r"^the variable CONTROL_TABLE is not set$"), cold_start():
+        pass
+    assert "CONTROL_TABLE" not in os.environ
+
+
+def test_every_outcome_that_is_raised_has_its_class() -> None:
+    """The names that outcomes use are classes of handlers/errors.py, each an error of ours."""
+    names = [name for name in vars(errors) if name[0].isupper() and name != "StreamkeeperError"]
+    assert set(names) == {
+        "StreamTakenOver",
+        "StreamDropped",
+        "StreamThrottled",
+        "ConnectionExpired",
+        "StreamRejected",
+        "StoreUnavailable",
+        "InvalidRequest",
+    }
+    assert all(issubclass(getattr(errors, name), errors.StreamkeeperError) for name in names)

@@ -1,0 +1,314 @@
+"""One connection from claim to outcome: real sockets on one side, the tables on the other."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.driver import Clock, Driver, Invocation, Report
+from handlers.store import Store
+from handlers.stream.profiles import Profile, parse
+from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with
+from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
+
+STREAM = "demo"
+WAIT_S = 5.0
+
+
+def profile(server: Server, **fields: Any) -> Profile:
+    table = {"address": server.address + "/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
+    return parse("demo", table | {"overlap_s": 0.1} | fields, {})
+
+
+def run(
+    found: Profile,
+    store: Store,
+    *,
+    lasts_ms: int = 4000,
+    margin_ms: int = 400,
+    execution: str = "",
+    request: str = "r1",
+) -> Report:
+    """The report of one connection whose function is killed after `lasts_ms`; fails if it is still running then."""
+    clock = Clock()
+    deadline_ms = clock.now_ms() + lasts_ms
+    invocation = Invocation(
+        stream_id=STREAM,
+        lane="A",
+        execution=execution,
+        request_id=request,
+        deadline_ms=deadline_ms,
+        margin_ms=margin_ms,
+        lease_every_ms=100,
+        progress_every_ms=100,
+    )
+    report = Driver(found, store, invocation, clock).run()
+    assert clock.now_ms() < deadline_ms
+    return report
+
+
+def event(number: int) -> bytes:
+    return b"id: %d\ndata: %d\n\n" % (number, number)
+
+
+def sends(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
+    def script(peer: Peer) -> None:
+        for part in parts:
+            peer.send(part)
+        if then is not None:
+            then(peer)
+
+    return script
+
+
+def goes_on(first: int) -> Script:
+    """An upstream that sends an event every 20 ms and never ends."""
+
+    def script(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE)
+        number = first
+        while not peer.gone.wait(0.02):
+            peer.send(event(number))
+            number += 1
+
+    return script
+
+
+def stored(aws: Aws) -> list[str]:
+    return [item["data"] for item in sorted(aws.items(EVENTS, STREAM).values(), key=lambda item: item["position"])]
+
+
+def ledger(aws: Aws, fence: int) -> dict[str, Any]:
+    return aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
+
+
+def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> None:
+    """Every event is stored in order, the cursor is the last one's, the ledger says how it ended."""
+    with serving(sends(UNTIL_CLOSE, event(1) + event(2), event(3) + b"data: unterminated")) as server:
+        report = run(profile(server), aws.store())
+    assert (report.outcome.error, report.outcome.message) == (
+        "StreamDropped",
+        "the stream was closed (ended_by_upstream)",
+    )
+    assert stored(aws) == ["1", "2", "3"]
+    assert aws.store().read_cursor(STREAM) == "3"
+    record = ledger(aws, 1)
+    assert {name: record[name] for name in ("lane", "request_id", "ended_by", "frames", "stored", "duplicates")} == {
+        "lane": "A",
+        "request_id": "r1",
+        "ended_by": "ended_by_upstream",
+        "frames": 3,
+        "stored": 3,
+        "duplicates": 0,
+    }
+    assert record["unterminated_bytes"] == len(b"data: unterminated")
+    assert record["claimed_ms"] <= record["opened_ms"] <= record["closed_ms"]
+    lease = aws.store().read_lease(STREAM)
+    assert (lease.fence, lease.connected, lease.released, lease.holder) == (1, 1, 1, "A/r1")
+    assert report.connect_ms is not None
+
+
+def test_the_next_connection_resumes_behind_the_cursor_and_stores_nothing_twice(aws: Aws) -> None:
+    """It sends the last event ID; what the upstream delivers again is a duplicate."""
+    with serving(sends(UNTIL_CLOSE, event(1) + event(2)), sends(UNTIL_CLOSE, event(1) + event(2) + event(3))) as server:
+        run(profile(server), aws.store())
+        report = run(profile(server), aws.store(), request="r2")
+        requests = [peer.request.lower() for peer in server.peers]
+    assert [b"last-event-id" in request for request in requests] == [False, True]
+    assert b"\r\nlast-event-id: 2\r\n" in requests[1]
+    assert stored(aws) == ["1", "2", "3"]
+    assert (report.progress.stored, report.progress.duplicates) == (1, 2)
+    assert aws.store().read_cursor(STREAM) == "3"
+
+
+def test_the_same_stream_cut_at_other_places_is_all_duplicates(aws: Aws) -> None:
+    """Chunk boundaries differ between two connections; the events do not, even without ids."""
+    wire = b"data: one\r\n\r\ndata: two\r\ndata: three\r\n\r\n"
+
+    def in_small_chunks(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        for at in range(0, len(wire), 3):
+            peer.chunk(wire[at : at + 3])
+        peer.send(b"0\r\n\r\n")
+
+    with serving(sends(UNTIL_CLOSE + wire), in_small_chunks) as server:
+        run(profile(server), aws.store())
+        report = run(profile(server), aws.store())
+    assert stored(aws) == ["one", "two\nthree"]
+    assert (report.progress.stored, report.progress.duplicates) == (0, 2)
+
+
+def test_an_end_event_ends_the_stream(aws: Aws) -> None:
+    """The end is stored like any event, and the function returns in place of raising; so does an answer of 204."""
+    with serving(
+        sends(UNTIL_CLOSE, event(1) + b"event: end\ndata: x\n\n" + event(2), then=Peer.wait_until_gone)
+    ) as server:
+        report = run(profile(server, end={"event": "end"}), aws.store())
+    assert (report.outcome.error, report.outcome.status) == ("", "ended")
+    assert stored(aws) == ["1", "x"]
+    with serving(sends(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
+        assert run(profile(server), aws.store()).outcome.status == "ended"
+
+
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        (b"302 Found\r\nLocation: http://127.0.0.1:1/", "StreamRejected"),
+        (b"404 Not Found", "StreamRejected"),
+        (b"429 Too Many Requests\r\nRetry-After: 7", "StreamThrottled"),
+        (b"503 Service Unavailable", "StreamDropped"),
+    ],
+)
+def test_a_refusal_is_raised_by_its_name(aws: Aws, head: bytes, error: str) -> None:
+    """What the machine is to do with an answer is in the error's name; nothing is stored."""
+    with serving(sends(b"HTTP/1.1 " + head + b"\r\nContent-Length: 0\r\n\r\n")) as server:
+        report = run(profile(server), aws.store())
+    assert report.outcome.error == error
+    assert report.outcome.retry_after_s == (7 if error == "StreamThrottled" else None)
+    assert stored(aws) == []
+
+
+def test_silence_is_a_drop(aws: Aws) -> None:
+    """After `stall_after_s` without a byte the connection is given up, and its events are safe."""
+    with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
+        report = run(profile(server, stall_after_s=0.2), aws.store())
+    assert report.outcome.message == "the stream was closed (stalled): no byte came for 0.2 s"
+    assert stored(aws) == ["1"]
+
+
+def test_it_leaves_before_its_deadline(aws: Aws) -> None:
+    """A stream that never pauses is left a margin before the kill; the cursor is that of the last stored event."""
+    with serving(goes_on(1)) as server:
+        report = run(profile(server), aws.store(), lasts_ms=1000)
+        assert server.peers[0].gone.wait(WAIT_S)
+    assert report.outcome.error == "ConnectionExpired"
+    numbers = [int(data) for data in stored(aws)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert aws.store().read_cursor(STREAM) == str(len(numbers))
+    assert ledger(aws, 1)["ended_by"] == "expired"
+
+
+def test_a_connected_successor_takes_over(aws: Aws) -> None:
+    """The lease is read while events come; after the overlap the older connection raises StreamTakenOver."""
+    store = aws.store()
+
+    def successor(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + event(1))
+        store.claim(STREAM, execution="", holder="B/r2")
+        store.mark_connected(STREAM, 2, 10**15)
+        peer.wait_until_gone()
+
+    with serving(successor) as server:
+        report = run(profile(server), aws.store())
+    assert (report.outcome.error, report.outcome.message) == ("StreamTakenOver", "connection 2 has taken over")
+    assert ledger(aws, 1)["ended_by"] == "taken_over"
+
+
+def test_an_evicted_connection_knows_its_successor(aws: Aws) -> None:
+    """Ended by the upstream after a successor's claim, it watches the lease until the mark says who is connected."""
+    store = aws.store()
+
+    def evicts(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + event(1))
+        store.claim(STREAM, execution="", holder="B/r2")
+
+    with serving(evicts) as server:
+        later = threading.Timer(0.4, store.mark_connected, (STREAM, 2, 10**15))
+        later.start()
+        report = run(profile(server, overlap="evicts"), aws.store())
+        later.join()
+    assert report.outcome.error == "StreamTakenOver"
+
+
+def test_a_stop_wish_ends_it(aws: Aws) -> None:
+    """The wish in the lease is seen within a lease interval, and the function returns."""
+
+    def wishes(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + event(1))
+        aws.put_control(STREAM, "lease", stop={"BOOL": True})
+        peer.wait_until_gone()
+
+    with serving(wishes) as server:
+        report = run(profile(server), aws.store())
+        assert (report.outcome.error, report.outcome.status) == ("", "stopped")
+        assert run(profile(server), aws.store()).outcome.status == "stopped"
+        assert len(server.peers) == 1
+
+
+def test_a_stream_claimed_by_another_execution_is_not_opened(aws: Aws) -> None:
+    """The claim is refused before any connection is made."""
+    aws.put_control(STREAM, "lease", execution={"S": "arn:other"})
+    with serving(goes_on(1)) as server:
+        report = run(profile(server), aws.store(), execution="arn:mine")
+        assert (report.outcome.status, server.peers) == ("superseded", [])
+
+
+def test_a_store_that_refuses_ends_it_and_closes_the_upstream(aws: Aws) -> None:
+    """StoreUnavailable is raised at once, the cursor stays before what was not stored."""
+    store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ThrottlingException")))
+    with serving(goes_on(1)) as server:
+        report = run(profile(server), store)
+        assert server.peers[0].gone.wait(WAIT_S)
+    assert (report.outcome.error, stored(aws)) == ("StoreUnavailable", [])
+    assert report.outcome.message == "AWS refused PutItem after its retries: ThrottlingException"
+    assert aws.store().read_cursor(STREAM) is None
+
+
+def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
+    """A request that never returns is given up before the function is killed."""
+    released = threading.Event()
+
+    def hangs(call: Callable[..., Any], **parameters: Any) -> Any:
+        assert released.wait(WAIT_S)
+        return call(**parameters)
+
+    store = aws.store(Client(aws.dynamodb, "put_item", hangs))
+    with serving(goes_on(1)) as server:
+        report = run(profile(server), store, lasts_ms=1000)
+        assert report.outcome.error == "StoreUnavailable"
+        assert server.peers[0].gone.wait(WAIT_S)
+    released.set()
+    (worker,) = [thread for thread in threading.enumerate() if thread.name == "store"]
+    worker.join(WAIT_S)
+    assert not worker.is_alive()
+
+
+def test_a_slow_store_slows_the_upstream_and_loses_nothing(aws: Aws) -> None:
+    """Events wait in the inbox while a write takes its time; all of them are stored, in order."""
+    idle = threading.Event()
+
+    def slow(call: Callable[..., Any], **parameters: Any) -> Any:
+        idle.wait(0.01)
+        return call(**parameters)
+
+    store = aws.store(Client(aws.dynamodb, "put_item", slow))
+    with serving(sends(UNTIL_CLOSE, *(event(number) for number in range(60)))) as server:
+        report = run(profile(server), store)
+    assert stored(aws) == [str(number) for number in range(60)]
+    assert report.progress.stored == 60
+
+
+def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> None:
+    """The successor claims, waits for the mark of the older one's close, and connects then."""
+    store = aws.store()
+    store.claim(STREAM, execution="", holder="B/r0")
+    store.mark_connected(STREAM, 1, 10**15)
+    with serving(sends(UNTIL_CLOSE, event(1))) as server:
+        later = threading.Timer(0.4, store.mark_released, (STREAM, 1))
+        later.start()
+        since = time.monotonic()
+        report = run(profile(server, overlap="forbids"), aws.store())
+        later.join()
+    assert time.monotonic() - since > 0.4
+    assert (report.progress.fence, stored(aws)) == (2, ["1"])
+
+
+def test_the_clock_starts_at_the_wall_clock_and_goes_on() -> None:
+    """Epoch milliseconds, never back."""
+    before_ms = time.time_ns() // 1_000_000
+    clock = Clock()
+    instants = [clock.now_ms() for _ in range(1000)]
+    assert instants == sorted(instants)
+    assert 0 <= instants[0] - before_ms < 1000

@@ -1,0 +1,69 @@
+"""The environment: complete, or a cold start that fails with the variable's name."""
+
+from pathlib import Path
+
+import pytest
+
+from handlers.settings import Settings, SettingsError, load
+
+
+def environment(root: Path, **changes: str) -> dict[str, str]:
+    (root / "env" / "streams").mkdir(parents=True, exist_ok=True)
+    whole = {
+        "LAMBDA_TASK_ROOT": str(root),
+        "EVENTS_TABLE": "events",
+        "CONTROL_TABLE": "control",
+        "DEAD_LETTER_QUEUE_URL": "https://sqs.example.org/1/dead",
+        "MARGIN_S": "5",
+        "LEASE_EVERY_S": "1",
+        "PROGRESS_EVERY_S": "2",
+    }
+    return whole | changes
+
+
+def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
+    """Seconds become milliseconds, the streams' folder has a default, and only UPSTREAM_ variables are kept."""
+    found = load(environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", AWS_SECRET_ACCESS_KEY="x"))
+    assert found == Settings(
+        events_table="events",
+        control_table="control",
+        dead_letter_queue_url="https://sqs.example.org/1/dead",
+        streams_dir=tmp_path / "env" / "streams",
+        margin_ms=5000,
+        lease_every_ms=1000,
+        progress_every_ms=2000,
+        upstreams={"UPSTREAM_DEMO": "http://127.0.0.1:1"},
+    )
+
+
+def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
+    """STREAMS_DIR is taken below the task's root, or as it is where it is absolute."""
+    (tmp_path / "other").mkdir()
+    assert load(environment(tmp_path, STREAMS_DIR="other")).streams_dir == tmp_path / "other"
+    assert load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "MARGIN_S", "LEASE_EVERY_S", "PROGRESS_EVERY_S"],
+)
+def test_a_missing_variable_is_named(tmp_path: Path, name: str) -> None:
+    """Absent or empty, the sentence says which variable it is."""
+    for value in ("", "  "):
+        with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
+            load(environment(tmp_path, **{name: value}))
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "+5", "1.5", "5s", "901", "٣", "1e2", "0x5"])
+def test_a_bad_number_of_seconds_is_named(tmp_path: Path, value: str) -> None:
+    """Only whole seconds from 1 to 900, in ASCII digits; the value itself is not repeated."""
+    with pytest.raises(SettingsError, match=r"^the variable MARGIN_S must be a whole number of seconds from 1 to 900$"):
+        load(environment(tmp_path, MARGIN_S=value))
+
+
+def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:
+    """A folder that is not there and a queue without an address are refused."""
+    with pytest.raises(SettingsError, match=r"^the variable STREAMS_DIR names no folder of stream profiles$"):
+        load(environment(tmp_path, STREAMS_DIR="nowhere"))
+    with pytest.raises(SettingsError, match=r"^the variable DEAD_LETTER_QUEUE_URL must be the address of a queue"):
+        load(environment(tmp_path, DEAD_LETTER_QUEUE_URL="dead-letters"))
