@@ -138,7 +138,6 @@ def read_profile(stream_id: str, settings: Settings) -> Profile:
 def _tell(report: Report, profile_name: str) -> None:
     """Writes one log line and one metrics document about the connection."""
     outcome, progress = report.outcome, report.progress
-    logger.append_keys(fence=progress.fence)
     logger.info(
         outcome.message or outcome.status,
         extra={

@@ -1,7 +1,9 @@
 """What the tests of the store see of AWS: tables, queue, and a client whose answers can be lost."""
 
 import json
+import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import boto3
@@ -13,13 +15,18 @@ from handlers.store import Store
 EVENTS, CONTROL = "events", "control"
 
 
+@cache
+def _client(service: str) -> Any:
+    """One client for all tests: to make it takes longer than most of them."""
+    return boto3.client(service, config=Config(parameter_validation=False, retries={"total_max_attempts": 1}))
+
+
 class Aws:
     """Tables and queue as moto holds them, and stores upon them."""
 
     def __init__(self) -> None:
-        config = Config(parameter_validation=False, retries={"total_max_attempts": 1})
-        self.dynamodb = boto3.client("dynamodb", config=config)
-        self.sqs = boto3.client("sqs", config=config)
+        self.dynamodb = OneByOne(_client("dynamodb"))
+        self.sqs = _client("sqs")
         for table in (EVENTS, CONTROL):
             self.dynamodb.create_table(
                 TableName=table,
@@ -66,6 +73,23 @@ class Aws:
         while messages := self.sqs.receive_message(QueueUrl=self.queue_url, MaxNumberOfMessages=10).get("Messages"):
             found += [json.loads(message["Body"]) for message in messages]
         return found
+
+
+class OneByOne:
+    """A client whose requests follow one another: moto's conditional writes are not atomic across threads."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._real, name)
+
+        def locked(**parameters: Any) -> Any:
+            with self._lock:
+                return call(**parameters)
+
+        return locked
 
 
 class Client:

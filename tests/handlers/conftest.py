@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from moto import mock_aws
 
 from tests.handlers.aws import Aws
+
+# A busy machine is no counterexample: what an example may cost is held by tests that measure it.
+settings.register_profile("streamkeeper", deadline=None)
+settings.load_profile("streamkeeper")
 
 
 @pytest.fixture

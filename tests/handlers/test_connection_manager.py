@@ -163,6 +163,7 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
             second = module.handler(an_event("demo:b"), LambdaContext("r2"))
     assert first == second
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "fence" not in lines[0]
     assert {line["stream_id"] for line in lines if "_aws" not in line} == {"demo:b"}
     assert {(line["lane"], line["request_id"]) for line in lines if "_aws" not in line} == {("", "r2")}
     assert [line["Stored"] for line in lines if "_aws" in line] == [[2.0]]

@@ -211,5 +211,4 @@ def test_bytes_that_come_one_by_one_cost_linear_time() -> None:
             decoder.feed(b"x")
         return time.process_time() - since
 
-    cost_s(20_000)
-    assert cost_s(200_000) < 10 * cost_s(50_000)
+    assert min(cost_s(200_000) for _ in range(3)) < 10 * min(cost_s(50_000) for _ in range(3))

@@ -1,0 +1,52 @@
+"""The queue between the reader's thread and the main one."""
+
+import threading
+
+from handlers.inbox import Inbox
+
+WAIT_S = 5.0
+
+
+def test_what_is_put_is_taken_in_order() -> None:
+    """First in, first out; nothing there within the wait is None."""
+    inbox: Inbox[str] = Inbox(10)
+    assert [inbox.put(item, 3) for item in "abc"] == [True, True, True]
+    assert [inbox.get(0), inbox.get(0), inbox.get(0), inbox.get(0)] == ["a", "b", "c", None]
+    assert inbox.blocked_ms == 0
+
+
+def test_a_taker_is_woken_by_an_item() -> None:
+    """It does not wait longer than it must."""
+    inbox: Inbox[str] = Inbox(10)
+    putter = threading.Timer(0.05, inbox.put, ("a",))
+    putter.start()
+    assert inbox.get(60) == "a"
+    putter.join()
+
+
+def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
+    """An item larger than the limit fits an empty inbox, and what comes after it waits."""
+    inbox: Inbox[str] = Inbox(10)
+    assert inbox.put("larger than all", 99)
+    taken: list[bool] = []
+    putter = threading.Thread(target=lambda: taken.append(inbox.put("b", 1)))
+    putter.start()
+    putter.join(0.05)
+    assert (putter.is_alive(), taken) == (True, [])
+    assert inbox.get(0) == "larger than all"
+    putter.join(WAIT_S)
+    assert (taken, inbox.get(0)) == ([True], "b")
+    assert inbox.blocked_ms >= 40
+
+
+def test_closing_lets_the_putter_go_and_drops_what_is_queued() -> None:
+    """A closed inbox takes nothing in and gives nothing out."""
+    inbox: Inbox[str] = Inbox(1)
+    inbox.put("a", 1)
+    taken: list[bool] = []
+    putter = threading.Thread(target=lambda: taken.append(inbox.put("b", 1)))
+    putter.start()
+    putter.join(0.05)
+    inbox.close()
+    putter.join(WAIT_S)
+    assert (taken, inbox.put("c"), inbox.get(0)) == ([False], False, None)
