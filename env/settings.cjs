@@ -1,0 +1,57 @@
+// What osls makes of ${file(env/settings.cjs)}: the settings of the stage, checked, with what follows from them added.
+// Decides whether a settings file is usable, by the same rules and in the same words as local/settings.py; a test holds the
+// two together. Does not read YAML: osls resolves env/<stage>.yml as it resolves any other file.
+'use strict';
+
+const NUMBERS = {
+  function_timeout_s: [1, 900],
+  wait_s: [1, 900],
+  margin_s: [1, 900],
+  start_allowance_s: [1, 900],
+  lease_every_s: [1, 900],
+  progress_every_s: [1, 900],
+  retry_max_delay_s: [2, 3600],
+  throttle_delay_s: [1, 3600],
+  throttle_max_delay_s: [2, 3600],
+  cool_down_s: [1, 3600],
+  memory_mb: [128, 10240],
+  log_retention_days: [1, 3653],
+};
+const LOG_LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
+
+// The settings in `table` with task_timeout_s added; throws an Error with one sentence for the first rule that is broken.
+function checked(table, where) {
+  if (table === null || typeof table !== 'object' || Array.isArray(table)) {
+    throw new Error(`${where} must be a table of settings.`);
+  }
+  for (const name of Object.keys(table)) {
+    if (!Object.hasOwn(NUMBERS, name) && name !== 'log_level') throw new Error(`${where}: there is no setting ${name}.`);
+  }
+  for (const [name, [lowest, highest]] of Object.entries(NUMBERS)) {
+    if (!Object.hasOwn(table, name)) throw new Error(`${where}: ${name} is missing.`);
+    const value = table[name];
+    if (!Number.isInteger(value) || value < lowest || value > highest) {
+      throw new Error(`${where}: ${name} must be a whole number from ${lowest} to ${highest}.`);
+    }
+  }
+  if (!LOG_LEVELS.includes(table.log_level)) {
+    throw new Error(`${where}: log_level must be one of ${LOG_LEVELS.join(', ')}.`);
+  }
+  // The successor must be connected before the predecessor leaves.
+  if (!(table.wait_s + table.margin_s < table.function_timeout_s)) {
+    throw new Error(`${where}: wait_s + margin_s must be less than function_timeout_s.`);
+  }
+  if (table.throttle_delay_s > table.throttle_max_delay_s) {
+    throw new Error(`${where}: throttle_delay_s must not exceed throttle_max_delay_s.`);
+  }
+  return { ...table, task_timeout_s: table.function_timeout_s + table.start_allowance_s };
+}
+
+module.exports = async ({ resolveVariable }) => {
+  const stage = await resolveVariable('sls:stage');
+  const where = `env/${stage}.yml`;
+  const table = /^[a-z][a-z0-9-]{0,15}$/.test(stage) ? await resolveVariable(`file(${where}), null`) : null;
+  if (table === null) throw new Error(`There is no stage '${stage}': ${where} does not exist.`);
+  return checked(table, where);
+};
+module.exports.checked = checked;
