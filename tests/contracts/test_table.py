@@ -149,7 +149,7 @@ def test_a_query_answers_as_the_engine(engine: Any) -> None:
     ):
         values = {":p": {"S": "query"}, ":a": {"S": low}} | ({":b": {"S": high}} if high else {})
         for more in ({}, {"ScanIndexForward": False}, {"Limit": 1}):
-            call = {
+            call: dict[str, Any] = {
                 "TableName": TABLE,
                 "KeyConditionExpression": expression,
                 "ExpressionAttributeValues": values,

@@ -45,7 +45,7 @@ def test_every_event_is_stored_once_or_lost(found: list[Connection], every_ms: i
 
 
 def test_a_gap_is_named_after_the_connection_that_ended_last() -> None:
-    """Of two connections that ended before a gap the later one is its cause, and silence before a close is part of it."""
+    """Of the connections before a gap the last to end is its cause; silence before a close is part of it."""
     found = [
         Connection("A", 0, 40, "dropped"),
         Connection("B", 10, 50, "stalled", covers_to_ms=45),

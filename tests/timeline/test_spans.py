@@ -1,0 +1,86 @@
+"""Lanes and rows from histories, whoever wrote them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from timeline.spans import Row, Span, rows, spans, timestamp_ms, transitions
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "found", [START, "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00.000+01:00", 1767225600.0, 1767225600000]
+)
+def test_every_spelling_of_a_time(found: Any) -> None:
+    """boto3's datetime, the command line's text and seconds, and our milliseconds are the same instant."""
+    assert timestamp_ms({"timestamp": found}) == 1767225600000
+
+
+def history(*events: tuple[int, int, str, int]) -> list[dict[str, Any]]:
+    """Events from (id, previousEventId, type, milliseconds)."""
+    return [{"id": i, "previousEventId": p, "type": kind, "timestamp": at} for i, p, kind, at in events]
+
+
+TWO_LANES = history(
+    (1, 0, "ExecutionStarted", 0),
+    (2, 0, "ParallelStateEntered", 5),
+    (3, 2, "ParallelStateStarted", 5),
+    (4, 3, "TaskStateEntered", 5),
+    (5, 3, "WaitStateEntered", 5),
+    (6, 4, "TaskScheduled", 5),
+    (7, 6, "TaskStarted", 5),
+    (8, 5, "WaitStateExited", 35),
+    (9, 8, "TaskStateEntered", 36),
+    (10, 9, "LambdaFunctionScheduled", 36),
+    (11, 10, "LambdaFunctionStarted", 36),
+    (12, 7, "TaskFailed", 40),
+    (13, 12, "TaskScheduled", 41),
+    (14, 13, "TaskStarted", 41),
+    (15, 14, "TaskTimedOut", 50),
+    (16, 11, "TaskStateAborted", 50),
+)
+
+
+def test_lane_a_is_the_branch_that_begins_with_its_wait() -> None:
+    """Whatever the order of the branches, the one that waits first is A; a retry is another start of the same lane."""
+    assert rows(TWO_LANES) == [
+        Row(5, "A", "wait_started"),
+        Row(5, "B", "task_started"),
+        Row(35, "A", "wait_ended"),
+        Row(36, "A", "task_started"),
+        Row(40, "B", "task_ended"),
+        Row(41, "B", "task_started"),
+        Row(50, "B", "task_ended"),
+        Row(50, "A", "task_ended"),
+    ]
+
+
+def test_spans_pair_starts_with_ends() -> None:
+    """Each attempt is a span of its own."""
+    assert spans(rows(TWO_LANES)) == [
+        Span("A", "wait", 5, 35),
+        Span("B", "task", 5, 40),
+        Span("A", "task", 36, 50),
+        Span("B", "task", 41, 50),
+    ]
+
+
+def test_transitions_count_states_and_retries() -> None:
+    """One Parallel, one Wait, two Tasks and one retry are five transitions."""
+    assert transitions(TWO_LANES) == 5
+
+
+def test_a_machine_without_a_parallel_is_lane_b() -> None:
+    """A lone Task is lane B, and a Task that failed uncaught has ended once, though it is aborted after."""
+    lone = history(
+        (1, 0, "ExecutionStarted", 0),
+        (2, 0, "TaskStateEntered", 1),
+        (3, 2, "TaskScheduled", 1),
+        (4, 3, "TaskStarted", 1),
+        (5, 4, "TaskFailed", 9),
+        (6, 5, "TaskStateAborted", 9),
+        (7, 5, "ExecutionFailed", 9),
+    )
+    assert rows(lone) == [Row(1, "B", "task_started"), Row(9, "B", "task_ended")]

@@ -1,0 +1,71 @@
+"""Scenario files: what is accepted, and one clear sentence for what is not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.errors import UserError
+from local.scenario import read
+
+GOOD: dict[str, Any] = {"machine": "statemachines/staggered.asl.yml", "run_for_s": 10}
+
+
+def write(folder: Path, table: Any) -> Path:
+    path = folder / "scenario.yml"
+    path.write_text(table if isinstance(table, str) else yaml.safe_dump(table))
+    return path
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    """A machine and a duration are enough; a latency may be a number or a list, and is absent as 0."""
+    found = read(write(tmp_path, {**GOOD, "latencies_ms": {"start": 25, "connect": [0, 900]}}), "local")
+    assert found.run_for_ms == 10_000
+    assert found.latencies_ms == {"start": (25,), "wait_overshoot": (0,), "wait_to_task": (0,), "connect": (0, 900)}
+    assert (found.upstream.policy, found.upstream.events_every_ms) == ("tolerates", 1000)
+    assert found.settings["wait_s"] == 35
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"machine": None}, "machine must name a state machine's file"),
+        ({"machine": "nowhere.yml"}, "machine names nowhere.yml, and there is no such file"),
+        ({"run_for_s": None}, "run_for_s is missing"),
+        ({"run_for_s": -1}, "run_for_s must be a number from 0.001"),
+        ({"run_for_s": True}, "run_for_s must be a number"),
+        ({"settings": {"wait_s": 45}}, "settings: wait_s + margin_s must be less than function_timeout_s"),
+        ({"settings": {"waits": 1}}, "settings: there is no setting waits"),
+        ({"settings": [1]}, "settings must be a mapping"),
+        ({"latencies_ms": {"start": -1}}, "latencies_ms: start must be whole milliseconds of at least 0"),
+        ({"latencies_ms": {"connect": []}}, "latencies_ms: connect must be whole milliseconds"),
+        ({"latencies_ms": {"conect": 1}}, "latencies_ms: conect is not known here; known are connect"),
+        (
+            {"upstream": {"policy": "allows"}},
+            "upstream: policy must be one of evicts, tolerates, forbids, not 'allows'",
+        ),
+        ({"upstream": {"events_every_ms": 0}}, "upstream: events_every_ms must be a whole number of at least 1"),
+        ({"upstream": {"drops": [{"at": 1}]}}, "upstream: drops[0]: at_ms is missing"),
+        ({"upstream": {"stalls": [{"from_ms": 5, "to_ms": 5}]}}, "stalls[0]: to_ms must be later than from_ms (5)"),
+        ({"upstream": {"refusals": [{"from_ms": 0, "to_ms": 5, "status": 99}]}}, "status must be a whole number of at"),
+        ({"upstream": {"ends_at_ms": "soon"}}, "upstream: ends_at_ms must be a whole number of at least 0, not 'soon'"),
+        ({"nonsense": 1}, "nonsense is not known here"),
+    ],
+)
+def test_each_mistake_is_named(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    """A mistake is answered with the file, the field and what would be right, in one line."""
+    table = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
+    with pytest.raises(UserError) as raised:
+        read(write(tmp_path, table), "local")
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", ["- 1", "a: [", "\x00"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
+    """A list, a broken file and a binary one are refused like any other mistake."""
+    with pytest.raises(UserError, match=r"scenario\.yml: "):
+        read(write(tmp_path, content), "local")
+    with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path / "absent.yml", "local")
