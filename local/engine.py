@@ -2,8 +2,8 @@
 
 Decides when the child is started again and when the service must give up. It does not know what the tables hold.
 Invariants: only one engine uses a data folder; the address stays the same when the engine is restarted, because the
-listening socket is the parent's; after a death of the engine `on_restart` runs before the new engine answers
-anything.
+listening socket is the parent's; after a death of the engine `on_death` runs before the new engine answers anything,
+and nothing that was asked before is answered by it.
 """
 
 import asyncio
@@ -63,6 +63,7 @@ class Engine:
         folder: Path,
         listening: socket.socket,
         lock_file: IO[str],
+        on_death: Callable[[], None],
         on_restart: Callable[[], Awaitable[None]],
         on_failure: Callable[[str], None],
         say: Callable[[str], None],
@@ -70,6 +71,7 @@ class Engine:
         self._folder = folder
         self._listening = listening
         self._lock_file = lock_file
+        self._on_death = on_death
         self._on_restart = on_restart
         self._on_failure = on_failure
         self._say = say
@@ -169,8 +171,16 @@ class Engine:
             self._say(
                 f"the embedded AWS ended by itself ({self._process.returncode}); it starts again from its last save"
             )
-            await self._on_restart()
+            self._on_death()
+            self._drop_queued()
             self._process = await self._spawn()
+            await self._on_restart()
+
+    def _drop_queued(self) -> None:
+        """Closes what waits in the socket's queue: writes of clients that know a newer state than the restored."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._listening.accept()[0].close()
 
 
 async def _ask_health(port: int) -> None:

@@ -67,7 +67,7 @@ class Sandbox:
         self._environment = environment
         self._task_root = task_root
         self._log = log
-        self._offered: asyncio.Queue[_Invocation] = asyncio.Queue()
+        self._offered: asyncio.Queue[_Invocation | None] = asyncio.Queue()
         self._current: _Invocation | None = None
         self._init_failure: bytes | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -124,6 +124,7 @@ class Sandbox:
     async def close(self) -> None:
         """Returns when the subprocess has gone and its listener is closed."""
         self.kill()
+        self._offered.put_nowait(None)
         await self._listener.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -160,6 +161,8 @@ class Sandbox:
 
     async def _next(self, _: Request) -> Response:
         invocation = await self._offered.get()
+        if invocation is None:
+            return Response(status_code=410)
         invocation.handed_over = True
         self._arm(self._function.function_timeout_s)
         deadline_ms = int(time.time() * 1000) + self._function.function_timeout_s * 1000

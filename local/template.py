@@ -74,14 +74,9 @@ class Stack:
     queues: tuple[Mapping[str, Any], ...] = field(default=())
 
 
-def queue_url(name: str, origin: str) -> str:
-    """Returns the address of a queue on the engine at `origin`."""
-    return f"{origin}/{ACCOUNT}/{name}"
-
-
-def read(template: Mapping[str, Any], queue_origin: str) -> Stack:
-    """Returns the stack; `queue_origin` (scheme, host, port) begins queue addresses. A bad template: UserError."""
-    resources = _Resources(template, queue_origin)
+def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
+    """Returns the stack; `queue_urls` are queues' addresses by name, "" where absent. A bad template: UserError."""
+    resources = _Resources(template, queue_urls)
     return Stack(
         functions=tuple(_function(resources, key) for key in resources.of("AWS::Lambda::Function")),
         machines=tuple(_machine(resources, key) for key in resources.of("AWS::StepFunctions::StateMachine")),
@@ -159,10 +154,10 @@ class _Resources:
         "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
     }
 
-    def __init__(self, template: Mapping[str, Any], queue_origin: str) -> None:
+    def __init__(self, template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> None:
         self._template = template
         self._all: Mapping[str, Mapping[str, Any]] = template["Resources"]
-        self._queue_origin = queue_origin
+        self._queue_urls = queue_urls
 
     def of(self, kind: str) -> list[str]:
         return [key for key, resource in self._all.items() if resource["Type"] == kind and self._wanted(resource)]
@@ -207,7 +202,7 @@ class _Resources:
             return parameters[key]["Default"]
         kind = self.raw(key)["Type"]
         if kind == "AWS::SQS::Queue":
-            return queue_url(self.name(key), self._queue_origin)
+            return self._queue_urls.get(self.name(key), "")
         if kind in ("AWS::StepFunctions::StateMachine", "AWS::SNS::Topic", "AWS::SecretsManager::Secret"):
             return self.attribute(key, "Arn")
         return self.name(key)

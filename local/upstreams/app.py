@@ -1,8 +1,8 @@
 """The demonstration streams: `demo` (server-sent events) and `demo-ndjson` (JSON lines), as an ASGI application.
 
 Decides when a connection is ended by its upstream. It does not know who reads. Invariants: a path of `demo` has one
-connection, the newest, and the older one ends when the newer is answered; `demo-ndjson` tolerates any number, and
-each of its connections is reset at a random moment.
+connection, the newest, and the older one ends right after the newer was answered; `demo-ndjson` tolerates any number,
+and each of its connections is reset at a random moment.
 """
 
 import asyncio
@@ -17,6 +17,8 @@ from starlette.routing import Route
 
 from local.upstreams.clockwork import Clockwork, now_ms
 
+# How long after the newer connection of `demo` was answered the older one ends.
+EVICT_AFTER_S = 0.1
 # A connection of demo-ndjson lives between these two.
 DROP_AFTER_S = (20.0, 60.0)
 Reset = Callable[[tuple[str, int]], None]
@@ -52,9 +54,9 @@ class Upstreams:
         path = request.url.path
 
         async def body() -> AsyncIterator[bytes]:
-            # The answer begins here, so this is the moment at which the older connection ends.
+            # The newer is answered here. The older hears of it a moment later, as with providers that do this.
             if (older := self._newest.get(path)) is not None:
-                older.set()
+                asyncio.get_running_loop().call_later(EVICT_AFTER_S, older.set)
             self._newest[path] = end
             self._open.add(end)
             try:

@@ -76,7 +76,7 @@ def test_events_are_numbered_without_a_hole_and_their_backlog_can_be_asked_for()
 
 
 def test_a_newer_connection_ends_the_older() -> None:
-    """The older connection of a path gets a clean end when the newer is answered; other paths go on."""
+    """The older connection of a path gets a clean end once the newer was answered; other paths go on."""
     with serving() as origin, urllib3.PoolManager(maxsize=3) as http:
         older = opened(http, f"{origin}/demo")
         other = opened(http, f"{origin}/demo:other")

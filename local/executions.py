@@ -1,0 +1,246 @@
+"""The executions of the local run: which exist, which run, and what becomes of those that a dead service left running.
+
+Decides StartExecution's rules for names, and resumption. It does not know what an execution does or who asks.
+Invariants: an ARN belongs to one execution for ever; an execution that this process does not run is not RUNNING.
+"""
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from local.asl import Execution, Machine, Perform
+from local.clock import Clock
+from local.records import Closing, Journal, Opening, Record, Records
+from local.template import StateMachine
+
+STOPPED_ERROR = "LocalServiceStopped"
+STOPPED_CAUSE = "The local service stopped while this execution ran."
+INPUT_LIMIT_BYTES = 262_144
+# "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
+# " # % \ ^ | ~ ` $ & , ; : /, control characters". Source: StartExecution in the AWS Step Functions API reference.
+_BAD_NAME = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]")
+
+
+class Refusal(Exception):
+    """A request that Step Functions would refuse; `code` is its error's name."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Known:
+    """One execution; `live` is None for one of an earlier run. `history` of an old one is read when it is asked for."""
+
+    opening: Opening
+    path: Path
+    live: Execution | None
+    closing: Closing | None = None
+    journal: Journal | None = field(default=None, repr=False)
+
+    @property
+    def status(self) -> str:
+        """AWS's word for how it stands."""
+        if self.closing is not None:
+            return self.closing.status
+        return "RUNNING"
+
+    @property
+    def stream_id(self) -> str:
+        """The stream that its input names; "" where it names none."""
+        try:
+            value = json.loads(self.opening.input)["pathParameters"]["streamId"]
+        except (ValueError, KeyError, TypeError):
+            return ""
+        return value if isinstance(value, str) else ""
+
+
+class Executions:
+    """The registry; `perform` carries out Task states, `on_change` hears of each start and end."""
+
+    def __init__(
+        self,
+        machines: Mapping[str, tuple[StateMachine, Machine]],
+        records: Records,
+        clock: Clock,
+        on_change: Callable[[Known], None],
+    ) -> None:
+        self.machines = machines
+        self._records = records
+        self._clock = clock
+        self._on_change = on_change
+        self._known: dict[str, Known] = {}
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.perform: Perform | None = None
+
+    def all(self) -> list[Known]:
+        """Returns every execution, oldest first."""
+        return list(self._known.values())
+
+    def running(self) -> list[Known]:
+        """Returns those that run."""
+        return [known for known in self._known.values() if known.closing is None]
+
+    def get(self, arn: str) -> Known:
+        """Returns one execution; KeyError where there is none of this ARN."""
+        return self._known[arn]
+
+    def history(self, known: Known) -> list[dict[str, Any]]:
+        """Returns its history events as far as they are kept."""
+        return known.live.history if known.live is not None else self._records.history(known.path)
+
+    def describe(self, arn: str) -> dict[str, Any]:
+        """Returns DescribeExecution's answer, dates as ISO text; KeyError where there is none of this ARN."""
+        return description(self.get(arn))
+
+    def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> Known:
+        """Returns the new execution, or the one that runs already under this name with this input; raises Refusal."""
+        if machine_arn not in self.machines:
+            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+        if len(text.encode()) > INPUT_LIMIT_BYTES:
+            raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
+        try:
+            data = json.loads(text)
+        except ValueError as problem:
+            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
+        if name is not None and (not 1 <= len(name) <= 80 or _BAD_NAME.search(name)):
+            raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+        name = name or str(uuid.uuid4())
+        arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        existing = self._known.get(arn)
+        if existing is not None:
+            # Running with the same input: the same answer again. Anything else: the name is taken.
+            if existing.closing is None and _same(existing.opening.input, data):
+                return existing
+            raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
+        return self._begin(machine_arn, arn, name, text, data)
+
+    def stop(self, arn: str, error: str | None, cause: str | None) -> Known:
+        """Returns the execution, ABORTED at once if it ran; raises Refusal. Functions that run are left alone."""
+        known = self._known.get(arn)
+        if known is None:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        if known.live is not None and known.closing is None:
+            known.live.stop(error, cause)
+            self._close(known)
+        return known
+
+    def restore(self) -> list[Known]:
+        """Returns the executions that an earlier service left running, now ABORTED; reads all of them from disk."""
+        left = []
+        for record in self._records.read():
+            known = Known(record.opening, record.path, None, record.closing)
+            self._known[record.opening.arn] = known
+            if record.closing is None:
+                known.closing = self._abort(record)
+                left.append(known)
+        self._prune()
+        return left
+
+    def resume(self, left: Iterable[Known]) -> list[Known]:
+        """Returns successors of `left` with the same input, one a machine and input."""
+        wanted = {(known.opening.machine_arn, known.opening.input) for known in left}
+        return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
+
+    def close(self) -> None:
+        """Lets go of everything without a last line, so that the next service resumes what runs now."""
+        self._closed = True
+        for task in self._waiting:
+            task.cancel()
+        for known in self._known.values():
+            if known.journal is not None:
+                known.journal.close()
+
+    def _begin(self, machine_arn: str, arn: str, name: str, text: str, data: Any) -> Known:
+        assert self.perform is not None
+        described, machine = self.machines[machine_arn]
+        opening = Opening(arn, name, machine_arn, text, self._clock.now_ms())
+        journal = self._records.journal(opening)
+        live = machine.start(
+            data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
+            machine_arn=machine_arn, on_event=journal.event,
+        )  # fmt: skip
+        known = Known(opening, journal.path, live, journal=journal)
+        self._known[arn] = known
+        waiting = asyncio.create_task(self._wait(known, live))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        self._on_change(known)
+        return known
+
+    async def _wait(self, known: Known, live: Execution) -> None:
+        await live.wait()
+        self._close(known)
+
+    def _close(self, known: Known) -> None:
+        live = known.live
+        if live is None or known.closing is not None or self._closed:
+            return
+        output = json.dumps(live.output, ensure_ascii=False) if live.status == "SUCCEEDED" else None
+        stopped_ms = live.stopped_ms or self._clock.now_ms()
+        known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause)
+        if known.journal is not None:
+            known.journal.closing(known.closing)
+        # Its history is on disk; in memory it would only grow.
+        known.live, known.journal = None, None
+        self._prune()
+        self._on_change(known)
+
+    def _abort(self, record: Record) -> Closing:
+        history = self._records.history(record.path)
+        now_ms = self._clock.now_ms()
+        closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
+        journal = Journal(record.path)
+        journal.mend()
+        journal.event(
+            {
+                "timestamp": now_ms,
+                "type": "ExecutionAborted",
+                "id": len(history) + 1,
+                "previousEventId": 0,
+                "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
+            }
+        )
+        journal.closing(closing)
+        return closing
+
+    def _prune(self) -> None:
+        removed = set(self._records.prune({known.path for known in self.running()}))
+        if removed:
+            self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
+
+
+def description(known: Known) -> dict[str, Any]:
+    """Returns DescribeExecution's answer; dates are epoch seconds."""
+    opening, closing = known.opening, known.closing
+    found: dict[str, Any] = {
+        "executionArn": opening.arn,
+        "stateMachineArn": opening.machine_arn,
+        "name": opening.name,
+        "status": known.status,
+        "startDate": opening.started_ms / 1000,
+        "input": opening.input,
+        "inputDetails": {"included": True},
+        "redriveCount": 0,
+        "redriveStatus": "NOT_REDRIVABLE",
+    }
+    if closing is not None:
+        found["stopDate"] = closing.stopped_ms / 1000
+        if closing.output is not None:
+            found |= {"output": closing.output, "outputDetails": {"included": True}}
+        found |= {
+            name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
+        }
+    return found
+
+
+def _same(text: str, data: Any) -> bool:
+    """AWS compares the input as data, so white space does not matter."""
+    return bool(json.loads(text) == data)

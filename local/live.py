@@ -1,0 +1,174 @@
+"""What the service shows: a moving picture of the lanes in a terminal, plain lines elsewhere.
+
+Decides the layout and when to look: once a second while executions run, never otherwise. It does not change anything.
+Invariant: a problem in showing never ends the service.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from local.aws import Endpoints
+from local.executions import Executions, Known
+from local.ledger import StreamLedger
+from timeline import picture, spans
+from timeline.coverage import Connection, gaps
+
+LOOK_EVERY_S = 1.0
+WINDOW_MS = 120_000
+_NEWEST = 12
+
+
+class Screen:
+    """Prints lines, each with the time of day, and a picture below them where standard output is a terminal."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._live: Live | None = None
+        self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
+
+    def plain(self, text: str) -> None:
+        """Prints text as it is."""
+        self._console.print(text, markup=False)
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Prints one line about something that happened."""
+        self.plain(f"{datetime.now().astimezone():%H:%M:%S} {text}")
+
+    def show(self, picture_of: RenderableType | None) -> None:
+        """Replaces the picture below the lines; None takes it away."""
+        if not self.interactive:
+            return
+        if picture_of is None:
+            self.close()
+            return
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(picture_of, refresh=True)
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return self._console.width
+
+    def close(self) -> None:
+        """Takes the picture away and gives the cursor back."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class Watch:
+    """Looks at the control table while executions run and tells what changed."""
+
+    def __init__(self, executions: Executions, endpoints: Endpoints, control_table: str | None, screen: Screen) -> None:
+        self._executions = executions
+        self._endpoints = endpoints
+        self._control_table = control_table
+        self._screen = screen
+        self._ledgers: dict[str, StreamLedger] = {}
+        self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
+        self._something = asyncio.Event()
+
+    def changed(self, known: Known) -> None:
+        """Hears of an execution that started or ended."""
+        stream = f" for the stream {known.stream_id!r}" if known.stream_id else ""
+        if known.closing is None:
+            self._screen.say(f"execution {known.opening.name} started{stream}")
+        else:
+            detail = known.closing.error or known.closing.output or ""
+            self._screen.say(f"execution {known.opening.name} ended{stream}: {known.closing.status} {detail}".rstrip())
+        self._something.set()
+
+    async def run(self) -> None:
+        """Looks until it is cancelled."""
+        while True:
+            await self._something.wait()
+            while self._executions.running():
+                await self._look()
+                await asyncio.sleep(LOOK_EVERY_S)
+            await self._look()
+            self._something.clear()
+            self._screen.show(None)
+
+    async def _look(self) -> None:
+        streams = {known.stream_id: known for known in self._executions.running() if known.stream_id}
+        for stream_id, known in streams.items():
+            self._ledgers.setdefault(stream_id, StreamLedger(stream_id, known.opening.started_ms))
+        for stream_id, ledger in self._ledgers.items():
+            # The embedded AWS may just be starting again; the next look is a second away.
+            with contextlib.suppress(BotoCoreError, ClientError):
+                items, connected = await asyncio.to_thread(self._read, stream_id)
+                for news in ledger.update(items, connected, _now_ms()):
+                    self._screen.say(news)
+        for stream_id in [one for one in self._ledgers if one not in streams]:
+            del self._ledgers[stream_id]
+        running = {known.opening.arn for known in streams.values()}
+        self._spans = {arn: kept for arn, kept in self._spans.items() if arn in running}
+        if self._screen.interactive and streams:
+            self._screen.show(Group(*(self._picture(known) for known in streams.values())))
+
+    def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], int]:
+        if self._control_table is None:
+            return [], 0
+        client = self._endpoints.client("dynamodb")
+        items = client.query(
+            TableName=self._control_table,
+            KeyConditionExpression="PK = :stream AND begins_with(SK, :connection)",
+            ExpressionAttributeValues={":stream": {"S": stream_id}, ":connection": {"S": "connection#"}},
+            ScanIndexForward=False,
+            Limit=_NEWEST,
+        )["Items"]
+        key = {"PK": {"S": stream_id}, "SK": {"S": "lease"}}
+        lease = client.get_item(TableName=self._control_table, Key=key).get("Item", {})
+        return items, int(lease.get("connected", {}).get("N", "0"))
+
+    def _picture(self, known: Known) -> RenderableType:
+        now_ms = _now_ms()
+        ledger = self._ledgers[known.stream_id]
+        since_ms = max(now_ms - WINDOW_MS, known.opening.started_ms)
+        until_ms = max(now_ms - since_ms, 1)
+        connections = [
+            Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
+            for one in ledger.connections(now_ms)
+            if one.to_ms > since_ms
+        ]
+        lanes = [
+            spans.Span(span.lane, span.kind, max(0, span.from_ms - shift_ms), end_ms)
+            for shift_ms in [since_ms - known.opening.started_ms]
+            for span in self._lanes(known)
+            if (end_ms := None if span.to_ms is None else span.to_ms - shift_ms) is None or end_ms > 0
+        ]
+        width = max(40, min(self._screen.width - 10, 110))
+        drawn = picture.draw(lanes, connections, gaps(connections, until_ms), until_ms, width)
+        holder = ledger.holder()
+        held = f"lane {holder.lane} (fence {holder.fence})" if holder else "nobody"
+        facts = (
+            f"held by {held} · {ledger.stored} stored · {ledger.duplicates} duplicates turned away ·"
+            f" {ledger.rate():.1f} events/s · overlap {ledger.overlap_ms(now_ms) / 1000:.1f} s ·"
+            f" gap {ledger.gap_ms(now_ms) / 1000:.1f} s"
+        )
+        head = Text(f"{known.stream_id}  ", style="bold") + Text(facts, style="default")
+        return Group(Text(""), head, *(Text(line) for line in drawn), Text(picture.LEGEND, style="dim"))
+
+    def _lanes(self, known: Known) -> list[spans.Span]:
+        history = self._executions.history(known)
+        size, found = self._spans.get(known.opening.arn, (0, []))
+        if size != len(history):
+            found = spans.spans(spans.rows(history))
+            self._spans[known.opening.arn] = (len(history), found)
+        return found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,135 @@
+"""Executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
+
+Decides the form of a record and how many are kept. It does not know what an execution does. Invariant: a line is
+appended whole or, after a kill, is torn at the end of the file and left out when the file is read; the lines before
+it stand.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+MOST_KEPT = 200
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The first line: which execution of which machine, with what input (JSON text), since when (epoch)."""
+
+    arn: str
+    name: str
+    machine_arn: str
+    input: str
+    started_ms: int
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The last line of an execution that ended; `status` is AWS's word for it, `output` JSON text."""
+
+    status: str
+    stopped_ms: int
+    output: str | None = None
+    error: str | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """An execution as it stands on disk; `closing` is None for one that was running when the service went."""
+
+    opening: Opening
+    closing: Closing | None
+    path: Path
+
+
+class Journal:
+    """The file of one execution, open for appending."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[str] | None = path.open("a", encoding="utf-8")
+
+    def mend(self) -> None:
+        """Ends a line that a kill tore, so that the next one stands by itself."""
+        torn = self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
+        if torn and self._file is not None:
+            self._file.write("\n")
+
+    def opening(self, opening: Opening) -> None:
+        """Writes the first line."""
+        self._append({"opening": asdict(opening)})
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Writes one history event."""
+        self._append({"event": event})
+
+    def closing(self, closing: Closing) -> None:
+        """Writes the last line and closes the file."""
+        self._append({"closing": asdict(closing)})
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; an execution without a last line counts as running."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+            self._file.flush()
+
+
+class Records:
+    """The folder of all executions of a data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def journal(self, opening: Opening) -> Journal:
+        """Returns the journal of a new execution with its first line written. The file's name sorts by time."""
+        digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
+        journal = Journal(self._folder / f"{opening.started_ms:015d}-{digest}.jsonl")
+        journal.opening(opening)
+        return journal
+
+    def read(self) -> list[Record]:
+        """Returns every execution on disk, oldest first; files without a readable first line are left out."""
+        found = []
+        for path in sorted(self._folder.glob("*.jsonl")):
+            opening, closing = None, None
+            for line in _lines(path):
+                if "opening" in line:
+                    opening = Opening(**line["opening"])
+                elif "closing" in line:
+                    closing = Closing(**line["closing"])
+            if opening is not None:
+                found.append(Record(opening, closing, path))
+        return found
+
+    def history(self, path: Path) -> list[dict[str, Any]]:
+        """Returns the history events in one file."""
+        return [line["event"] for line in _lines(path) if "event" in line]
+
+    def prune(self, keep: set[Path]) -> list[Path]:
+        """Returns the files that it removed: the oldest beyond the number kept, none of those in `keep`."""
+        paths = sorted(self._folder.glob("*.jsonl"))
+        old = [path for path in paths[: max(0, len(paths) - MOST_KEPT)] if path not in keep]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return old
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    yield found

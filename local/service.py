@@ -1,0 +1,172 @@
+"""The parts of the local run, joined: what starts in which order, and what stops in which.
+
+Decides that order and nothing else. Invariants: nothing is answered before tables, queues and functions are there; when
+`stop` returns, every child has gone and the state is on disk.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from local import streams
+from local.asl import DefinitionError, Machine, load
+from local.aws import Endpoints
+from local.clock import RealClock
+from local.engine import Engine
+from local.errors import UserError
+from local.executions import Executions
+from local.gateway import Gateway
+from local.integrations import Integrations
+from local.listener import HOST, Listener, port_of
+from local.live import Screen, Watch
+from local.pool import Pool
+from local.provision import provision
+from local.records import Records
+from local.server import AwsEndpoint
+from local.stepfunctions import StepFunctions
+from local.template import Stack, StateMachine, read
+from local.upstreams.app import Upstreams
+
+ROOT = Path(__file__).resolve().parent.parent
+_DEMO = "UPSTREAM_DEMO"
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """The listening sockets, all on 127.0.0.1; `engine` is None where the user's endpoints take its place."""
+
+    api: socket.socket
+    aws: socket.socket
+    upstreams: socket.socket
+    engine: socket.socket | None
+
+
+class Service:
+    """One local run; `on_failure` hears that it cannot go on."""
+
+    def __init__(
+        self, data: Path, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str],
+        environment: Mapping[str, str], screen: Screen, on_failure: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.sockets = sockets
+        self.stack = read(template, {})
+        self._template = template
+        self._data = data
+        self._environment = environment
+        self._screen = screen
+        self._on_failure = on_failure
+        self._engine: Engine | None = None
+        if sockets.engine is not None:
+            self._engine = Engine(
+                data, sockets.engine, lock_file, self._engine_died, self._engine_restarted, self._failed, screen.say
+            )
+        self._endpoints = Endpoints(environment, self._engine.url if self._engine else None)
+        self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
+        self._machines = machines(self.stack)
+        self._clock = RealClock()
+        self._pool: Pool | None = None
+        self._listeners: list[Listener] = []
+        self._closers: list[Callable[[], None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._executions: Executions | None = None
+
+    @property
+    def events_table(self) -> str | None:
+        """The name of the table that holds the events; None where a function names none."""
+        return self._variable("EVENTS_TABLE")
+
+    async def start(self) -> None:
+        """Returns when requests are answered and what an earlier run left has been resumed; raises UserError."""
+        if self._engine is not None:
+            await self._engine.start()
+        queue_urls = await asyncio.to_thread(provision, self._endpoints, self.stack.tables, self.stack.queues)
+        self.stack = read(self._template, queue_urls)
+        variables = self._endpoints.environment() | self._upstream_variables
+        pool = self._pool = Pool(self.stack.functions, variables, ROOT, self._data / "logs")
+        executions = self._join(pool)
+        left = executions.restore()
+        for listener in self._listeners:
+            await listener.start()
+        for known in executions.resume(left):
+            self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+
+    async def stop(self) -> None:
+        """Returns when nothing of the run is left."""
+        for listener in self._listeners:
+            listener.stop_accepting()
+        for task in self._tasks:
+            task.cancel()
+        if self._executions is not None:
+            self._executions.close()
+        if self._pool is not None:
+            await self._pool.close()
+        for close in self._closers:
+            close()
+        await asyncio.gather(*(listener.close() for listener in self._listeners))
+        if self._engine is not None:
+            await self._engine.stop()
+
+    def _join(self, pool: Pool) -> Executions:
+        def changed(known: Any) -> None:
+            watch.changed(known)
+
+        records = Records(self._data / "executions")
+        executions = self._executions = Executions(self._machines, records, self._clock, changed)
+        watch = Watch(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen)
+        integrations = Integrations(pool, self._endpoints, executions.describe)
+        executions.perform = integrations.perform
+        step_functions = StepFunctions(executions, self._clock.now_ms())
+        aws = AwsEndpoint(step_functions, pool, self._endpoints)
+        gateway = Gateway(self.stack.routes, executions, self._check_stream)
+        upstreams = Upstreams(lambda client: upstream_listener.reset(client))
+        upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
+        self._listeners = [
+            upstream_listener, Listener(aws.app, self.sockets.aws), Listener(gateway.app, self.sockets.api)
+        ]  # fmt: skip
+        self._closers = [upstreams.close, aws.close, integrations.close]
+        self._tasks = [asyncio.create_task(watch.run())]
+        return executions
+
+    def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
+        folder = ROOT / (self._variable("STREAMS_DIR") or "env/streams")
+        return streams.check(stream_id, folder, self._upstream_variables)
+
+    def _variable(self, name: str) -> str | None:
+        found = (function.environment.get(name) for function in self.stack.functions)
+        return next((value for value in found if value), None)
+
+    def _engine_died(self) -> None:
+        # The functions know a newer state than the one that is restored; they begin anew from the cursor in it.
+        if self._pool is not None:
+            self._pool.kill_all()
+
+    async def _engine_restarted(self) -> None:
+        with contextlib.suppress(UserError):
+            await asyncio.to_thread(provision, self._endpoints, self.stack.tables, self.stack.queues)
+
+    def _failed(self, sentence: str) -> None:
+        self._screen.say(sentence)
+        self._on_failure()
+
+
+def machines(stack: Stack) -> dict[str, tuple[StateMachine, Machine]]:
+    """Returns the machines of the stack by ARN, loaded; a definition that cannot be run is a UserError."""
+    found = {}
+    for described in stack.machines:
+        try:
+            found[described.arn] = (described, load(json.loads(described.definition)))
+        except DefinitionError as problem:
+            raise UserError(f"The state machine {described.name} cannot be run: {problem}") from None
+        except ValueError as problem:
+            raise UserError(f"The state machine {described.name} is no JSON: {problem}.") from None
+    return found
+
+
+def _upstream_variables(environment: Mapping[str, str], port: int) -> dict[str, str]:
+    given = {name: value for name, value in environment.items() if name.startswith("UPSTREAM_") and value}
+    return {_DEMO: f"http://{HOST}:{port}"} | given

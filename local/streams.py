@@ -1,0 +1,41 @@
+"""Whether a stream can be started on this machine: its id, its profile, and the profile's variables.
+
+Decides the status and the sentence of a refusal. It does not know HTTP routes. Invariant: the rules are the
+function's own, read from the same files; so what passes here is not refused there for its id or its profile.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from handlers.stream.profiles import ProfileError, check_stream_id, parse
+
+
+def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[int, str] | None:
+    """Returns (status, sentence) for a stream that cannot be started, None for one that can.
+
+    400: the id is malformed; 404: there is no such profile; 422: the profile itself is wrong.
+    """
+    try:
+        name = check_stream_id(stream_id)
+    except ProfileError as problem:
+        return 400, _sentence(str(problem))
+    path = folder / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in folder.glob("*.toml"))) or "none"
+        return 404, f"There is no stream profile {name!r}; there are: {known}."
+    try:
+        profile = parse(name, tomllib.loads(path.read_text(encoding="utf-8")), variables)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        return 422, _sentence(f"the profile {name!r} is no readable TOML: {problem}")
+    except ProfileError as problem:
+        return 422, _sentence(str(problem))
+    try:
+        profile.address_for(stream_id)
+    except ProfileError as problem:
+        return 400, _sentence(str(problem))
+    return None
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."

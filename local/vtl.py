@@ -1,0 +1,102 @@
+"""API Gateway's mapping templates: Velocity with `$input`, `$util` and `$context`.
+
+Decides what those objects answer. It does not know HTTP or AWS. Invariant: a template sees what is passed in and
+nothing else; one that cannot be evaluated is a TemplateFailure, never half an answer.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+import airspeed
+
+_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']*)'\]")
+
+
+class TemplateFailure(Exception):
+    """The template cannot be evaluated."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a template may see of a request or an answer; `context` as `$context` names it."""
+
+    body: str
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+def render(template: str, call: Call) -> str:
+    """Returns what `template` makes of `call`; raises TemplateFailure."""
+    names = {"input": _Input(call), "util": _Util(), "context": dict(call.context), "stageVariables": {}}
+    try:
+        return str(airspeed.Template(template).merge(names))
+    except Exception as problem:
+        raise TemplateFailure(f"The mapping template cannot be evaluated: {problem}") from problem
+
+
+class _Input:
+    """`$input`; source: "Mapping template and access logging variable reference" of API Gateway's developer guide."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.body = call.body
+
+    def params(self, name: str | None = None) -> Any:
+        """Everything by kind, or one value, looked for in the path, then the query, then the headers."""
+        kinds = {"path": self._call.path, "querystring": self._call.query, "header": self._call.headers}
+        if name is None:
+            return {kind: dict(values) for kind, values in kinds.items()}
+        return next((values[name] for values in kinds.values() if name in values), "")
+
+    def path(self, expression: str) -> Any:
+        """The value at a JSON path; empty where there is none."""
+        try:
+            value = json.loads(self._call.body) if self._call.body else {}
+        except ValueError:
+            return ""
+        for name, index, quoted in _STEP.findall(expression):
+            try:
+                value = value[int(index)] if index else value[name or quoted]
+            except (KeyError, IndexError, TypeError):
+                return ""
+        return value
+
+    def json(self, expression: str) -> str:
+        """The value at a JSON path as JSON text."""
+        return json.dumps(self.path(expression), ensure_ascii=False)
+
+
+class _Util:
+    """`$util`."""
+
+    def escapeJavaScript(self, text: Any) -> str:
+        """As Java's StringEscapeUtils.escapeJavaScript, which escapes ' and / too, and all beyond ASCII."""
+        escaped = json.dumps(str(text))[1:-1]
+        return escaped.replace("'", "\\'").replace("/", "\\/")
+
+    def parseJson(self, text: str) -> Any:
+        """JSON text as an object."""
+        return json.loads(text)
+
+    def urlEncode(self, text: str) -> str:
+        """Percent-encoded."""
+        return quote(str(text), safe="")
+
+    def urlDecode(self, text: str) -> str:
+        """Percent-decoded."""
+        return unquote(str(text))
+
+    def base64Encode(self, text: str) -> str:
+        """As base64."""
+        return base64.b64encode(str(text).encode()).decode()
+
+    def base64Decode(self, text: str) -> str:
+        """Out of base64."""
+        return base64.b64decode(text).decode()
