@@ -1,9 +1,18 @@
 """Small HTTP servers on real sockets, each a script of bytes for one connection after the other."""
 
+import datetime
+import ipaddress
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 Script = Callable[["Peer"], None]
 
@@ -62,18 +71,22 @@ class Server:
 
 
 @contextmanager
-def serving(*scripts: Script, reads_request: bool = True) -> Iterator[Server]:
+def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """A server that plays one script a connection, in order, the last one for all that follow, each in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener)
+    if tls is not None:
+        server.address = server.address.replace("http:", "https:")
     threads: list[threading.Thread] = []
 
     def play(peer: Peer, script: Script) -> None:
         try:
+            if tls is not None:
+                peer.connection = tls.wrap_socket(peer.connection, server_side=True)
             if reads_request:
                 peer.read_request()
             script(peer)
-        except (BrokenPipeError, ConnectionError):
+        except (BrokenPipeError, ConnectionError, ssl.SSLError):
             pass
         except BaseException as error:
             server.errors.append(error)
@@ -108,3 +121,25 @@ def serving(*scripts: Script, reads_request: bool = True) -> Iterator[Server]:
             thread.join(5)
             assert not thread.is_alive()
         assert server.errors == []
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """A server's TLS for 127.0.0.1, and the file of the certificate that a client must trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    trusted, private = folder / "certificate.pem", folder / "key.pem"
+    trusted.write_bytes(made.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(trusted, private)
+    return tls, trusted

@@ -8,6 +8,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import urllib3
@@ -16,7 +17,7 @@ from urllib3 import exceptions
 from handlers.stream.profiles import UpstreamRequest
 from handlers.stream.signals import Chunk, Closed, Opened
 from handlers.upstream import INBOX_BYTES, Arrival, Upstream, explain
-from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, serving
+from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving
 
 WAIT_S = 5.0
 
@@ -231,8 +232,39 @@ def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
         assert take(found) == Closed("tls", "TLS failed")
 
 
+def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a trusted certificate it is a stream like any other; a cut looks like an end; without one it is refused."""
+    tls, trusted = certificate(tmp_path)
+    cut = threading.Event()
+
+    def is_cut(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"a")
+        assert cut.wait(WAIT_S)
+        peer.connection.shutdown(socket.SHUT_RDWR)
+
+    def goes_on(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"a")
+        peer.wait_until_gone()
+
+    with serving(is_cut, goes_on, tls=tls) as server:
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+        with upstream(server.address) as found:
+            assert isinstance(take(found), Opened)
+            assert take(found) == Chunk(b"a")
+            cut.set()
+            assert take(found) == Closed("ended_by_upstream")
+        with upstream(server.address, stall_after_s=60) as found:
+            assert isinstance(take(found), Opened)
+            assert take(found) == Chunk(b"a")
+            found.close()
+            assert server.peers[1].gone.wait(WAIT_S)
+            assert_no_reader_is_left()
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with upstream(server.address) as found:
+            assert take(found) == UNTRUSTED
+
+
 UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted")
-NO_TLS_CLOSE = Closed("truncated", "the connection ended without TLS's close")
 NOT_ACCEPTED = Closed("unreachable", "the connection was not accepted in time")
 NO_SUCH_HOST = Closed("unreachable", "the host's name was not found")
 NO_HTTP = Closed("protocol", "the answer is no HTTP (ProtocolError)")
@@ -243,7 +275,7 @@ HTTP = urllib3.connection.HTTPConnection("secret")
     ("error", "closed"),
     [
         (exceptions.SSLError(ssl.SSLCertVerificationError(1, "secret")), UNTRUSTED),
-        (exceptions.SSLError(ssl.SSLEOFError(8, "secret")), NO_TLS_CLOSE),
+        (exceptions.SSLError(ssl.SSLEOFError(8, "secret")), Closed("tls", "TLS failed")),
         (exceptions.ProtocolError("secret", OSError(113, "secret")), Closed("reset", "EHOSTUNREACH")),
         (exceptions.ProtocolError("secret", TimeoutError("secret")), Closed("stalled", "no byte came in time")),
         (exceptions.ProtocolError("secret", http.client.BadStatusLine("secret")), NO_HTTP),
