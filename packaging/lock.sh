@@ -1,0 +1,16 @@
+#!/bin/sh
+# Writes requirements.txt (what ships to Lambda), requirements-dev.txt (with all that a laptop needs besides) and
+# package-lock.json from pyproject.toml and package.json. $1 is the Python to resolve for. No lock names a registry.
+set -eu
+tools=.streamkeeper-build/lock
+[ -x "$tools/bin/pip-compile" ] || {
+  "$1" -m venv "$tools"
+  "$tools/bin/python" -m pip install --quiet --disable-pip-version-check pip-tools
+}
+compile() {
+  "$tools/bin/pip-compile" --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
+    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file "$@" pyproject.toml
+}
+compile requirements.txt
+compile requirements-dev.txt --extra dev
+npm install --package-lock-only --ignore-scripts --loglevel=error
