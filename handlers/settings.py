@@ -38,6 +38,8 @@ def load(environment: Mapping[str, str]) -> Settings:
     streams_dir = root / (environment.get("STREAMS_DIR") or "env/streams")
     if not streams_dir.is_dir():
         raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
+    # Powertools reads this one by itself, but only when the first metrics are written: at the end of a connection.
+    _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
     queue_url = _text(environment, "DEAD_LETTER_QUEUE_URL")
     if not queue_url.startswith(("https://", "http://")):
         raise SettingsError("the variable DEAD_LETTER_QUEUE_URL must be the address of a queue (https://...)")

@@ -102,10 +102,10 @@ def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | 
                 script = scripts[min(len(server.peers), len(scripts) - 1)]
                 thread = threading.Thread(target=play, args=(peer, script), daemon=True)
                 threads.append(thread)
-                thread.start()
                 with server.arrived:
                     server.peers.append(peer)
                     server.arrived.notify_all()
+                thread.start()
 
     acceptor = threading.Thread(target=accept, daemon=True)
     acceptor.start()
@@ -117,7 +117,8 @@ def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | 
         for peer in server.peers:
             with suppress(OSError):
                 peer.connection.shutdown(socket.SHUT_RDWR)
-        for thread in [acceptor, *threads]:
+        acceptor.join(5)
+        for thread in threads:
             thread.join(5)
             assert not thread.is_alive()
         assert server.errors == []

@@ -17,6 +17,7 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "MARGIN_S": "5",
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "2",
+        "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
     }
     return whole | changes
 
@@ -43,10 +44,10 @@ def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
     assert load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "MARGIN_S", "LEASE_EVERY_S", "PROGRESS_EVERY_S"],
-)
+NEEDED = ["EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "MARGIN_S", "LEASE_EVERY_S", "PROGRESS_EVERY_S"]
+
+
+@pytest.mark.parametrize("name", [*NEEDED, "POWERTOOLS_METRICS_NAMESPACE"])
 def test_a_missing_variable_is_named(tmp_path: Path, name: str) -> None:
     """Absent or empty, the sentence says which variable it is."""
     for value in ("", "  "):
