@@ -109,9 +109,13 @@ def _string_to_json(arguments: list[Any], _random: Random) -> Any:
     if not text.strip():
         return None
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_constant)
     except ValueError:
         raise ValueError(f"'{text}' is not JSON") from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON, although Python reads it")
 
 
 def _partition(arguments: list[Any], _random: Random) -> list[Any]:

@@ -135,9 +135,9 @@ def _put(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
         return new
     step, rest = steps[0], steps[1:]
     if isinstance(step, Name):
-        copy = dict(value) if value is not MISSING else {}
-        if not isinstance(value, dict) and value is not MISSING:
+        if value is not MISSING and not isinstance(value, dict):
             raise TypeError
+        copy = {} if value is MISSING else dict(value)
         copy[step.name] = _put(copy.get(step.name, MISSING), rest, new)
         return copy
     if not isinstance(step, Index) or not isinstance(value, list):

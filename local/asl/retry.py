@@ -56,8 +56,8 @@ class Catcher:
 class Attempts:
     """How often each Retrier has been used in one visit of a state.
 
-    A Retrier's waits grow with all its uses, but MaxAttempts bounds those for one Error Name: AWS's Developer Guide, in
-    its complex retry scenario, lets a Retrier of two attempts answer ErrorA, ErrorB and ErrorB after 1, 2 and 4 seconds.
+    A Retrier's waits grow with all its uses, but MaxAttempts bounds those for one Error Name: in the complex retry
+    scenario of AWS's Developer Guide a Retrier of two attempts answers ErrorA, ErrorB and ErrorB after 1, 2 and 4 s.
     """
 
     def __init__(self, retriers: tuple[Retrier, ...]) -> None:

@@ -28,12 +28,14 @@ def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
 
 
 def _object(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    for key, (written, _) in zip(keys, node.value, strict=True):
+    seen: set[str] = set()
+    for written, _ in node.value:
+        key, line = loader.construct_object(written), written.start_mark.line + 1
         if not isinstance(key, str):
-            raise DefinitionError("/", f"line {written.start_mark.line + 1}: a key must be a string, not {key!r}")
-        if keys.count(key) > 1:
-            raise DefinitionError("/", f"line {written.start_mark.line + 1}: the key '{key}' is given twice")
+            raise DefinitionError("/", f"line {line}: a key must be a string, not {key!r}")
+        if key in seen:
+            raise DefinitionError("/", f"line {line}: the key '{key}' is given twice")
+        seen.add(key)
     return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
 
 

@@ -45,7 +45,7 @@ def is_rfc3339(text: object) -> bool:
 def written(at_ms: int) -> str:
     """Return an instant as the Context Object shows it: 2026-01-01T00:00:00.000Z."""
     moment = _EPOCH + at_ms * _MILLISECOND
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def http_date(at_ms: int) -> str:

@@ -38,7 +38,7 @@ def named(error: str) -> type[Exception]:
 
 
 def raising(*errors: str | None) -> Callable[[Any, Any], Any]:
-    """Return a function that raises these errors in turn; where it says None, and after the last, it returns its payload."""
+    """Return a function that raises these errors in turn; for None, and after the last, it returns its payload."""
     left = list(errors)
 
     def function(payload: Any, _lambda_context: Any) -> Any:

@@ -141,7 +141,7 @@ def test_request_ids_follow_from_the_seed() -> None:
     assert of(1)["Payload"] == of(1)["Payload"] != of(2)["Payload"]
 
 
-KILLED = '''
+KILLED = """
 import asyncio, gc, sys
 from local.asl import TaskFailure
 from local.clock import VirtualClock
@@ -177,7 +177,7 @@ def main():
 main()
 gc.collect()
 print("end")
-'''
+"""
 
 
 def test_no_except_and_no_finally_of_a_killed_function_runs_not_even_at_the_end_of_the_process() -> None:
@@ -208,7 +208,7 @@ def test_a_killed_function_stays_dead_when_its_clock_goes_on() -> None:
     sandbox = Functions(clock, {}, function_timeout_s=45)
 
     async def main() -> None:
-        with pytest.raises(TaskFailure, match="Sandbox.Timedout"):
+        with pytest.raises(TaskFailure, match=r"Sandbox\.Timedout"):
             await sandbox.invoke("work", function, {})
         await asyncio.sleep(86_400)
 

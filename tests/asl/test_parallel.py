@@ -21,8 +21,8 @@ def part(sleep_s: int, error: str | None = None, **fields: Any) -> dict[str, Any
     return state
 
 
-WAIT = {"Type": "Wait", "Seconds": 10}
-PASS = {"Type": "Pass"}
+WAIT: dict[str, Any] = {"Type": "Wait", "Seconds": 10}
+PASS: dict[str, Any] = {"Type": "Pass"}
 
 
 def test_the_output_is_the_branches_outputs_in_the_order_of_the_definition() -> None:
@@ -51,7 +51,7 @@ def test_the_output_is_the_branches_outputs_in_the_order_of_the_definition() -> 
 
 
 def test_the_first_failure_aborts_the_siblings_at_once() -> None:
-    """The branch's own error is the Parallel state's; every open state is aborted, then ParallelStateFailed is added."""
+    """The branch's own error is the Parallel state's; open states are aborted, then ParallelStateFailed follows."""
     inner = {"Type": "Parallel", "Branches": [line(("I", WAIT)), line(("J", PASS))]}
     branches = [line(("A", WAIT)), line(("B", part(3, "Broken"))), line(("C", part(60))), line(("D", inner))]
     execution = machine(("P", {"Type": "Parallel", "Branches": branches})).execute(functions={"work": sleeping})

@@ -1,6 +1,7 @@
 """Back-off against a model, and which Error Names a Retrier or Catcher meets."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,9 @@ ERRORS = st.lists(st.sampled_from(["A", "B", "C", "States.Timeout"]), max_size=1
 
 
 @given(st.lists(RETRIERS, max_size=3), ERRORS)
-def test_the_waits_are_those_of_a_plain_reading_of_the_specification(retriers: list[Retrier], errors: list[str]) -> None:
+def test_the_waits_are_those_of_a_plain_reading_of_the_specification(
+    retriers: list[Retrier], errors: list[str]
+) -> None:
     """Interval times rate to the power of the Retrier's uses, capped; the first Retrier that matches decides alone."""
     attempts = Attempts(tuple(retriers))
     uses: list[list[str]] = [[] for _ in retriers]
@@ -72,7 +75,7 @@ def test_jittered_waits_repeat_with_the_seed_and_stay_below_the_cap(seed: int) -
         return at_ms(execution, "TaskScheduled")
 
     begun = begun_ms()
-    waits = [after - before for before, after in zip(begun, begun[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(begun)]
     assert all(0 <= wait <= most for wait, most in zip(waits, [3000, 5000, 5000, 5000], strict=True))
     assert begun == begun_ms()
 
