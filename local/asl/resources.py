@@ -15,6 +15,17 @@ _FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[
 _SERVICE = re.compile(r"arn:aws[a-z-]*:states:[^:]*:[^:]*:(aws-sdk:)?([A-Za-z0-9-]+):([A-Za-z0-9]+)(\.[A-Za-z0-9:]+)?")
 
 
+_OPTIMISED = {
+    "dynamodb": {"getItem", "putItem", "updateItem", "deleteItem"},
+    "events": {"putEvents"},
+    "lambda": {"invoke"},
+    "sns": {"publish"},
+    "sqs": {"sendMessage"},
+    "states": {"startExecution"},
+}
+"""The actions of AWS's optimised integrations, for services that one confuses with aws-sdk's (it refuses the rest)."""
+
+
 @dataclass(frozen=True)
 class Resource:
     """A supported Resource: a function by its ARN (`function` is its name) or an action of a service."""
@@ -46,9 +57,15 @@ def read_resource(text: str) -> Resource | str:
             f"the resource {text} is not recognized: it is neither the ARN of a Lambda function nor "
             "arn:aws:states:::service:action (activities are not supported)"
         )
+    if found.group(1) is None and found.group(3) not in _OPTIMISED.get(found.group(2), {found.group(3)}):
+        return f"the resource {text} is not recognized: for this action it is {_sdk(text)}"
     if found.group(4):
         return f"the integration pattern {found.group(4)} is not supported, only request and response"
     return Resource(text, found.group(2), found.group(3), found.group(1) is not None, None)
+
+
+def _sdk(text: str) -> str:
+    return text.replace(":::", ":::aws-sdk:")
 
 
 def function_name(reference: str) -> str:

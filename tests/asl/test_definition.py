@@ -76,6 +76,12 @@ REFUSED: list[tuple[Any, str, str]] = [
         "/States/S/Resource",
         "the integration pattern .waitForTaskToken is not supported, only request and response",
     ),
+    (
+        one({**TASK, "Resource": "arn:aws:states:::dynamodb:query"}),
+        "/States/S/Resource",
+        "the resource arn:aws:states:::dynamodb:query is not recognized: "
+        "for this action it is arn:aws:states:::aws-sdk:dynamodb:query",
+    ),
     (one({**TASK, "Parameters": {}}), "/States/S/Parameters", "the field 'FunctionName' is required but was missing"),
     (
         one({**TASK, "TimeoutSeconds": 5, "HeartbeatSeconds": 5}),

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from local.asl import DefinitionError, TaskCall, TaskFailure, load
+from local.asl import DefinitionError, Execution, Perform, TaskCall, TaskFailure, load
 from local.asl.functions import compact
 from local.clock import VirtualClock
 from local.functions import missing
@@ -18,20 +18,24 @@ def adapter(
 ) -> dict[str, Any]:
     """Return status, output, error, cause, event_types and events of the case's execution in virtual time."""
     try:
-        machine = load(definition)
+        load(definition)
     except DefinitionError as refusal:
         return {"status": "REFUSED", "cause": str(refusal)}
-    clock = VirtualClock()
 
     async def perform(call: TaskCall) -> Any:
         return await behave(lambdas, call)
 
-    arn = case["execution_arn"]
+    return replayed(definition, data, case, perform)
+
+
+def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perform: Perform) -> dict[str, Any]:
+    """Return what became of the case's execution, in virtual time and under the recorded names."""
+    machine, clock, arn = load(definition), VirtualClock(), case["execution_arn"]
     machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
     if ":express:" in arn:
         machine_arn = arn.partition(":express:")[0] + ":stateMachine:" + case["state_machine_name"]
 
-    async def main() -> Any:
+    async def main() -> Execution:
         execution = machine.start(
             data,
             clock=clock,
@@ -45,7 +49,7 @@ def adapter(
         return await execution.wait()
 
     execution = clock.run(main())
-    answer = {"status": execution.status, "event_types": [event["type"] for event in execution.history]}
+    answer: dict[str, Any] = {"status": execution.status, "event_types": [event["type"] for event in execution.history]}
     answer["events"] = [flattened(event) for event in execution.history]
     if execution.status == "SUCCEEDED":
         answer["output"] = execution.output

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from local.asl import DefinitionError, load
-from tests.conformance.asl.adapter import adapter
+from local.asl import DefinitionError, TaskCall, TaskFailure, load
+from local.asl.functions import compact
+from tests.conformance.asl.adapter import adapter, replayed
 from tests.conformance.asl.recorded import cases, equal
 
 EXECUTIONS = cases("executions.json")
@@ -31,6 +32,25 @@ def test_a_recorded_execution_has_the_history_it_had_on_aws(case: dict[str, Any]
         assert sorted(answer["event_types"]) == sorted(expected["event_types"])
         return
     assert answer["event_types"] == expected["event_types"]
+    for wanted, event in zip(expected["events"], answer["events"], strict=True):
+        assert equal(wanted, event), (wanted, event)
+
+
+@pytest.mark.parametrize("case", cases("services.json"), ids=lambda case: case["id"])
+def test_a_recorded_call_of_a_service_is_told_as_aws_told_it(case: dict[str, Any]) -> None:
+    """Given the answers that the services gave then, everything else follows: parameters, events, output, error."""
+    expected = case["expected"]
+    given = [event for event in expected["events"] if event["type"] in ("TaskSucceeded", "TaskFailed")]
+
+    async def perform(_call: TaskCall) -> Any:
+        event = given.pop(0)
+        if event["type"] == "TaskSucceeded":
+            return event["output"]
+        cause = event["cause"]
+        raise TaskFailure(event["error"], cause if isinstance(cause, str) else compact(cause))
+
+    answer = replayed(case["definition"], case["input"], case, perform)
+    assert answer["status"] == expected["status"]
     for wanted, event in zip(expected["events"], answer["events"], strict=True):
         assert equal(wanted, event), (wanted, event)
 
