@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local.asl import Execution, TaskCall
-from local.clock import EPOCH_2026_MS, VirtualClock
+from local.asl import Execution, TaskCall, TaskFailure
+from local.clock import EPOCH_2026_MS, RealClock, VirtualClock
 from tests.asl.machines import INVOKE, at_ms, chain, line, machine, named, raising, task, types
 
 WAIT = {"Type": "Wait", "Seconds": 10}
@@ -44,7 +44,6 @@ async def day(clock: VirtualClock, staggered: Any, perform: Any, **options: Any)
 
 def perform_for(clock: VirtualClock, **errors: str) -> Any:
     """Return a perform that takes 43 s a call and then fails, by the clock's dice or always as taken over."""
-    from local.asl import TaskFailure
 
     async def perform(call: TaskCall) -> Any:
         chance = clock.random()
@@ -269,3 +268,39 @@ def test_many_executions_of_one_machine_run_at_once() -> None:
         return list(await asyncio.gather(*(execution.wait() for execution in executions)))
 
     assert [(e.stopped_ms or 0) - EPOCH_2026_MS for e in clock.run(main())] == [3000, 1000, 2000]
+
+
+def test_the_same_machine_runs_in_real_time() -> None:
+    """On asyncio's own loop: a Task with a time-out, a Wait that is stopped, and no warning of lost tasks."""
+    clock = RealClock()
+    states = [("T", task(TimeoutSeconds=9, Next="W")), ("W", WAIT)]
+
+    async def perform(call: TaskCall) -> Any:
+        return call.payload
+
+    async def main() -> Execution:
+        waiting = asyncio.Event()
+
+        def seen(event: dict[str, Any]) -> None:
+            if event["type"] == "WaitStateEntered":
+                waiting.set()
+
+        execution = machine(*states).start({"n": 1}, clock=clock, perform=perform, on_event=seen)
+        await waiting.wait()
+        execution.stop()
+        return await execution.wait()
+
+    execution = asyncio.run(main())
+    assert types(execution) == [
+        "ExecutionStarted",
+        "TaskStateEntered",
+        "TaskScheduled",
+        "TaskStarted",
+        "TaskSucceeded",
+        "TaskStateExited",
+        "WaitStateEntered",
+        "ExecutionAborted",
+    ]
+    times = [event["timestamp"] for event in execution.history]
+    assert times == sorted(times)
+    assert abs(times[0] - clock.now_ms()) < 60_000
