@@ -1,0 +1,107 @@
+"""What may import what. The failure message of this test is the rule."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("handlers", "local", "timeline")
+PURE = ("handlers.stream", "handlers.handover")
+RULE = (
+    "handlers/stream and handlers/handover import nothing but each other and the standard library; "
+    "the rest of handlers may import them; handlers never imports local or timeline; timeline imports neither; "
+    "local may import all; no cycles."
+)
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the rooms by its dotted name."""
+    found = {}
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(name: str, path: Path) -> Iterator[str]:
+    """The dotted names a module imports; `from package import module` counts as the module where there is one."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                outer = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*outer, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                yield whole if whole in MODULES else base
+
+
+def inside(name: str, *packages: str) -> bool:
+    """Whether a dotted name is one of the packages or lies in one."""
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def allowed(name: str, target: str) -> bool:
+    """Whether the rule lets module `name` import `target`."""
+    if inside(name, *PURE):
+        return inside(target, *PURE) or (
+            target.partition(".")[0] in sys.stdlib_module_names and not inside(target, *ROOMS)
+        )
+    if inside(name, "handlers"):
+        return not inside(target, "local", "timeline")
+    if inside(name, "timeline"):
+        return not inside(target, "local", "handlers")
+    return True
+
+
+def cycles() -> list[str]:
+    """The modules from which an import chain leads back to themselves."""
+    ours = {
+        name: {target for target in imported(name, path) if target in MODULES and target != name}
+        for name, path in MODULES.items()
+    }
+    found = []
+    for name in ours:
+        reached: set[str] = set()
+        ahead = list(ours[name])
+        while ahead:
+            target = ahead.pop()
+            if target not in reached:
+                reached.add(target)
+                ahead.extend(ours[target])
+        if name in reached:
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_only_what_the_rule_allows(name: str) -> None:
+    """Every import of every module keeps the rule."""
+    broken = [target for target in imported(name, MODULES[name]) if not allowed(name, target)]
+    assert not broken, f"{name} imports {', '.join(broken)}. The rule: {RULE}"
+
+
+def test_no_chain_of_imports_leads_back() -> None:
+    """The modules form no cycle."""
+    assert not cycles(), f"These modules import each other: {', '.join(cycles())}. The rule: {RULE}"
+
+
+def test_the_rule_can_fail() -> None:
+    """What the rule forbids is found, so that a green run means something."""
+    assert not allowed("handlers.stream.sse", "urllib3")
+    assert not allowed("handlers.handover.lease", "handlers.errors")
+    assert not allowed("handlers.driver", "local.clock")
+    assert not allowed("timeline.spans", "handlers.errors")
+    assert allowed("handlers.stream.sse", "handlers.handover.lease")
+    assert allowed("handlers.stream.profiles", "urllib.parse")
+    assert allowed("local.engine", "handlers.settings")
