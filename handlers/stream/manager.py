@@ -189,6 +189,10 @@ class Manager:
         if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
             return Outcome("", "ended", "the upstream answered 204: the stream has ended")
         if 200 <= status < 300:
+            # WHATWG, "processing model": any other Content-Type fails the connection. A login page is no stream.
+            content_type = given.headers.get("content-type", "text/event-stream").split(";")[0].strip().lower()
+            if self._profile.framing == "sse" and content_type != "text/event-stream":
+                return Outcome("StreamRejected", "", "the upstream answered with something else than text/event-stream")
             return None
         if status in (420, 429):
             wait_s = _retry_after_s(given.headers.get("retry-after"))

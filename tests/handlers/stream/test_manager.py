@@ -125,6 +125,25 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     assert (outcome(effects).error, outcome(effects).retry_after_s) == (error, retry_after_s)
 
 
+@pytest.mark.parametrize(
+    ("content_type", "error"),
+    [
+        ("text/event-stream", ""),
+        ("Text/Event-Stream; charset=utf-8", ""),
+        ("text/html", "StreamRejected"),
+        ("", "StreamRejected"),
+    ],
+)
+def test_a_page_is_no_event_stream(content_type: str, error: str) -> None:
+    """A 200 of another Content-Type is rejected where server-sent events are promised."""
+    manager = fresh()
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(None))
+    effects = manager.handle(30, Opened(200, {"content-type": content_type}))
+    assert [e.outcome.error for e in effects if isinstance(e, Finish)] == ([error] if error else [])
+
+
 def test_closed_by_its_successor_is_taken_over() -> None:
     """A connection that closes while a newer one is marked connected raises StreamTakenOver."""
     manager = connected()

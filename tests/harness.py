@@ -1,0 +1,128 @@
+"""The local service as a real process, for tests: started, asked and ended as a person would."""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.local import support
+
+STAGE = "test"
+
+
+def free_port(count: int = 3) -> int:
+    """Returns the first of `count` consecutive ports that are free on 127.0.0.1."""
+    for _ in range(100):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            for following in range(port + 1, port + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", following))
+            return port
+    raise AssertionError("no free ports")
+
+
+class Service:
+    """`streamkeeper run` of the stage `test` in a folder of its own; may be started again in the same folder."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.port = free_port()
+        self._log = folder / "run.log"
+        self._environment = support.environment(
+            STREAMKEEPER_STAGE=STAGE, STREAMKEEPER_DATA=str(folder / "data"), PORT=str(self.port), **environment
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when the HTTP API answers."""
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "local.cli", "run"]
+            self.process = subprocess.Popen(command, cwd=support.PROJECT, env=self._environment, stdout=log, stderr=log)
+        assert support.until(self._answers, 60), self.log
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port)).close()
+            return True
+        return False
+
+    @property
+    def log(self) -> str:
+        """Returns what the service has printed."""
+        return self._log.read_text()
+
+    def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
+        """Returns the exit status after the signal, once no process of the service is left."""
+        assert self.process is not None
+        below = self.descendants()
+        self.process.send_signal(with_signal)
+        status = self.process.wait(timeout=30)
+        assert support.until(lambda: not any(support.running(pid) for pid in below), 15), "processes are left"
+        return status
+
+    def descendants(self) -> list[int]:
+        """Returns the process ids below the service."""
+        assert self.process is not None
+        found = support.children(self.process.pid)
+        for pid in found:
+            found.extend(support.children(pid))
+        return found
+
+    def sandboxes(self) -> list[int]:
+        """Returns the process ids of the functions' sandboxes."""
+        return [pid for pid in self.descendants() if b"bootstrap" in _command(pid)]
+
+    def post(self, stream_id: str) -> dict[str, Any]:
+        """Returns the answer to POST /connections/{stream_id}."""
+        address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
+        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=30) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+
+    def items(self, table: str, stream_id: str, prefix: str = "") -> list[dict[str, Any]]:
+        """Returns the items of a stream whose sort key begins with `prefix`, their values plain."""
+        values = {":p": {"S": stream_id}} | ({":s": {"S": prefix}} if prefix else {})
+        with contextlib.closing(support.client("dynamodb", f"http://127.0.0.1:{self.port + 1}")) as client:
+            pages = client.get_paginator("query").paginate(
+                TableName=f"streamkeeper-{STAGE}-{table}",
+                KeyConditionExpression="PK = :p AND begins_with(SK, :s)" if prefix else "PK = :p",
+                ExpressionAttributeValues=values,
+                ConsistentRead=True,
+            )
+            return [{name: _plain(value) for name, value in item.items()} for page in pages for item in page["Items"]]
+
+    def connections(self, stream_id: str) -> list[dict[str, Any]]:
+        """Returns the ledger's records of a stream, oldest first."""
+        return self.items("control", stream_id, "connection#")
+
+
+@contextlib.contextmanager
+def running(folder: Path, **environment: str) -> Iterator[Service]:
+    """Yields a running service; afterwards it has ended and nothing of it is left."""
+    service = Service(folder, **environment)
+    try:
+        service.start()
+        yield service
+    finally:
+        if service.process is not None and service.process.poll() is None:
+            service.end()
+
+
+def _command(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _plain(value: dict[str, Any]) -> Any:
+    (kind, content), *_ = value.items()
+    return int(content) if kind == "N" else content
