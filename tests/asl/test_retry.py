@@ -38,7 +38,7 @@ def test_the_waits_are_those_of_a_plain_reading_of_the_specification(
             retrier, expected = retriers[met[0]], 1000.0 * retriers[met[0]].interval_s
             for _ in uses[met[0]]:
                 expected *= retrier.backoff_rate
-            expected = min(expected, YEAR_MS if retrier.max_delay_s is None else 1000 * retrier.max_delay_s)
+            expected = round(min(expected, YEAR_MS if retrier.max_delay_s is None else 1000 * retrier.max_delay_s))
             uses[met[0]].append(error)
         assert attempts.next_delay_ms(StateError(error, None), random.random) == expected
         if expected is None:
