@@ -15,8 +15,8 @@ import pytest
 
 from local.pool import Pool, UnknownFunction
 from local.template import Function
+from tests.local.support import PROJECT, running, until
 
-PROJECT = Path(__file__).resolve().parents[2]
 MODULE = """
 import os, sys, time
 calls = 0
@@ -77,29 +77,6 @@ def in_sandbox(folder: Path, body: Callable[[Pool], object], **options: float) -
             await body(functions)  # type: ignore[misc]
 
     asyncio.run(run())
-
-
-def running(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def until(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    """Looks until the condition holds; False when it did not in time."""
-    deadline_s = time.monotonic() + within_s
-    waiter = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-    try:
-        while not condition():
-            if time.monotonic() > deadline_s:
-                return False
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                waiter.wait(0.02)
-    finally:
-        waiter.communicate()
-    return True
 
 
 def test_a_sandbox_is_used_again_while_it_is_warm(tmp_path: Path) -> None:

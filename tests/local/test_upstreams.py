@@ -1,10 +1,8 @@
 """The demonstration streams over real sockets."""
 
-import asyncio
 import contextlib
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import urllib3
@@ -12,35 +10,23 @@ import urllib3
 from local.listener import Listener, bind
 from local.upstreams.app import Upstreams
 from local.upstreams.clockwork import KEPT_MS, Clockwork
+from tests.local.support import in_thread
 
 
-@contextlib.contextmanager
-def serving(drop_after_s: tuple[float, float] = (20.0, 60.0)) -> Iterator[str]:
+def serving(drop_after_s: tuple[float, float] = (20.0, 60.0)) -> contextlib.AbstractContextManager[str]:
     """The address of both streams, served from a thread."""
-    started: list[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = []
-    ready = threading.Event()
 
-    async def serve() -> None:
-        end = asyncio.Event()
+    @contextlib.asynccontextmanager
+    async def service() -> AsyncIterator[str]:
         listener: Listener
         upstreams = Upstreams(lambda client: listener.reset(client), seed=1, drop_after_s=drop_after_s)
         listener = Listener(upstreams.app, bind(0, "a test"))
         await listener.start()
-        started.append((f"http://127.0.0.1:{listener.port}", asyncio.get_running_loop(), end))
-        ready.set()
-        await end.wait()
+        yield f"http://127.0.0.1:{listener.port}"
         upstreams.close()
         await listener.close()
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(10)
-    origin, loop, end = started[0]
-    try:
-        yield origin
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join()
+    return in_thread(service)
 
 
 def opened(http: urllib3.PoolManager, address: str, **headers: str) -> urllib3.BaseHTTPResponse:

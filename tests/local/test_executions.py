@@ -1,0 +1,155 @@
+"""The registry of executions and what it leaves on disk."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.asl import load
+from local.clock import RealClock
+from local.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Refusal
+from local.records import MOST_KEPT, Opening, Records
+from local.template import StateMachine
+
+PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
+WAITS, ANSWERS = PREFIX + "waits", PREFIX + "answers"
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    WAITS: {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
+    ANSWERS: {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
+}
+DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
+
+
+async def nothing(_: object) -> None:
+    """No machine of these tests has a Task."""
+
+
+def registry(folder: Path, seen: list[str] | None = None) -> Executions:
+    """A registry on `folder`, as a new service makes it; statuses of started and ended ones are appended to `seen`."""
+    machines = {
+        arn: (StateMachine(arn.split(":")[-1], arn, json.dumps(definition)), load(definition))
+        for arn, definition in DEFINITIONS.items()
+    }
+    told = [] if seen is None else seen
+    executions = Executions(machines, Records(folder), RealClock(), lambda known: told.append(known.status))
+    executions.perform = nothing
+    return executions
+
+
+def in_service(folder: Path, body: Callable[[Executions], Awaitable[None]]) -> None:
+    """Runs `body` in one life of the service."""
+
+    async def run() -> None:
+        executions = registry(folder)
+        try:
+            await body(executions)
+        finally:
+            executions.close()
+
+    asyncio.run(run())
+
+
+def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Status, output and history of an ended execution are read from disk."""
+
+    async def first(executions: Executions) -> None:
+        known = executions.start(ANSWERS, '{"a": 1}', "done")
+        async with asyncio.timeout(10):
+            while known.closing is None:
+                await asyncio.sleep(0)
+
+    async def second(executions: Executions) -> None:
+        assert executions.restore() == []
+        (known,) = executions.all()
+        assert (known.status, known.opening.name, known.closing and known.closing.output) == (
+            "SUCCEEDED",
+            "done",
+            '{"a": 1}',
+        )
+        kinds = [event["type"] for event in executions.history(known)]
+        assert kinds == ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
+        with pytest.raises(Refusal, match="Already Exists"):
+            executions.start(ANSWERS, '{"a": 1}', "done")
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+
+
+def test_what_ran_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
+    """After an end of the service, clean or not, a running stream goes on under one execution with the same input."""
+    arns = []
+
+    async def first(executions: Executions) -> None:
+        arns.append(executions.start(WAITS, DEMO, "one").opening.arn)
+        arns.append(executions.start(WAITS, DEMO, "two").opening.arn)
+
+    async def second(executions: Executions) -> None:
+        left = executions.restore()
+        assert [known.opening.arn for known in left] == arns
+        for known in left:
+            assert known.closing is not None
+            assert (known.status, known.closing.error, known.closing.cause) == ("ABORTED", STOPPED_ERROR, STOPPED_CAUSE)
+            assert executions.history(known)[-1]["type"] == "ExecutionAborted"
+        (successor,) = executions.resume(left)
+        assert (successor.status, successor.opening.input, successor.stream_id) == ("RUNNING", DEMO, "demo")
+
+    async def third(executions: Executions) -> None:
+        assert len(executions.restore()) == 1
+        assert len(executions.all()) == 3
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+    in_service(tmp_path, third)
+
+
+def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    """A kill in the middle of a write costs that line alone."""
+
+    async def first(executions: Executions) -> None:
+        executions.start(WAITS, DEMO, "torn")
+
+    in_service(tmp_path, first)
+    (path,) = tmp_path.glob("*.jsonl")
+    with path.open("a") as file:
+        file.write('{"event":{"id":99,"ty')
+
+    async def second(executions: Executions) -> None:
+        (known,) = executions.restore()
+        assert executions.history(known)[-1]["type"] == "ExecutionAborted"
+        assert [event["id"] for event in executions.history(known)][-2:] != [99]
+
+    in_service(tmp_path, second)
+    (record,) = Records(tmp_path).read()
+    assert record.closing is not None
+
+
+def test_the_number_kept_is_bounded(tmp_path: Path) -> None:
+    """The oldest files go first, and none of an execution that runs."""
+    records = Records(tmp_path)
+    paths = [
+        records.journal(Opening(f"arn:{number}", str(number), WAITS, "{}", number)) for number in range(MOST_KEPT + 3)
+    ]
+    for journal in paths:
+        journal.close()
+    removed = records.prune({paths[0].path})
+    assert removed == [paths[1].path, paths[2].path]
+    assert len(records.read()) == MOST_KEPT + 1
+
+
+def test_starts_and_ends_are_told(tmp_path: Path) -> None:
+    """The listener hears of each start and of each end once."""
+    seen: list[str] = []
+
+    async def body() -> None:
+        executions = registry(tmp_path, seen)
+        known = executions.start(WAITS, DEMO)
+        executions.stop(known.opening.arn, "Enough", None)
+        executions.stop(known.opening.arn, "Again", None)
+        await asyncio.sleep(0)
+        executions.close()
+
+    asyncio.run(body())
+    assert seen == ["RUNNING", "ABORTED"]
