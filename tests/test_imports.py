@@ -30,10 +30,19 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imported(name: str, path: Path) -> Iterator[str]:
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a module without what stands under `if TYPE_CHECKING`, which never runs."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            yield node
+            yield from running(node)
+
+
+def imported(name: str, path: Path, for_types: bool = True) -> Iterator[str]:
     """The dotted names a module imports; `from package import module` counts as the module where there is one."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree) if for_types else running(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -67,7 +76,7 @@ def allowed(name: str, target: str) -> bool:
 def cycles() -> list[str]:
     """The modules from which an import chain leads back to themselves."""
     ours = {
-        name: {target for target in imported(name, path) if target in MODULES and target != name}
+        name: {target for target in imported(name, path, for_types=False) if target in MODULES and target != name}
         for name, path in MODULES.items()
     }
     found = []

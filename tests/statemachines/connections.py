@@ -1,0 +1,78 @@
+"""The deployed machine on the interpreter, with moto's DynamoDB behind its claims."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import boto3
+import yaml
+from botocore.exceptions import ClientError
+
+from local import settings
+from local.asl import Execution, TaskCall, TaskFailure, load
+
+ROOT = settings.ROOT
+STAGE = "test"
+NAMES = settings.names(STAGE)
+INPUT = {"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}
+LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
+Function = Callable[[Any, Any], Any]
+
+
+def definition(machine: str, stage: str = STAGE) -> Any:
+    """The definition of a machine as a stage resolves it."""
+    text = Path(ROOT / "statemachines" / f"{machine}.asl.yml").read_text()
+    return settings.resolve(yaml.safe_load(text), settings.load(stage), settings.names(stage))
+
+
+class Aws:
+    """The services that the machine calls, with what is known of other executions."""
+
+    def __init__(self, dynamodb: Any, executions: Mapping[str, str]) -> None:
+        self.dynamodb = dynamodb
+        self.executions = executions
+        self.failures: dict[str, list[str]] = {}
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What a call answers; `failures` names errors by action, each used once."""
+        if self.failures.get(call.action):
+            raise TaskFailure(self.failures[call.action].pop(0), "scripted")
+        if call.action == "describeExecution":
+            arn = call.parameters["ExecutionArn"]
+            if arn not in self.executions:
+                raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
+            return {"ExecutionArn": arn, "Status": self.executions[arn]}
+        operation = {"updateItem": self.dynamodb.update_item, "getItem": self.dynamodb.get_item}[call.action]
+        try:
+            answer = operation(**call.parameters)
+        except ClientError as error:
+            raise TaskFailure(f"DynamoDB.{error.response['Error']['Code']}", str(error)) from None
+        return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+    def holder(self) -> str | None:
+        """The execution that holds the stream, None if there is none."""
+        item = self.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE, ConsistentRead=True).get("Item", {})
+        return item["execution"]["S"] if "execution" in item else None
+
+    def put(self, **attributes: Any) -> None:
+        """Write the lease."""
+        self.dynamodb.put_item(TableName=NAMES["control_table"], Item={**LEASE, **attributes})
+
+    def run(self, function: Function) -> Execution:
+        """An execution for the stream "demo" that has ended; `function` is the connection manager."""
+        machine = load(definition("connections"))
+        return machine.execute(
+            INPUT, functions={NAMES["connection_manager"]: function}, perform=self.perform, name="mine"
+        )
+
+
+def tables() -> Iterator[Any]:
+    """A client of moto's DynamoDB with an empty control table."""
+    client = boto3.client("dynamodb", region_name="us-east-1")
+    client.create_table(
+        TableName=NAMES["control_table"],
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+    )
+    yield client

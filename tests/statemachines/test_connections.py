@@ -1,0 +1,172 @@
+"""What the deployed machine does with what happens to its connections and its claim."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from moto import mock_aws
+
+from handlers import errors
+from local.asl import Execution
+from tests.statemachines.connections import INPUT, NAMES, Aws, tables
+
+MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
+OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    """AWS with an empty control table; the execution `other` runs."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with mock_aws():
+        for client in tables():
+            yield Aws(client, {OTHER: "RUNNING"})
+
+
+def ended(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
+    """A connection that saw the stream's end at once."""
+    return {"status": "ended", "stored": 0}
+
+
+def scripted(*outcomes: Exception | str) -> Any:
+    """A connection manager that ends so in turn, with a status or an error, after 1000, 500, 333 ... ms."""
+    left = list(outcomes)
+    payloads: list[Any] = []
+
+    async def function(payload: Any, lambda_context: Any) -> dict[str, Any]:
+        payloads.append(payload)
+        clock = lambda_context.clock
+        await clock.sleep_until(clock.now_ms() + 1000 // len(payloads))
+        outcome = left.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return {"status": outcome}
+
+    function.payloads = payloads  # type: ignore[attr-defined]
+    return function
+
+
+def entered(execution: Execution) -> list[tuple[int, str]]:
+    """The states in order, with the milliseconds since the start."""
+    return [
+        (event["timestamp"] - execution.started_ms, event["stateEnteredEventDetails"]["name"])
+        for event in execution.history
+        if "stateEnteredEventDetails" in event
+    ]
+
+
+def test_a_stream_that_ends_ends_the_execution_and_frees_the_stream(aws: Aws) -> None:
+    """A Task that returns stops the sibling's Wait at once, and the lease is let go."""
+    execution = aws.run(ended)
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
+    assert execution.stopped_ms == execution.started_ms
+    assert aws.holder() is None
+
+
+def test_the_function_gets_path_query_execution_and_lane(aws: Aws) -> None:
+    """The payload is path and query of the input, the execution's ARN and the lane."""
+    function = scripted(errors.StreamTakenOver(), "stopped")
+    aws.run(function)
+    assert function.payloads == [{**INPUT, "execution": MINE, "lane": lane} for lane in ("B", "A")]
+
+
+def test_only_a_lane_that_was_taken_over_waits(aws: Aws) -> None:
+    """After StreamTakenOver lane B waits 4 s while lane A connects when its own Wait is over."""
+    execution = aws.run(scripted(errors.StreamTakenOver(), "ended"))
+    lanes = [row for row in entered(execution) if row[1][:2] in ("A ", "B ")]
+    assert lanes == [
+        (0, "A waits"),
+        (0, "B connects"),
+        (1000, "B waits"),
+        (4000, "A connects"),
+        (4500, "A has ended"),
+    ]
+
+
+@pytest.mark.parametrize("error", ["StreamDropped", "StreamThrottled", "ConnectionExpired", "StoreUnavailable"])
+def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, error: str) -> None:
+    """Each of these is retried within the state, before the sibling's Wait of 4 s is over."""
+    execution = aws.run(scripted(getattr(errors, error)("broken"), "ended"))
+    lanes = [row for row in entered(execution) if row[1][:2] in ("A ", "B ")]
+    assert [name for _, name in lanes] == ["A waits", "B connects", "B has ended"]
+    assert lanes[-1][0] <= 1000 + 2000 + 500
+    assert execution.status == "SUCCEEDED"
+
+
+def test_an_outage_ends_no_execution(aws: Aws) -> None:
+    """A hundred drops use up the retries again and again; lanes cool down and the stream goes on."""
+    execution = aws.run(scripted(*[errors.StreamDropped("no")] * 100, "ended"))
+    assert execution.output == {"status": "ended"}
+    assert {"A cools down", "B cools down"} <= {name for _, name in entered(execution)}
+
+
+def test_an_error_nobody_named_cools_down_and_tries_again(aws: Aws) -> None:
+    """A defect of the function does not end the execution."""
+    execution = aws.run(scripted(ValueError("defect"), "ended"))
+    assert (3000, "B connects") in entered(execution)
+    assert execution.status == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("error", ["StreamRejected", "InvalidRequest"])
+def test_what_a_retry_cannot_help_fails_the_execution_by_name(aws: Aws, error: str) -> None:
+    """The execution fails with the function's error and cause, and the stream is free."""
+    execution = aws.run(scripted(getattr(errors, error)("No such stream.")))
+    assert (execution.status, execution.error) == ("FAILED", error)
+    assert "No such stream." in str(execution.cause)
+    assert entered(execution)[-1] == (1000, "Rejected")
+    assert aws.holder() is None
+
+
+def test_a_second_execution_names_the_one_that_runs(aws: Aws) -> None:
+    """A stream whose holder runs is left alone: no function is called."""
+    aws.put(execution={"S": OTHER})
+    execution = aws.run(scripted())
+    assert execution.output == {"status": "AlreadyRunning", "execution": OTHER}
+    assert aws.holder() == OTHER
+
+
+@pytest.mark.parametrize("status", ["FAILED", "ABORTED", "TIMED_OUT", "SUCCEEDED", None])
+def test_a_dead_holder_is_replaced(aws: Aws, status: str | None) -> None:
+    """An execution that ended without letting go, or is forgotten, loses the stream; the generation rises."""
+    aws.executions = {} if status is None else {OTHER: status}
+    aws.put(execution={"S": OTHER}, generation={"N": "6"}, stop={"BOOL": True})
+    seen: list[Any] = []
+
+    def look(_payload: Any, _lambda_context: Any) -> dict[str, str]:
+        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
+        seen.append(aws.dynamodb.get_item(TableName=NAMES["control_table"], Key=key)["Item"])
+        return {"status": "ended"}
+
+    assert aws.run(look).output == {"status": "ended"}
+    assert {name: seen[0].get(name) for name in ("execution", "generation", "stop")} == {
+        "execution": {"S": MINE},
+        "generation": {"N": "7"},
+        "stop": None,
+    }
+
+
+def test_a_claim_whose_answer_was_lost_is_no_second_execution(aws: Aws) -> None:
+    """A repeated claim finds its own name and goes on."""
+    aws.put(execution={"S": MINE}, generation={"N": "1"})
+    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"]}
+    assert aws.run(ended).output == {"status": "ended"}
+
+
+def test_a_table_that_stays_away_fails_the_execution_by_name(aws: Aws) -> None:
+    """The claim's retries used up, the execution fails with the table's error."""
+    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 12}
+    execution = aws.run(ended)
+    assert (execution.status, execution.error) == ("FAILED", "DynamoDB.InternalServerErrorException")
+    assert entered(execution)[-1][1] == "Broken"
+
+
+def test_an_execution_that_lost_the_stream_leaves_the_lease_alone(aws: Aws) -> None:
+    """Letting go takes out this execution's name and no other's."""
+
+    def lose(_payload: Any, _lambda_context: Any) -> dict[str, str]:
+        aws.put(execution={"S": OTHER})
+        return {"status": "superseded"}
+
+    assert aws.run(lose).output == {"status": "superseded"}
+    assert aws.holder() == OTHER

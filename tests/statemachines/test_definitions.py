@@ -1,0 +1,115 @@
+"""What holds for every machine file, and the contract between the machines and handlers/errors.py."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from handlers import errors
+from local import settings
+from local.asl import load
+from tests.statemachines.connections import ROOT, definition
+
+MACHINES = ("connections", "staggered", "retry", "staggered-join")
+AWS_ERRORS = re.compile(r"(States|Lambda|DynamoDB|Sfn|Sandbox|Runtime)\.[A-Za-z]+")
+VALIDATE = """
+const validate = require("asl-validator");
+const machines = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const problems = Object.entries(machines).map(([name, machine]) => [name, validate(machine).errorsText()]);
+console.log(JSON.stringify(Object.fromEntries(problems)));
+"""
+
+
+def states(machine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every state of a machine by its name, those in branches too."""
+    for name, state in machine["States"].items():
+        yield name, state
+        for branch in state.get("Branches", []):
+            yield from states(branch)
+
+
+def raised() -> set[str]:
+    """The names of the errors that the connection manager raises."""
+    return {error.__name__ for error in errors.StreamkeeperError.__subclasses__()}
+
+
+def named(state: dict[str, Any], field: str) -> set[str]:
+    """The Error Names in the Retriers or Catchers of a state."""
+    return {name for handler in state.get(field, []) for name in handler["ErrorEquals"]}
+
+
+def test_every_machine_is_valid() -> None:
+    """asl-validator has nothing to say about any of the four."""
+    machines = {name: definition(name) for name in MACHINES}
+    run = subprocess.run(
+        ["node", "-e", VALIDATE], input=json.dumps(machines), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert json.loads(run.stdout) == dict.fromkeys(MACHINES, "")
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_machine_loads_in_every_stage(name: str) -> None:
+    """The interpreter takes each definition, with nothing left to resolve."""
+    for stage in ("local", "test", "dev", "prod"):
+        resolved = definition(name, stage)
+        load(resolved)
+        assert "${" not in json.dumps(resolved)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_state_says_what_it_is_for(name: str) -> None:
+    """Every state has a Comment."""
+    assert [state for state, fields in states(definition(name)) if not fields.get("Comment")] == []
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_name_that_is_caught_exists(name: str) -> None:
+    """An Error Name is AWS's, one of handlers/errors.py, or one that a Fail state of the machine gives."""
+    machine = definition(name)
+    given = raised() | {state["Error"] for _, state in states(machine) if "Error" in state}
+    caught = {error for _, state in states(machine) for error in named(state, "Retry") | named(state, "Catch")}
+    assert {error for error in caught if not AWS_ERRORS.fullmatch(error)} <= given
+
+
+@pytest.mark.parametrize("lane", ["A", "B"])
+def test_every_name_that_is_raised_is_handled_by_name(lane: str) -> None:
+    """A lane of the deployed machine knows each error of handlers/errors.py, and has a way out for all others."""
+    task = dict(states(definition("connections")))[f"{lane} connects"]
+    assert raised() <= named(task, "Retry")
+    never_retried = {name for one in task["Retry"] if one["MaxAttempts"] == 0 for name in one["ErrorEquals"]}
+    assert never_retried == raised() & (named(task, "Catch") - {"ConnectionExpired"})
+    assert task["Catch"][-1]["ErrorEquals"] == ["States.ALL"]
+
+
+def test_both_lanes_are_the_same_but_for_their_start() -> None:
+    """Lane B is lane A with the letters exchanged, starting at its Task."""
+    branches = definition("connections")["States"]["Lanes"]["Branches"]
+    exchanged = re.sub(r'(?<=")([AB])(?= |")|(?<=Lane )([AB])', _other, json.dumps(branches[0]["States"]))
+    assert json.loads(exchanged) == branches[1]["States"]
+    assert [branch["StartAt"] for branch in branches] == ["A waits", "B connects"]
+
+
+def _other(letter: re.Match[str]) -> str:
+    return "B" if letter[0] == "A" else "A"
+
+
+def test_no_error_of_an_aws_call_is_unhandled() -> None:
+    """Every Task of the deployed machine has a limit and retries, and catches everything at last."""
+    tasks = [state for _, state in states(definition("connections")) if state["Type"] == "Task"]
+    assert len(tasks) == 7
+    for task in tasks:
+        assert task["TimeoutSeconds"] > 0
+        assert task["Retry"]
+        assert task["Catch"][-1]["ErrorEquals"] == ["States.ALL"]
+
+
+def test_the_machine_outwaits_the_function() -> None:
+    """A Task's limit is longer than the function's, so that the function's own time-out is what is seen."""
+    for stage in ("local", "test", "dev", "prod"):
+        resolved = dict(states(definition("connections", stage)))
+        limits = [resolved[f"{lane} connects"]["TimeoutSeconds"] for lane in ("A", "B")]
+        function_timeout_s = int(settings.load(stage)["function_timeout_s"])
+        assert min(limits) > function_timeout_s
