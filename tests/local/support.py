@@ -16,15 +16,15 @@ PROJECT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
 
-def client(service: str, endpoint: str) -> Any:
-    """A boto3 client of the local endpoint that does not retry."""
+def client(service: str, endpoint: str, attempts: int = 1) -> Any:
+    """A boto3 client of a local endpoint; it does not retry unless told to."""
     return boto3.client(
         service,
         endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id="local",
         aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=30),
+        config=Config(retries={"total_max_attempts": attempts, "mode": "standard"}, connect_timeout=5, read_timeout=30),
     )
 
 
