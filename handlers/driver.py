@@ -19,6 +19,7 @@ from handlers.stream.manager import Manager
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import (
     Claim,
+    Closed,
     CloseUpstream,
     CursorRead,
     Effect,
@@ -114,7 +115,7 @@ class Driver:
                     return Report(outcome, self._manager.progress, self._connect_ms, self._blocked_ms)
                 effects.extend(self._next_effects())
         finally:
-            self._close_upstream()
+            self._forget_upstream()
             self._worker.stop()
 
     def _next_effects(self) -> list[Effect]:
@@ -137,6 +138,8 @@ class Driver:
             return []
         if isinstance(arrival, Opened):
             self._connect_ms = self._clock.now_ms() - self._open_since_ms
+        elif isinstance(arrival, Closed):
+            self._forget_upstream()
         return manager.handle(self._clock.now_ms(), arrival)
 
     def _perform_all(self, effects: deque[Effect]) -> Outcome | None:
@@ -175,7 +178,8 @@ class Driver:
             case MarkReleased(fence):
                 return ask(lambda: _nothing(store.mark_released(stream_id, fence)))
             case CloseUpstream():
-                self._close_upstream()
+                if self._upstream is not None:
+                    self._upstream.close()  # what it has read still arrives, then Closed
                 return None
             case _:
                 raise TypeError(f"no such effect: {effect!r}")
@@ -215,7 +219,7 @@ class Driver:
         )
         self._upstream.start()
 
-    def _close_upstream(self) -> None:
+    def _forget_upstream(self) -> None:
         if self._upstream is not None:
             self._upstream.close()
             self._blocked_ms += self._upstream.blocked_ms

@@ -43,9 +43,9 @@ class Inbox(Generic[T]):
             return True
 
     def get(self, wait_s: float) -> T | None:
-        """The oldest item, or None where none came within `wait_s`."""
+        """The oldest item, or None where none came within `wait_s`, or none can come any more."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._items), max(0.0, wait_s))
+            self._changed.wait_for(lambda: self._items or self._closed, max(0.0, wait_s))
             if not self._items:
                 return None
             item, size_bytes = self._items.popleft()
@@ -54,11 +54,9 @@ class Inbox(Generic[T]):
             return item
 
     def close(self) -> None:
-        """Drops what is queued, lets a waiting reader go and takes nothing in any more."""
+        """Takes nothing in any more and lets a waiting reader go; what is queued can still be taken."""
         with self._changed:
             self._closed = True
-            self._items.clear()
-            self._held_bytes = 0
             self._changed.notify_all()
 
     def _is_full(self, size_bytes: int) -> bool:

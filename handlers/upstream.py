@@ -1,8 +1,8 @@
 """Opens one connection to an upstream, reads it in a thread of its own, and says why it ended.
 
-Knows neither framing nor events. Invariants: every connection puts one `Closed`, last, whatever happened (unless it was
-closed from this side); each exception of the transport is mapped once, here; no text holds an address, a header or
-anything the upstream sent, for any of them may hold a secret.
+Knows neither framing nor events. Invariants: the last that arrives is `Closed`, whatever happened; each error of the
+transport is mapped once, here; no text holds an address, a header or anything the upstream sent, for any of them may
+hold a secret.
 """
 
 import contextlib
@@ -29,6 +29,8 @@ CHUNK_BYTES = 4 * 1024
 INBOX_BYTES = 1024 * 1024
 # How long `close` waits for the reader: a shut-down socket answers at once, a connect that is under way does not.
 JOIN_S = 0.1
+
+CLOSED_HERE = Closed("closed_here")
 
 Arrival = Opened | Chunk | Closed
 
@@ -60,11 +62,12 @@ class Upstream:
         self._thread.start()
 
     def get(self, wait_s: float) -> Arrival | None:
-        """What arrived next, or None where nothing did within `wait_s`."""
-        return self._inbox.get(wait_s)
+        """What arrived next, or None where nothing did within `wait_s`; Closed once nothing can arrive any more."""
+        arrival = self._inbox.get(wait_s)
+        return CLOSED_HERE if arrival is None and self._closed else arrival
 
     def close(self) -> None:
-        """Closes the connection, whatever it is doing, and drops what was read and not taken."""
+        """Closes the connection, whatever it is doing; what was read before can still be taken."""
         # First the inbox: what a reader of TLS finds after the shutdown may be ciphertext.
         self._inbox.close()
         with self._lock:

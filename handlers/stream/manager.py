@@ -8,8 +8,8 @@ driver's mistake and raises `ProtocolMisuse`, except that what comes after the e
     OPENING           the request is sent, no answer yet                 → CONNECTED, SETTLING
     CONNECTED         reading                                            → OVERLAPPING, SETTLING
     OVERLAPPING       taken over, reads on until `overlap_s` is over     → SETTLING
-    SETTLING          not reading any more; events may still be in       → FINISHED
-                      flight to the store, and the lease says why it closed
+    SETTLING          closing: what was read before is drained and       → FINISHED
+                      stored, then the lease says why it closed
     FINISHED          the outcome is known; nothing may follow
 
 The order of the last effects is the promise that nothing is lost: the upstream is closed, every event is stored, then
@@ -124,6 +124,8 @@ class Manager:
         self._ending: Outcome | None = None
         self._asks_lease = False
         self._expiring = False
+        self._is_closed = False
+        self._discards = False
         self._pending_close = ""
         self.phase = Phase.CLAIMING
         self.progress = Progress(fence=0, claimed_ms=0)
@@ -147,8 +149,8 @@ class Manager:
             return []
         phases, method = self._TABLE[type(given)]
         if self.phase not in phases:
-            if self.phase is Phase.SETTLING and isinstance(given, Chunk | Closed | CursorRead | Opened):
-                return []  # read before the close; the upstream offers it again to whoever comes next
+            if self.phase is Phase.SETTLING and isinstance(given, CursorRead | Opened):
+                return []  # the answer to a question that is not of interest any more
             raise ProtocolMisuse(f"{type(given).__name__} in the phase {self.phase.value}")
         effects: list[Effect] = method(self, now_ms, given)
         self._set_alarm()
@@ -204,6 +206,8 @@ class Manager:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _chunk(self, now_ms: int, given: Chunk) -> list[Effect]:
+        if self._discards:
+            return []  # behind the end of the stream, or behind what can't be framed
         try:
             frames, too_long = self._decoder.feed(given.data), None
         except FrameTooLong as error:
@@ -232,6 +236,7 @@ class Manager:
             effects += self._leave(now_ms, Outcome("", "ended", "the upstream ended the stream"), "ended")
         elif too_long is not None:
             effects += self._leave(now_ms, Outcome("StreamDropped", "", too_long), "frame_too_long")
+        self._discards = self._discards or ended or too_long is not None
         return effects
 
     def _written(self, now_ms: int, given: Written) -> list[Effect]:
@@ -286,6 +291,9 @@ class Manager:
         return []
 
     def _closed(self, now_ms: int, given: Closed) -> list[Effect]:
+        already_leaving, self._is_closed = self.phase is Phase.SETTLING, True
+        if already_leaving:
+            return self._drained(now_ms)
         detail = f": {given.detail}" if given.detail else ""
         verb = "closed" if self._was_connected else "not opened"
         outcome = Outcome("StreamDropped", "", f"the stream was {verb} ({given.reason}){detail}")
@@ -311,18 +319,17 @@ class Manager:
 
     def _leave(self, now_ms: int, outcome: Outcome | None, ended_by: str, *, ask_lease: bool = False) -> list[Effect]:
         """Stops reading. `outcome` None means: a successor claimed, taken over if it connects, else dropped."""
-        opened = self.phase in (Phase.OPENING, Phase.CONNECTED, Phase.OVERLAPPING)
-        ask_lease = ask_lease or outcome is None
         self._ending = outcome or Outcome("StreamDropped", "", "let go for a successor that did not connect")
-        self._asks_lease = ask_lease
+        self._asks_lease = ask_lease or outcome is None
         self._pending_close = ended_by
+        if self.phase is Phase.SETTLING:
+            return []  # the end of the stream was found while draining
+        opened = self.phase in (Phase.OPENING, Phase.CONNECTED, Phase.OVERLAPPING)
+        self._is_closed = self._is_closed or not opened
         self.phase = Phase.SETTLING
         self.lease_due_ms = None
-        wait_ms = SETTLE_MS + (self._profile.connect_timeout_ms if self._profile.overlap == "forbids" else 0)
-        give_up_at_ms = max(now_ms, self._give_up_at_ms)
-        self._settle_until_ms = min(now_ms + wait_ms, give_up_at_ms) if ask_lease else give_up_at_ms
-        closed_ms = now_ms if self._was_connected else None
-        self.progress = replace(self.progress, closed_ms=closed_ms, unterminated_bytes=self._decoder.close())
+        self._settle_until_ms = max(now_ms, self._give_up_at_ms)
+        self.progress = replace(self.progress, closed_ms=now_ms if self._was_connected else None)
         return ([CloseUpstream()] if opened else []) + self._drained(now_ms)
 
     @property
@@ -330,21 +337,26 @@ class Manager:
         return self.progress.opened_ms is not None
 
     def _drained(self, now_ms: int) -> list[Effect]:
-        """Returns what follows once no event is in flight; nothing before."""
-        if self._writes:
+        """Returns what follows once all that was read is stored; nothing before."""
+        if self._writes or not self._is_closed:
             return []
         assert self._ending is not None
-        effects: list[Effect] = [self._save(now_ms)]
-        if self._was_connected:  # one that never connected must not vouch for an older one that is still open
-            effects.append(MarkReleased(self.fence))
         if not self._asks_lease:
-            return effects + self._finish(self._ending)
+            return self._released(now_ms) + self._finish(self._ending)
+        wait_ms = SETTLE_MS + (self._profile.connect_timeout_ms if self._profile.overlap == "forbids" else 0)
+        self._settle_until_ms = min(now_ms + wait_ms, max(now_ms, self._give_up_at_ms))
         self.lease_due_ms = now_ms
-        return effects
+        return self._released(now_ms)
+
+    def _released(self, now_ms: int) -> list[Effect]:
+        self.progress = replace(self.progress, unterminated_bytes=self._decoder.close())
+        if not self._was_connected:  # it must not vouch for an older connection that is still open
+            return [self._save(now_ms)]
+        return [self._save(now_ms), MarkReleased(self.fence)]
 
     def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
         """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
-        if self._writes:
+        if self._writes or not self._is_closed:
             return []
         assert self._ending is not None
         if found is Standing.STOPPED:
@@ -365,7 +377,7 @@ class Manager:
         if self._writes:
             in_flight = "events were still in flight to the store at the deadline"
             return self._finish(Outcome("StoreUnavailable", "", in_flight))
-        return self._finish(self._ending)
+        return ([] if self._is_closed else self._released(now_ms)) + self._finish(self._ending)
 
     def _taken_over(self) -> Outcome:
         if superseded(self._lease, self._execution):
@@ -402,8 +414,8 @@ class Manager:
         ClaimRefused: (frozenset({Phase.CLAIMING}), _claim_refused),
         CursorRead: (frozenset({Phase.OPENING}), _cursor_read),
         Opened: (frozenset({Phase.OPENING}), _opened),
-        Chunk: (_LIVE, _chunk),
-        Closed: (_LIVE | {Phase.OPENING}, _closed),
+        Chunk: (_LIVE | {Phase.SETTLING}, _chunk),
+        Closed: (_LIVE | {Phase.OPENING, Phase.SETTLING}, _closed),
         Written: (_LIVE | {Phase.SETTLING}, _written),
         LeaseRead: (_ANY - {Phase.CLAIMING}, _lease_read),
         StoreFailed: (_ANY, _store_failed),

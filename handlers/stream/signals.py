@@ -154,7 +154,7 @@ class SaveProgress:
 
 @dataclass(frozen=True, slots=True)
 class CloseUpstream:
-    """Stop reading and close the connection; chunks still queued are dropped, the upstream will offer them again."""
+    """Stop reading and close the connection; the chunks read before still follow, then Closed."""
 
 
 @dataclass(frozen=True, slots=True)

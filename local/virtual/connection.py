@@ -182,6 +182,7 @@ class VirtualConnection:
             case CloseUpstream():
                 if self._link is not None:
                     self._upstream.close(self._link)
+                return Closed("closed_here")
             case Finish(outcome):
                 self.alive = False
                 self._disarm()

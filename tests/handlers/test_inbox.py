@@ -39,8 +39,8 @@ def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
     assert inbox.blocked_ms >= 40
 
 
-def test_closing_lets_the_putter_go_and_drops_what_is_queued() -> None:
-    """A closed inbox takes nothing in and gives nothing out."""
+def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
+    """A closed inbox takes nothing in and gives out what it holds, then nothing, without waiting."""
     inbox: Inbox[str] = Inbox(1)
     inbox.put("a", 1)
     taken: list[bool] = []
@@ -49,4 +49,4 @@ def test_closing_lets_the_putter_go_and_drops_what_is_queued() -> None:
     putter.join(0.05)
     inbox.close()
     putter.join(WAIT_S)
-    assert (taken, inbox.put("c"), inbox.get(0)) == ([False], False, None)
+    assert (taken, inbox.put("c"), inbox.get(0), inbox.get(WAIT_S)) == ([False], False, "a", None)

@@ -298,7 +298,7 @@ def assert_no_reader_is_left() -> None:
 
 
 def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body() -> None:
-    """The upstream sees the end at once, and nothing arrives after."""
+    """The upstream sees the end at once, and nothing but the end arrives after."""
 
     def silent_body(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE + b"a")
@@ -316,7 +316,7 @@ def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body()
                 take(found)
             found.close()
             assert server.peers[0].gone.wait(WAIT_S)
-            assert found.get(0) is None
+            assert found.get(0) == Closed("closed_here")
             assert_no_reader_is_left()
 
 

@@ -73,6 +73,12 @@ def kinds(effects: list[Effect]) -> list[type]:
     return [type(effect) for effect in effects]
 
 
+def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:
+    """What follows once the driver has closed the upstream; it closes it only where it is told to, and first of all."""
+    assert kinds(effects) == [CloseUpstream]
+    return manager.handle(now_ms, Closed("closed_here"))
+
+
 def event(number: int) -> bytes:
     return b"id: %d\ndata: x\n\n" % number
 
@@ -120,8 +126,8 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE)))
     manager.handle(20, CursorRead(None))
-    effects = manager.handle(30, Opened(status, headers))
-    assert kinds(effects) == [CloseUpstream, SaveProgress, Finish]
+    effects = drained(manager, 30, manager.handle(30, Opened(status, headers)))
+    assert kinds(effects) == [SaveProgress, Finish]
     assert (outcome(effects).error, outcome(effects).retry_after_s) == (error, retry_after_s)
 
 
@@ -141,7 +147,8 @@ def test_a_page_is_no_event_stream(content_type: str, error: str) -> None:
     manager.handle(10, Claimed(Lease(fence=FENCE)))
     manager.handle(20, CursorRead(None))
     effects = manager.handle(30, Opened(200, {"content-type": content_type}))
-    assert [e.outcome.error for e in effects if isinstance(e, Finish)] == ([error] if error else [])
+    assert (kinds(effects) == [CloseUpstream]) is bool(error)
+    assert not error or outcome(drained(manager, 30, effects)).error == error
 
 
 def test_closed_by_its_successor_is_taken_over() -> None:
@@ -188,8 +195,8 @@ def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
     assert (manager.phase, manager.wake_at_ms) == (Phase.OVERLAPPING, 3_030)
     assert kinds(manager.handle(2_000, Chunk(event(8)))) == [Write]
     manager.handle(2_000, Written(1, 0))
-    effects = manager.handle(3_030, Woken())
-    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, Finish]
+    effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
+    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
     assert outcome(effects).error == "StreamTakenOver"
 
 
@@ -197,8 +204,9 @@ def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
     """On a claim without a connection a tolerated connection stays; a forbidden one closes and releases at once."""
     claimed = Lease(fence=FENCE + 1, connected=FENCE)
     assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
-    effects = connected("forbids").handle(1_030, LeaseRead(claimed))
-    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased]
+    manager = connected("forbids")
+    effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(claimed)))
+    assert kinds(effects) == [SaveProgress, MarkReleased]
 
 
 def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
@@ -235,7 +243,7 @@ def test_the_deadline_is_left_before() -> None:
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
     assert manager.lease_due_ms == DEADLINE_MS - MARGIN_MS
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
-    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased]
+    assert kinds(drained(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveProgress, MarkReleased]
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
     assert outcome(effects).error == "ConnectionExpired"
 
@@ -257,6 +265,7 @@ def test_the_end_of_the_stream_is_stored_and_returned() -> None:
     assert kinds(effects) == [Write, CloseUpstream]
     assert isinstance(effects[0], Write)
     assert [e.data for e in effects[0].events] == ["x", "y"]
+    assert manager.handle(45, Closed("closed_here")) == []
     effects = manager.handle(50, Written(2, 0))
     assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
     assert outcome(effects) == Outcome("", "ended", "the upstream ended the stream")
@@ -272,8 +281,9 @@ def test_another_execution_that_took_over_makes_it_return() -> None:
 
 def test_the_stop_wish_drains_and_returns() -> None:
     """A holder that reads the stop wish closes, drains and returns stopped."""
-    effects = connected().handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
-    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, Finish]
+    manager = connected()
+    effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
+    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
     assert outcome(effects).status == "stopped"
 
 
@@ -295,15 +305,43 @@ def test_an_unterminated_tail_is_noted_not_stored() -> None:
     assert effects[1].progress.unterminated_bytes == len(b"data: half")
 
 
+def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> None:
+    """Chunks that were queued when it began to leave are events like any other; the end waits until they are stored."""
+    manager = connected()
+    assert kinds(manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))) == [CloseUpstream]
+    assert kinds(manager.handle(1_031, Chunk(event(8)))) == [Write]
+    assert manager.handle(1_032, Closed("closed_here")) == []
+    effects = manager.handle(1_033, Written(1, 0))
+    assert isinstance(effects[0], SaveProgress)
+    assert (effects[0].cursor, effects[0].progress.stored) == ("8", 1)
+    assert outcome(effects).status == "stopped"
+
+
+def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
+    """Where the queue is not empty in time, the function ends all the same, with the cursor at what is stored."""
+    manager = connected()
+    manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
+    assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 2
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
+    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
+
+
+def test_nothing_behind_the_end_is_an_event() -> None:
+    """What follows the event that ends the stream, in the same chunk or a later one, is not stored."""
+    manager = connected()
+    manager.handle(40, Chunk(b"event: end\ndata: y\n\n" + event(9)))
+    assert manager.handle(41, Chunk(event(10))) == []
+
+
 def test_an_input_that_the_phase_does_not_know_is_the_drivers_fault() -> None:
-    """A chunk before the answer is a defect of the driver and raises; one after the close is ignored."""
+    """A chunk before the answer is a defect of the driver and raises; an answer that comes late is ignored."""
     manager = fresh()
     manager.start(0)
     with pytest.raises(ProtocolMisuse, match="Chunk in the phase claiming"):
         manager.handle(1, Chunk(b"x"))
     closed = connected()
     closed.handle(40, Closed("reset"))
-    assert closed.handle(41, Chunk(event(9))) == []
+    assert closed.handle(41, Opened(200)) == []
 
 
 @given(st.lists(st.sampled_from(["chunk", "written", "lease", "woken", "closed"]), max_size=40))
@@ -316,7 +354,7 @@ def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> No
         now_ms += 3_000
         effects: list[Effect] = []
         if step == "chunk":
-            sent += manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING)
+            sent += manager.phase is not Phase.FINISHED
             effects = manager.handle(now_ms, Chunk(event(sent)))
         elif step == "written" and stored < sent and manager.phase is not Phase.FINISHED:
             stored += 1
