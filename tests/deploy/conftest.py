@@ -1,0 +1,37 @@
+"""One packaging a session for all the tests of what is deployed."""
+
+import json
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import resolved, settings
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `npx sls package` wrote for its default stage, with nothing in the environment but PATH and HOME."""
+    folder = tmp_path_factory.mktemp("package")
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")}
+    command = ["npx", "--no", "sls", "package", "--package", str(folder)]
+    run = subprocess.run(command, cwd=settings.ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def archive(package: Path) -> dict[str, bytes]:
+    """The files in the zip that Lambda gets, by path."""
+    with zipfile.ZipFile(package / "streamkeeper.zip") as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+@pytest.fixture(scope="session")
+def template(package: Path) -> dict[str, Any]:
+    """The compiled template of stage dev."""
+    compiled: dict[str, Any] = json.loads((package / resolved.COMPILED).read_text())
+    return compiled

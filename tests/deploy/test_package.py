@@ -1,0 +1,66 @@
+"""What is in the zip that Lambda gets."""
+
+import json
+import re
+import struct
+
+from local.settings import ROOT
+
+# importlib's magic number of CPython 3.13, and the flags of a hash-based file that is never checked (PEP 552).
+MAGIC = struct.pack("<H", 3571) + b"\r\n"
+UNCHECKED_HASH = struct.pack("<I", 0b01)
+
+
+def test_the_zip_holds_the_handlers_the_profiles_and_the_requirements_alone(archive: dict[str, bytes]) -> None:
+    """Nothing of local, timeline, tests or settings ships, and boto3 is the runtime's own."""
+    tops = {name.split("/")[0] for name in archive if ".dist-info/" not in name}
+    installed = {"aws_lambda_powertools", "jmespath", "typing_extensions.py", "urllib3"}
+    assert tops == {"handlers", "env", "__pycache__"} | installed
+    assert {name.rpartition("/")[0] for name in archive if name.startswith("env/")} == {"env/streams"}
+    assert [name for name in archive if "boto" in name.split("/")[0]] == []
+
+
+def test_every_handler_and_profile_ships_as_it_is(archive: dict[str, bytes]) -> None:
+    """The sources in the zip are the project's, byte for byte."""
+    paths = [*(ROOT / "handlers").rglob("*.py"), *(ROOT / "env" / "streams").glob("*.toml")]
+    ours = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in paths}
+    assert {name: archive.get(name) for name in ours} == ours
+
+
+def test_every_source_has_its_compiled_file(archive: dict[str, bytes]) -> None:
+    """Each x.py has __pycache__/x.cpython-313.pyc beside it and no compiled file is without its source."""
+    compiled = {
+        re.sub(r"([^/]+)\.py$", r"__pycache__/\1.cpython-313.pyc", name) for name in archive if name.endswith(".py")
+    }
+    assert {name for name in archive if name.endswith(".pyc")} == compiled
+
+
+def test_compiled_files_are_for_the_runtime_and_never_checked(archive: dict[str, bytes]) -> None:
+    """Each begins with CPython 3.13's magic number and the flags of an unchecked hash."""
+    headers = {content[:8] for name, content in archive.items() if name.endswith(".pyc")}
+    assert headers == {MAGIC + UNCHECKED_HASH}
+
+
+def test_one_python_version_is_named_everywhere() -> None:
+    """The runtime, the wheels and the compiled files are of one version of Python, on one architecture."""
+    wiring = (ROOT / "serverless.yml").read_text()
+    compiler = (ROOT / "packaging" / "compile-pyc.cjs").read_text()
+    assert re.findall(r"runtime: python(\S+)", wiring) == re.findall(r"--python-version=(\S+)", wiring) == ["3.13"]
+    assert re.findall(r"TAG = '(\S+)'", compiler) == ["cpython-313"]
+    assert ("architecture: arm64" in wiring, "manylinux2014_aarch64" in wiring) == (True, True)
+
+
+def test_the_locks_are_complete_and_name_no_registry() -> None:
+    """Every package is pinned with a hash, and none says where it comes from."""
+    lock = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    assert [name for name, entry in lock.items() if "resolved" in entry] == []
+    assert [
+        name for name, entry in lock.items() if name and "integrity" not in entry and not entry.get("inBundle")
+    ] == []
+    wanted = json.loads((ROOT / "package.json").read_text())["devDependencies"]
+    assert {name: lock[f"node_modules/{name}"]["version"] for name in wanted} == wanted
+    for requirements in ("requirements.txt", "requirements-dev.txt"):
+        text = re.sub(r"(?m)^#.*\n", "", (ROOT / requirements).read_text())
+        assert "://" not in text
+        packages = re.split(r"\n(?=\S)", text.strip())
+        assert [package for package in packages if "==" not in package or "--hash=sha256:" not in package] == []

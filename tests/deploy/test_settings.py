@@ -1,0 +1,147 @@
+"""osls and this machine make the same of the settings and of the machine files."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import resolved, settings
+from local.errors import UserError
+from tests.statemachines.connections import definition
+
+CHECK = """
+const { checked } = require("./env/settings.cjs");
+const tables = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const answer = (table) => { try { return checked(table, "here"); } catch (error) { return error.message; } };
+console.log(JSON.stringify(tables.map(answer)));
+"""
+GOOD = {name: value for name, value in settings.load("local").items() if name != "task_timeout_s"}
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"wait_s": 40}, "here: wait_s + margin_s must be less than function_timeout_s."),
+    ({"wait_s": 35.5}, "here: wait_s must be a whole number from 1 to 900."),
+    ({"wait_s": "35"}, "here: wait_s must be a whole number from 1 to 900."),
+    ({"wait_s": True}, "here: wait_s must be a whole number from 1 to 900."),
+    ({"wait_s": None}, "here: wait_s must be a whole number from 1 to 900."),
+    ({"margin_s": 0}, "here: margin_s must be a whole number from 1 to 900."),
+    ({"function_timeout_s": 901}, "here: function_timeout_s must be a whole number from 1 to 900."),
+    ({"throttle_delay_s": 31}, "here: throttle_delay_s must not exceed throttle_max_delay_s."),
+    ({"log_level": "LOUD"}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
+    ({"log_level": []}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
+    ({"waits": 3}, "here: there is no setting waits."),
+    ({"task_timeout_s": 60}, "here: there is no setting task_timeout_s."),
+]
+
+
+def in_python(table: dict[str, Any]) -> Any:
+    """What local/settings.py makes of a table: the settings, or its sentence."""
+    try:
+        return settings.checked(table, "here")
+    except UserError as error:
+        return str(error)
+
+
+def test_both_refuse_and_take_the_same_in_the_same_words() -> None:
+    """env/settings.cjs and local/settings.py answer alike, for good tables, bad ones and each missing key."""
+    tables = [GOOD, *(GOOD | change for change, _ in BAD)]
+    tables += [{key: value for key, value in GOOD.items() if key != name} for name in GOOD if name != "log_level"]
+    run = subprocess.run(
+        ["node", "-e", CHECK],
+        input=json.dumps(tables),
+        cwd=settings.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answers = [in_python(table) for table in tables]
+    assert json.loads(run.stdout) == answers
+    assert answers[0] == {**GOOD, "task_timeout_s": 60}
+    assert answers[1 : 1 + len(BAD)] == [sentence for _, sentence in BAD]
+
+
+@pytest.mark.parametrize("stage", ["local", "test", "prod"])
+def test_osls_resolves_what_this_machine_resolves(stage: str) -> None:
+    """Settings, names and the machine of a stage are equal, whichever of the two resolved them."""
+    command = ["node", "node_modules/osls/bin/serverless.js", "print", "--stage", stage, "--format", "json"]
+    run = subprocess.run(command, cwd=settings.ROOT, capture_output=True, text=True, check=True)
+    printed = json.loads(run.stdout[run.stdout.index("{") :])
+    assert printed["custom"]["settings"] == settings.load(stage)
+    assert printed["custom"]["names"] == settings.names(stage)
+    assert printed["stepFunctions"]["stateMachines"]["connections"]["definition"] == definition("connections", stage)
+
+
+def test_the_machine_that_is_deployed_is_the_file(template: dict[str, Any]) -> None:
+    """The compiled template holds the definition as this machine resolves it, unchanged."""
+    text = template["Resources"]["Connections"]["Properties"]["DefinitionString"]
+    assert json.loads(text) == definition("connections", "dev")
+
+
+def test_a_variable_that_cannot_be_resolved_is_named() -> None:
+    """Only settings and names can stand in a machine file."""
+    for text in ("${self:custom.settings.nope}", "a ${self:custom.names.nope}"):
+        with pytest.raises(UserError, match=r"^There is no \$\{self:custom\.(settings|names)\.nope\}\.$"):
+            settings.resolve({"Seconds": text}, settings.load("local"), settings.names("local"))
+    with pytest.raises(UserError, match=r"^\$\{env:HOME\} cannot be resolved"):
+        settings.resolve(["x ${env:HOME}"], settings.load("local"), settings.names("local"))
+
+
+def copied(folder: Path) -> Path:
+    """A copy of what the template is made of, with the project's node_modules."""
+    for source in resolved.SOURCES:
+        path = settings.ROOT / source
+        if path.is_dir():
+            shutil.copytree(path, folder / source)
+        else:
+            shutil.copy(path, folder / source)
+    (folder / "node_modules").symlink_to(settings.ROOT / "node_modules")
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "connection_manager.py").write_text("")
+    return folder
+
+
+def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
+    """`sls package` fails with the same sentence as this machine."""
+    root = copied(tmp_path)
+    path = root / "env" / "local.yml"
+    path.write_text(path.read_text().replace("wait_s: 35", "wait_s: 44"))
+    sentence = "env/local.yml: wait_s + margin_s must be less than function_timeout_s."
+    command = ["node", "node_modules/osls/bin/serverless.js", "package", "--stage", "local"]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert sentence in run.stdout + run.stderr
+    with pytest.raises(UserError) as told:
+        resolved.template("local", root)
+    assert str(told.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("[1, 2]", "env/local.yml must be a table of settings."),
+        ("wait_s: [", "env/local.yml is no readable YAML: "),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentence: str) -> None:
+    """What YAML cannot read, or reads as something else, is one sentence."""
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "local.yml").write_text(change)
+    with pytest.raises(UserError) as told:
+        settings.load("local", root=tmp_path)
+    assert str(told.value).startswith(sentence)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("stage", ["nope", "../env/local", "", "Local"])
+def test_a_stage_without_a_file_is_refused(stage: str) -> None:
+    """A stage is the name of a file in env/."""
+    with pytest.raises(UserError, match=r"^There is no stage"):
+        settings.load(stage)
+
+
+def test_settings_can_be_laid_over_a_stage() -> None:
+    """What is given goes over the stage's file under the same rules, and what follows from it follows."""
+    assert settings.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
+    with pytest.raises(UserError, match="settings given: wait_s"):
+        settings.load("local", {"wait_s": 45})

@@ -1,0 +1,126 @@
+"""What CloudFormation is asked for."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import resolved, settings
+
+
+def resources(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """The properties of all resources of a type."""
+    return [resource["Properties"] for resource in template["Resources"].values() if resource["Type"] == kind]
+
+
+def statements(template: dict[str, Any], role: str) -> list[tuple[Any, Any]]:
+    """The (actions, resource) pairs that a role allows."""
+    (policy,) = template["Resources"][role]["Properties"]["Policies"]
+    return [(one["Action"], one["Resource"]) for one in policy["PolicyDocument"]["Statement"]]
+
+
+def test_cfn_lint_finds_nothing_of_ours(package: Path) -> None:
+    """cfn-lint is silent but for a doubled dependency that osls itself writes (W3005)."""
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "--ignore-checks", "W3005", "--"]
+    run = subprocess.run(
+        [*command, str(package / resolved.COMPILED)], cwd=settings.ROOT, capture_output=True, text=True, check=False
+    )
+    assert (run.stdout + run.stderr, run.returncode) == ("", 0)
+
+
+def test_tables_are_on_demand_encrypted_recoverable_and_kept(template: dict[str, Any]) -> None:
+    """Both tables have PK and SK, point-in-time recovery, encryption and a time to live, and outlive the stack."""
+    tables = {
+        resource["Properties"]["TableName"]: resource
+        for resource in template["Resources"].values()
+        if resource["Type"] == "AWS::DynamoDB::Table"
+    }
+    assert set(tables) == {"streamkeeper-dev-events", "streamkeeper-dev-control"}
+    for table in tables.values():
+        assert (table["DeletionPolicy"], table["UpdateReplacePolicy"]) == ("Retain", "Retain")
+        properties = table["Properties"]
+        assert properties["BillingMode"] == "PAY_PER_REQUEST"
+        assert properties["KeySchema"] == [
+            {"AttributeName": "PK", "KeyType": "HASH"},
+            {"AttributeName": "SK", "KeyType": "RANGE"},
+        ]
+        assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+        assert properties["SSESpecification"] == {"SSEEnabled": True}
+        assert properties["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
+
+
+def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) -> None:
+    """No role may do more than its part calls, each on the resource it calls it on; none names every resource."""
+    names = settings.names("dev")
+    account = "${AWS::Partition}:{service}:${AWS::Region}:${AWS::AccountId}"
+    logs = account.replace("{service}", "logs") + f":log-group:/aws/lambda/{names['connection_manager']}:*"
+    executions = account.replace("{service}", "states") + f":execution:{names['connections']}:*"
+    control = {"Fn::GetAtt": ["ControlTable", "Arn"]}
+    assert statements(template, "ConnectionManagerRole") == [
+        (["dynamodb:PutItem", "dynamodb:PartiQLInsert"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
+        (["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"], control),
+        ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
+        (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
+    ]
+    assert statements(template, "ConnectionsRole") == [
+        ("lambda:InvokeFunction", {"Fn::GetAtt": ["ConnectionManagerLambdaFunction", "Arn"]}),
+        (["dynamodb:GetItem", "dynamodb:UpdateItem"], control),
+        ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
+    ]
+    assert statements(template, "ApiRole") == [("states:StartExecution", {"Ref": "Connections"})]
+    assert len(resources(template, "AWS::IAM::Role")) == 3
+
+
+def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> None:
+    """One function, on arm64 with the stage's limit and its own role; its environment holds what handlers read."""
+    (function,) = resources(template, "AWS::Lambda::Function")
+    chosen = ("FunctionName", "Handler", "Runtime", "Architectures", "Timeout", "MemorySize", "Role")
+    assert {name: function[name] for name in chosen} == {
+        "FunctionName": "streamkeeper-dev-connection-manager",
+        "Handler": "handlers/connection_manager.handler",
+        "Runtime": "python3.13",
+        "Architectures": ["arm64"],
+        "Timeout": 900,
+        "MemorySize": 256,
+        "Role": {"Fn::GetAtt": ["ConnectionManagerRole", "Arn"]},
+    }
+    assert function["Environment"]["Variables"] == {
+        "EVENTS_TABLE": "streamkeeper-dev-events",
+        "CONTROL_TABLE": "streamkeeper-dev-control",
+        "DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
+        "STREAMS_DIR": "env/streams",
+        "MARGIN_S": "20",
+        "LEASE_EVERY_S": "2",
+        "PROGRESS_EVERY_S": "5",
+        "POWERTOOLS_SERVICE_NAME": "streamkeeper",
+        "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper",
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }
+    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7]
+
+
+def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None:
+    """POST /connections/{streamId} asks for an API key of a usage plan and answers 4xx and 5xx as such."""
+    (method,) = resources(template, "AWS::ApiGateway::Method")
+    assert (method["HttpMethod"], method["ApiKeyRequired"]) == ("POST", True)
+    integration = method["Integration"]
+    assert integration["Credentials"] == {"Fn::GetAtt": ["ApiRole", "Arn"]}
+    assert integration["PassthroughBehavior"] == "NEVER"
+    answers = [(one["StatusCode"], one["SelectionPattern"]) for one in integration["IntegrationResponses"]]
+    assert answers == [(200, ""), (400, r"4\d{2}"), (500, r"5\d{2}")]
+    assert [one["StatusCode"] for one in method["MethodResponses"]] == [200, 400, 500]
+    assert len(resources(template, "AWS::ApiGateway::UsagePlanKey")) == 1
+
+
+@pytest.mark.parametrize("stage", ["local", "test"])
+def test_the_local_stages_have_the_same_resources(template: dict[str, Any], stage: str) -> None:
+    """What runs on this machine is the deployed template but for names and numbers."""
+
+    def shape(compiled: dict[str, Any]) -> list[str]:
+        return sorted(resource["Type"] for resource in compiled["Resources"].values())
+
+    assert shape(resolved.template(stage)) == shape(template)
+    assert f"streamkeeper-{stage}-control" in json.dumps(resolved.template(stage))
