@@ -28,8 +28,8 @@ tools:
 
 .venv/.installed: requirements-dev.txt pyproject.toml
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 node_modules/.installed: package-lock.json package.json .npmrc

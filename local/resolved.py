@@ -19,6 +19,7 @@ from local.errors import UserError
 # Everything the template is made of. handlers/ is not: the template names the zip, not its contents.
 SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines")
 COMPILED = "cloudformation-template-update-stack.json"
+OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 TIME_LIMIT_S = 120
 
 
@@ -35,6 +36,19 @@ def template(stage: str, root: Path = settings.ROOT) -> dict[str, Any]:
     return compiled
 
 
+def snapshot(root: Path, folder: Path) -> None:
+    """Fill `folder` with a copy of what the template of the project at `root` is made of.
+
+    osls works in `.serverless` beside serverless.yml and empties it first, so two packagings must not share a folder.
+    """
+    for source in SOURCES:
+        if (root / source).is_dir():
+            shutil.copytree(root / source, folder / source)
+        else:
+            shutil.copy(root / source, folder / source)
+    (folder / "node_modules").symlink_to(root / "node_modules")
+
+
 def _fingerprint(root: Path) -> str:
     digest = hashlib.sha256()
     for source in SOURCES:
@@ -48,36 +62,40 @@ def _fingerprint(root: Path) -> str:
 
 def _package(stage: str, root: Path, target: Path) -> None:
     node = shutil.which("node")
-    osls = root / "node_modules" / "osls" / "bin" / "serverless.js"
     if node is None:
         raise UserError("Node is missing: install Node 20 or later, then run `make setup`.")
-    if not osls.is_file():
+    if not (root / OSLS).is_file():
         raise UserError("The deploy tool is missing: run `make setup`.")
-    # Nothing of the user's environment may change the template.
-    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     target.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        command = [node, str(osls), "package", "--stage", stage, "--package", folder]
-        try:
-            run = subprocess.run(
-                command,
-                cwd=root,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=TIME_LIMIT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise UserError(f"`sls package --stage {stage}` did not finish in {TIME_LIMIT_S} seconds.") from None
-        if run.returncode != 0:
-            raise UserError(f"`sls package --stage {stage}` failed: {_reason(run.stdout)}")
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        folder = Path(name)
+        snapshot(root, folder)
+        _run([node, str(OSLS), "package", "--stage", stage], folder, stage)
         for old in target.parent.glob(f"{stage}-*.json"):
             old.unlink(missing_ok=True)
         # A rename, so that another process never reads half a template.
-        os.replace(Path(folder) / COMPILED, target)
+        os.replace(folder / ".serverless" / COMPILED, target)
+
+
+def _run(command: list[str], folder: Path, stage: str) -> None:
+    # Nothing of the user's environment may change the template.
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    try:
+        run = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"`sls package --stage {stage}` did not finish in {TIME_LIMIT_S} seconds.") from None
+    if run.returncode != 0:
+        raise UserError(f"`sls package --stage {stage}` failed: {_reason(run.stdout)}")
 
 
 def _reason(output: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -16,11 +17,15 @@ from local import resolved, settings
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `npx sls package` wrote for its default stage, with nothing in the environment but PATH and HOME."""
     folder = tmp_path_factory.mktemp("package")
+    resolved.snapshot(settings.ROOT, folder)
+    shutil.copytree(settings.ROOT / "handlers", folder / "handlers")
+    for name in ("package.json", "pyproject.toml", "requirements.txt"):
+        shutil.copy(settings.ROOT / name, folder / name)
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
-    command = ["npx", "--no", "sls", "package", "--package", str(folder)]
-    run = subprocess.run(command, cwd=settings.ROOT, env=environment, capture_output=True, text=True, check=False)
+    command = ["npx", "--no", "sls", "package"]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    return folder
+    return folder / ".serverless"
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from local import resolved
+from local import resolved, settings
 from local.errors import UserError
-from tests.deploy.test_settings import copied
+
+
+def copied(folder: Path) -> Path:
+    """The folder, filled with a copy of what the template is made of."""
+    resolved.snapshot(settings.ROOT, folder)
+    return folder
 
 
 def cache(root: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """osls and this machine make the same of the settings and of the machine files."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -87,32 +86,18 @@ def test_a_variable_that_cannot_be_resolved_is_named() -> None:
         settings.resolve(["x ${env:HOME}"], settings.load("local"), settings.names("local"))
 
 
-def copied(folder: Path) -> Path:
-    """A copy of what the template is made of, with the project's node_modules."""
-    for source in resolved.SOURCES:
-        path = settings.ROOT / source
-        if path.is_dir():
-            shutil.copytree(path, folder / source)
-        else:
-            shutil.copy(path, folder / source)
-    (folder / "node_modules").symlink_to(settings.ROOT / "node_modules")
-    (folder / "handlers").mkdir()
-    (folder / "handlers" / "connection_manager.py").write_text("")
-    return folder
-
-
 def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     """`sls package` fails with the same sentence as this machine."""
-    root = copied(tmp_path)
-    path = root / "env" / "local.yml"
+    resolved.snapshot(settings.ROOT, tmp_path)
+    path = tmp_path / "env" / "local.yml"
     path.write_text(path.read_text().replace("wait_s: 35", "wait_s: 44"))
     sentence = "env/local.yml: wait_s + margin_s must be less than function_timeout_s."
     command = ["node", "node_modules/osls/bin/serverless.js", "package", "--stage", "local"]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert sentence in run.stdout + run.stderr
     with pytest.raises(UserError) as told:
-        resolved.template("local", root)
+        resolved.template("local", tmp_path)
     assert str(told.value) == sentence
 
 
