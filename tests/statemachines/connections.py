@@ -14,7 +14,7 @@ from local.asl import Execution, TaskCall, TaskFailure, load
 ROOT = settings.ROOT
 STAGE = "test"
 NAMES = settings.names(STAGE)
-INPUT = {"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}
+INPUT = {"pathParameters": {"streamId": "demo"}}  # what the machine needs, and all it needs
 LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
 Function = Callable[[Any, Any], Any]
 
