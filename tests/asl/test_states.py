@@ -205,6 +205,19 @@ def test_limits_are_told_in_the_scheduled_event() -> None:
     assert (details["timeoutInSeconds"], details["heartbeatInSeconds"]) == (9, 3)
 
 
+def test_silence_longer_than_the_heartbeat_is_a_time_out() -> None:
+    """A call that waits for its answer sends no heartbeat: it fails with States.Timeout when the first is missed."""
+
+    async def slow(_payload: Any, _lambda_context: Any) -> str:
+        await asyncio.sleep(5)
+        return "done"
+
+    missed = machine(("T", task(TimeoutSeconds=9, HeartbeatSeconds=3))).execute(functions={"work": slow})
+    assert (missed.status, missed.error, at_ms(missed, "TaskTimedOut")) == ("FAILED", "States.Timeout", [3_000])
+    kept = machine(("T", task(TimeoutSeconds=9, HeartbeatSeconds=6))).execute(functions={"work": slow})
+    assert (kept.status, at_ms(kept, "TaskSucceeded")) == ("SUCCEEDED", [5_000])
+
+
 def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
     async def late(_payload: Any, _lambda_context: Any) -> None:
         await asyncio.sleep(5)

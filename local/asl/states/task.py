@@ -62,7 +62,9 @@ class Task(Retrying):
         self.voice.started(branch)
         try:
             call = self._call(branch, parameters, timeout_s)
-            result = await _answer(branch, call)
+            # "If … more time than the specified heartbeat elapses between heartbeats from the task, then the interpreter
+            # fails the state with a States.Timeout": a call that waits for its answer has no way to send one.
+            result = await _answer(branch, call, min(given.values(), default=None))
             if result is TIMED_OUT:
                 self.voice.timed_out(branch)
                 raise StateError("States.Timeout", None)
@@ -107,16 +109,16 @@ class Task(Retrying):
         return result, text
 
 
-async def _answer(branch: "Branch", call: TaskCall) -> Any:
-    """Return the work's answer, or TIMED_OUT; raises TaskFailure."""
+async def _answer(branch: "Branch", call: TaskCall, limit_s: int | None) -> Any:
+    """Return the work's answer, or TIMED_OUT after limit_s; raises TaskFailure."""
     execution = branch.execution
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     work = asyncio.ensure_future(execution.perform(call))
     execution.background.add(work)
     work.add_done_callback(functools.partial(execution.deliver, branch, answered))
     timer = None
-    if call.timeout_ms is not None:
-        due_ms = branch.clock.now_ms() + call.timeout_ms
+    if limit_s is not None:
+        due_ms = branch.clock.now_ms() + limit_s * 1000
         timer = branch.clock.call_at(due_ms, functools.partial(_expire, answered))
     try:
         answer = await answered
