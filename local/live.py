@@ -95,11 +95,17 @@ class Watch:
         while True:
             await self._something.wait()
             while self._executions.running():
-                await self._look()
+                await self._look_safely()
                 await asyncio.sleep(LOOK_EVERY_S)
-            await self._look()
+            await self._look_safely()
             self._something.clear()
             self._screen.show(None)
+
+    async def _look_safely(self) -> None:
+        try:
+            await self._look()
+        except Exception as problem:
+            self._screen.say(f"this cannot be shown: {problem!r}")
 
     async def _look(self) -> None:
         streams = {known.stream_id: known for known in self._executions.running() if known.stream_id}
@@ -134,32 +140,35 @@ class Watch:
         return items, int(lease.get("connected", {}).get("N", "0"))
 
     def _picture(self, known: Known) -> RenderableType:
+        """The last two minutes of one stream, the newest at the right."""
         now_ms = _now_ms()
         ledger = self._ledgers[known.stream_id]
-        since_ms = max(now_ms - WINDOW_MS, known.opening.started_ms)
-        until_ms = max(now_ms - since_ms, 1)
+        since_ms = now_ms - WINDOW_MS
         connections = [
             Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
             for one in ledger.connections(now_ms)
             if one.to_ms > since_ms
         ]
+        shift_ms = known.opening.started_ms - since_ms
         lanes = [
-            spans.Span(span.lane, span.kind, max(0, span.from_ms - shift_ms), end_ms)
-            for shift_ms in [since_ms - known.opening.started_ms]
+            spans.Span(span.lane, span.kind, max(0, span.from_ms + shift_ms), end_ms)
             for span in self._lanes(known)
-            if (end_ms := None if span.to_ms is None else span.to_ms - shift_ms) is None or end_ms > 0
+            for end_ms in [None if span.to_ms is None else span.to_ms + shift_ms]
+            if end_ms is None or end_ms > 0
         ]
         width = max(40, min(self._screen.width - 10, 110))
-        drawn = picture.draw(lanes, connections, gaps(connections, until_ms), until_ms, width)
+        # The picture's own scale counts from the left; here the right edge is now.
+        *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
+        scale = f"{'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
         holder = ledger.holder()
-        held = f"lane {holder.lane} (fence {holder.fence})" if holder else "nobody"
+        held = f"lane {holder.lane} holds it (fence {holder.fence})" if holder else "nobody holds it"
         facts = (
-            f"held by {held} · {ledger.stored} stored · {ledger.duplicates} duplicates turned away ·"
-            f" {ledger.rate():.1f} events/s · overlap {ledger.overlap_ms(now_ms) / 1000:.1f} s ·"
-            f" gap {ledger.gap_ms(now_ms) / 1000:.1f} s"
+            f"{ledger.rate():.1f} events/s · {ledger.stored} stored · {ledger.duplicates} duplicates turned away ·"
+            f" overlap {ledger.overlap_ms(now_ms) / 1000:.1f} s · gap {ledger.gap_ms(now_ms) / 1000:.1f} s"
         )
-        head = Text(f"{known.stream_id}  ", style="bold") + Text(facts, style="default")
-        return Group(Text(""), head, *(Text(line) for line in drawn), Text(picture.LEGEND, style="dim"))
+        lines = [facts, *drawn, f"{'':>6} {scale}"]
+        head = Text(known.stream_id, style="bold").append(f": {held}", style="not bold")
+        return Group(Text(""), head, *(Text(line) for line in lines), Text(picture.LEGEND, style="dim"))
 
     def _lanes(self, known: Known) -> list[spans.Span]:
         history = self._executions.history(known)

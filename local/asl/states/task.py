@@ -62,8 +62,8 @@ class Task(Retrying):
         self.voice.started(branch)
         try:
             call = self._call(branch, parameters, timeout_s)
-            # "If … more time than the specified heartbeat elapses between heartbeats from the task, then the interpreter
-            # fails the state with a States.Timeout": a call that waits for its answer has no way to send one.
+            # "If … more time than the specified heartbeat elapses between heartbeats from the task, then the
+            # interpreter fails the state with a States.Timeout": a call that waits for its answer cannot send one.
             result = await _answer(branch, call, min(given.values(), default=None))
             if result is TIMED_OUT:
                 self.voice.timed_out(branch)
