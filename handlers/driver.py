@@ -33,6 +33,7 @@ from handlers.stream.signals import (
     Outcome,
     Progress,
     ReadCursor,
+    RecordGaps,
     SaveProgress,
     StoreFailed,
     Woken,
@@ -177,6 +178,8 @@ class Driver:
                 return ask(lambda: self._save(effect))
             case MarkReleased(fence):
                 return ask(lambda: _nothing(store.mark_released(stream_id, fence)))
+            case RecordGaps(dead_after_ms):
+                return ask(lambda: store.record_gaps(stream_id, self._clock.now_ms(), dead_after_ms))
             case CloseUpstream():
                 if self._upstream is not None:
                     self._upstream.close()  # what it has read still arrives, then Closed

@@ -7,6 +7,7 @@ attributes it has.
 from typing import Any
 
 from handlers.handover.lease import Lease
+from handlers.handover.ledger import Gap, Record
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Progress
 
@@ -103,6 +104,29 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "dead_lettered": progress.dead_lettered,
         "unterminated_bytes": progress.unterminated_bytes,
     }
-    return {name: {"S": value} for name, value in texts.items()} | {
-        name: number(value) for name, value in numbers.items() if value is not None
+    found = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
+    return found | {name: number(value) for name, value in numbers.items() if value is not None}
+
+
+def record(item: Item) -> Record | None:
+    """What a connection's record says of gaps; None where it was never answered."""
+    if "opened_ms" not in item:
+        return None
+    return Record(
+        fence=int(item["fence"]["N"]),
+        opened_ms=int(item["opened_ms"]["N"]),
+        seen_ms=int(item["seen_ms"]["N"]),
+        closed_ms=int(item["closed_ms"]["N"]) if "closed_ms" in item else None,
+        ended_by=text(item, "ended_by") or "",
+        resumed=item.get("resumed", {}).get("BOOL", False) is True,
+    )
+
+
+def gap(stream_id: str, found: Gap) -> Item:
+    """The item of a gap; gaps sort by the connection that ended them."""
+    return key(stream_id, f"gap#{found.fence:012d}") | {
+        "from_ms": number(found.from_ms),
+        "to_ms": number(found.to_ms),
+        "cause": {"S": found.cause},
+        "closed_by_cursor": {"BOOL": found.closed_by_cursor},
     }

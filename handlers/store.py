@@ -16,9 +16,12 @@ from handlers import items
 from handlers.dead_letters import letters
 from handlers.errors import StoreUnavailable
 from handlers.handover.lease import Lease
+from handlers.handover.ledger import gaps
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Claimed, ClaimRefused, Progress, Written
 
+# How many connections back a connection looks for gaps that nobody has written down.
+LOOK_BACK = 25
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 
 
@@ -179,6 +182,31 @@ class Store:
         update = "SET " + ", ".join(f"#{name} = :{name}" for name in record)
         names = (*dict.fromkeys((*record, "closed_ms")),)
         return self._applied(stream_id, items.connection_key(progress.fence), update, condition, names, values | closed)
+
+    def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
+        """Writes down the gaps between the last connections that are not written down yet.
+
+        A connection that is killed records none, so the next one looks back over those before it.
+        """
+        values = {":stream": {"S": stream_id}, ":prefix": {"S": "connection#"}}
+        with _answering("Query"):
+            response = self._dynamodb.query(
+                TableName=self._control_table,
+                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+                ExpressionAttributeValues=values,
+                ScanIndexForward=False,
+                Limit=LOOK_BACK,
+                ConsistentRead=True,
+            )
+        records = [record for item in response["Items"] if (record := items.record(item)) is not None]
+        for gap in gaps(records, now_ms, dead_after_ms):
+            with contextlib.suppress(_ConditionFailed), _answering("PutItem"):
+                # The gap that this connection ended is not written down yet; what is written is never changed.
+                self._dynamodb.put_item(
+                    TableName=self._control_table,
+                    Item=items.gap(stream_id, gap),
+                    ConditionExpression="attribute_not_exists(PK)",
+                )
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

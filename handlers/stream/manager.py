@@ -52,6 +52,7 @@ from handlers.stream.signals import (
     Outcome,
     Progress,
     ReadCursor,
+    RecordGaps,
     SaveProgress,
     StoreFailed,
     Woken,
@@ -126,6 +127,7 @@ class Manager:
         self._expiring = False
         self._is_closed = False
         self._discards = False
+        self._gaps_recorded = False
         self._pending_close = ""
         self.phase = Phase.CLAIMING
         self.progress = Progress(fence=0, claimed_ms=0)
@@ -174,6 +176,7 @@ class Manager:
 
     def _cursor_read(self, _now_ms: int, given: CursorRead) -> list[Effect]:
         self._saved_cursor = self._written_cursor = given.cursor
+        self.progress = replace(self.progress, resumed=bool(given.cursor) and self._profile.resume is not None)
         return [Open(given.cursor)]
 
     def _opened(self, now_ms: int, given: Opened) -> list[Effect]:
@@ -250,10 +253,21 @@ class Manager:
         )
         if self.phase is Phase.SETTLING:
             return self._drained(now_ms)
-        return [self._save(now_ms)] if self._progress_is_due(now_ms) else []
+        return self._progress_made(now_ms)
 
-    def _progress_is_due(self, now_ms: int) -> bool:
-        return self.phase in self._LIVE and now_ms - self._saved_at_ms >= self._progress_every_ms
+    def _progress_made(self, now_ms: int) -> list[Effect]:
+        """Returns the writes that are due while it is connected: cursor and ledger, and once what gaps there were."""
+        if self.phase not in self._LIVE or now_ms - self._saved_at_ms < self._progress_every_ms:
+            return []
+        assert self.progress.opened_ms is not None
+        is_settled = now_ms - self.progress.opened_ms > self.lease_ttl_ms
+        return [self._save(now_ms), *(self._gaps() if is_settled else [])]
+
+    def _gaps(self) -> list[Effect]:
+        if self._gaps_recorded:
+            return []
+        self._gaps_recorded = True
+        return [RecordGaps(self.lease_ttl_ms)]
 
     def _store_failed(self, _now_ms: int, given: StoreFailed) -> list[Effect]:
         close: list[Effect] = [] if self.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE) else [CloseUpstream()]
@@ -278,7 +292,7 @@ class Manager:
             return self._leave(now_ms, None, "let_go")
         elif found is Standing.HOLDER and self._expiring:
             return self._leave(now_ms, EXPIRED, "expired", ask_lease=True)
-        return [self._save(now_ms)] if self._progress_is_due(now_ms) else []
+        return self._progress_made(now_ms)
 
     def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
         if found is not Standing.HOLDER:
@@ -352,7 +366,7 @@ class Manager:
         self.progress = replace(self.progress, unterminated_bytes=self._decoder.close())
         if not self._was_connected:  # it must not vouch for an older connection that is still open
             return [self._save(now_ms)]
-        return [self._save(now_ms), MarkReleased(self.fence)]
+        return [self._save(now_ms), MarkReleased(self.fence), *self._gaps()]
 
     def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
         """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""

@@ -127,7 +127,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open."""
+    """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open.
+
+    `resumed` is whether it asked the upstream for what came since a cursor.
+    """
 
     fence: int
     claimed_ms: int
@@ -141,6 +144,7 @@ class Progress:
     duplicates: int = 0
     dead_lettered: int = 0
     unterminated_bytes: int = 0
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,4 +185,22 @@ class Finish:
     outcome: Outcome
 
 
-Effect = Claim | ReadCursor | Open | MarkConnected | Write | SaveProgress | CloseUpstream | MarkReleased | Finish
+@dataclass(frozen=True, slots=True)
+class RecordGaps:
+    """Write down the gaps that the ledger tells by now; a connection silent for `dead_after_ms` counts as killed."""
+
+    dead_after_ms: int
+
+
+Effect = (
+    Claim
+    | ReadCursor
+    | Open
+    | MarkConnected
+    | Write
+    | SaveProgress
+    | CloseUpstream
+    | MarkReleased
+    | RecordGaps
+    | Finish
+)

@@ -32,6 +32,7 @@ from handlers.stream.signals import (
     Opened,
     Outcome,
     ReadCursor,
+    RecordGaps,
     SaveProgress,
     Woken,
     Write,
@@ -183,6 +184,8 @@ class VirtualConnection:
                 if self._link is not None:
                     self._upstream.close(self._link)
                 return Closed("closed_here")
+            case RecordGaps():
+                pass  # the timeline tells them
             case Finish(outcome):
                 self.alive = False
                 self._disarm()

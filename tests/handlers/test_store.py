@@ -333,5 +333,33 @@ def test_the_ledger_records_a_connection(aws: Aws) -> None:
             "duplicates": 1,
             "dead_lettered": 1,
             "unterminated_bytes": 2,
+            "resumed": False,
         }
+    }
+
+
+def test_gaps_are_written_down_once(aws: Aws) -> None:
+    """A gap between two records is an item under the connection that ended it; writing it again changes nothing."""
+    store = aws.store()
+    first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=80, closed_ms=90, ended_by="reset")
+    never_answered = Progress(fence=2, claimed_ms=91, seen_ms=91)
+    killed = Progress(fence=3, claimed_ms=95, opened_ms=100, seen_ms=150, resumed=True)
+    last = Progress(fence=4, claimed_ms=170, opened_ms=180, seen_ms=300)
+    for progress in (first, never_answered, killed, last):
+        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
+    store.record_gaps(STREAM, 160, dead_after_ms=20)
+    assert [key for key in aws.items(CONTROL, STREAM) if key.startswith("gap#")] == ["gap#000000000003"]
+    for _ in range(2):
+        store.record_gaps(STREAM, 310, dead_after_ms=20)
+    found = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
+    assert found == {
+        f"gap#{fence:012d}": {
+            "PK": STREAM,
+            "SK": f"gap#{fence:012d}",
+            "from_ms": from_ms,
+            "to_ms": to_ms,
+            "cause": cause,
+            "closed_by_cursor": by_cursor,
+        }
+        for fence, from_ms, to_ms, cause, by_cursor in [(3, 90, 100, "reset", True), (4, 150, 180, "killed", False)]
     }

@@ -26,6 +26,7 @@ from handlers.stream.signals import (
     Opened,
     Outcome,
     ReadCursor,
+    RecordGaps,
     SaveProgress,
     StoreFailed,
     Woken,
@@ -154,7 +155,12 @@ def test_a_page_is_no_event_stream(content_type: str, error: str) -> None:
 def test_closed_by_its_successor_is_taken_over() -> None:
     """A connection that closes while a newer one is marked connected raises StreamTakenOver."""
     manager = connected()
-    assert kinds(manager.handle(40, Closed("ended_by_upstream"))) == [CloseUpstream, SaveProgress, MarkReleased]
+    assert kinds(manager.handle(40, Closed("ended_by_upstream"))) == [
+        CloseUpstream,
+        SaveProgress,
+        MarkReleased,
+        RecordGaps,
+    ]
     assert manager.lease_due_ms == 40
     effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine")))
     assert outcome(effects).error == "StreamTakenOver"
@@ -196,7 +202,7 @@ def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
     assert kinds(manager.handle(2_000, Chunk(event(8)))) == [Write]
     manager.handle(2_000, Written(1, 0))
     effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
-    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
     assert outcome(effects).error == "StreamTakenOver"
 
 
@@ -206,7 +212,7 @@ def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
     assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
     manager = connected("forbids")
     effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(claimed)))
-    assert kinds(effects) == [SaveProgress, MarkReleased]
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps]
 
 
 def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
@@ -243,7 +249,7 @@ def test_the_deadline_is_left_before() -> None:
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
     assert manager.lease_due_ms == DEADLINE_MS - MARGIN_MS
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
-    assert kinds(drained(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveProgress, MarkReleased]
+    assert kinds(drained(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveProgress, MarkReleased, RecordGaps]
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
     assert outcome(effects).error == "ConnectionExpired"
 
@@ -253,7 +259,7 @@ def test_the_deadline_is_put_off_while_a_successor_connects() -> None:
     claimed = Lease(fence=FENCE + 1, connected=FENCE)
     manager = connected()
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
-    assert kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(claimed))) == [SaveProgress]
+    assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(claimed)))
     assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, DEADLINE_MS - MARGIN_MS // 2)
     assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
 
@@ -267,7 +273,7 @@ def test_the_end_of_the_stream_is_stored_and_returned() -> None:
     assert [e.data for e in effects[0].events] == ["x", "y"]
     assert manager.handle(45, Closed("closed_here")) == []
     effects = manager.handle(50, Written(2, 0))
-    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
     assert outcome(effects) == Outcome("", "ended", "the upstream ended the stream")
 
 
@@ -283,7 +289,7 @@ def test_the_stop_wish_drains_and_returns() -> None:
     """A holder that reads the stop wish closes, drains and returns stopped."""
     manager = connected()
     effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
-    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
     assert outcome(effects).status == "stopped"
 
 
@@ -317,13 +323,24 @@ def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> 
     assert outcome(effects).status == "stopped"
 
 
+def test_gaps_are_written_down_once_the_predecessors_fate_is_known() -> None:
+    """A connection looks for gaps once, when whoever was silent before it must be dead, or when it ends."""
+    holder = LeaseRead(Lease(fence=FENCE))
+    manager = connected()
+    ttl_ms = manager.lease_ttl_ms
+    assert kinds(manager.handle(30 + ttl_ms, holder)) == [SaveProgress]
+    assert kinds(manager.handle(31 + ttl_ms + 5_000, holder)) == [SaveProgress, RecordGaps]
+    assert kinds(manager.handle(31 + ttl_ms + 10_000, holder)) == [SaveProgress]
+    assert RecordGaps not in kinds(manager.handle(31 + ttl_ms + 15_000, Closed("reset")))
+
+
 def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
     """Where the queue is not empty in time, the function ends all the same, with the cursor at what is stored."""
     manager = connected()
     manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 2
     effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
-    assert kinds(effects) == [SaveProgress, MarkReleased, Finish]
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
 
 
 def test_nothing_behind_the_end_is_an_event() -> None:
