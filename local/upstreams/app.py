@@ -1,8 +1,9 @@
-"""The demonstration streams: `demo` (server-sent events) and `demo-ndjson` (JSON lines), as an ASGI application.
+"""The demonstration streams, as an ASGI application, one for each way in which an upstream takes a second connection.
 
-Decides when a connection is ended by its upstream. It does not know who reads. Invariants: a path of `demo` has one
-connection, the newest, and the older one ends right after the newer was answered; `demo-ndjson` tolerates any number,
-and each of its connections is reset at a random moment.
+Decides when a connection is ended or refused by its upstream. It does not know who reads. Invariants: a path of `demo`
+(server-sent events) has one connection, the newest, and the older one ends right after the newer was answered; a path
+of `demo-exclusive` (the same events) has one connection, the oldest, and others are refused while it lives;
+`demo-ndjson` (JSON lines) tolerates any number, and each of its connections is reset at a random moment.
 """
 
 import asyncio
@@ -12,22 +13,33 @@ from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.upstreams.clockwork import Clockwork, now_ms
+from local.upstreams.presence import Client, Presence, Watch
 
 # How long after the newer connection of `demo` was answered the older one ends.
 EVICT_AFTER_S = 0.1
 # A connection of demo-ndjson lives between these two.
 DROP_AFTER_S = (20.0, 60.0)
-Reset = Callable[[tuple[str, int]], None]
+Reset = Callable[[Client], None]
 
 
 class Upstreams:
-    """Both streams; `reset` ends the TCP connection of a client address abruptly. `seed` makes the drops repeatable."""
+    """All streams; `reset` ends the TCP connection of a client address abruptly. `seed` makes the drops repeatable.
 
-    def __init__(self, reset: Reset, seed: int | None = None, drop_after_s: tuple[float, float] = DROP_AFTER_S) -> None:
+    `presence` knows who is connected; `watch` hears of each change.
+    """
+
+    def __init__(
+        self,
+        reset: Reset,
+        seed: int | None = None,
+        drop_after_s: tuple[float, float] = DROP_AFTER_S,
+        watch: Watch | None = None,
+    ) -> None:
+        self.presence = Presence(watch)
         self._reset = reset
         self._random = random.Random(seed)
         self._drop_after_s = drop_after_s
@@ -40,9 +52,16 @@ class Upstreams:
         for end in self._open:
             end.set()
 
+    def drop(self, stream_id: str) -> int:
+        """Returns how many connections of a stream it has reset."""
+        clients = self.presence.clients(stream_id)
+        for client in clients:
+            self._reset(client)
+        return len(clients)
+
     async def _stream(self, request: Request) -> Response:
-        """The part of the stream id before the first colon says which of the two it is."""
-        kinds = {"demo": self._demo, "demo-ndjson": self._demo_ndjson}
+        """The part of the stream id before the first colon says which it is."""
+        kinds = {"demo": self._demo, "demo-exclusive": self._demo_exclusive, "demo-ndjson": self._demo_ndjson}
         kind = kinds.get(request.path_params["stream_id"].split(":")[0])
         clockwork = _clockwork(request)
         if kind is None:
@@ -69,7 +88,25 @@ class Upstreams:
                     del self._newest[path]
 
         first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
-        return StreamingResponse(body(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return self.presence.answer(request, body(), "text/event-stream")
+
+    def _demo_exclusive(self, request: Request, clockwork: Clockwork) -> Response:
+        # Nothing is awaited between this look and the new connection's entry, so that two cannot both find it free.
+        if self.presence.clients(request.path_params["stream_id"]):
+            return JSONResponse({"message": "Another connection is open."}, 429)
+        end = asyncio.Event()
+
+        async def body() -> AsyncIterator[bytes]:
+            self._open.add(end)
+            try:
+                yield b": demo-exclusive, a second connection is refused\n\n"
+                async for numbers in clockwork.run(first, end):
+                    yield b"".join(_sse(clockwork, number) for number in numbers) or b": heartbeat\n\n"
+            finally:
+                self._open.discard(end)
+
+        first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
+        return self.presence.answer(request, body(), "text/event-stream")
 
     def _demo_ndjson(self, request: Request, clockwork: Clockwork) -> Response:
         end = asyncio.Event()
@@ -86,7 +123,7 @@ class Upstreams:
                 drop.cancel()
 
         first = clockwork.first_after(request.query_params.get("since"), now_ms())
-        return StreamingResponse(body(), media_type="application/x-ndjson")
+        return self.presence.answer(request, body(), "application/x-ndjson")
 
     def _drop(self, request: Request) -> None:
         if request.client is not None:

@@ -10,7 +10,7 @@ import urllib3
 from local.listener import Listener, bind
 from local.upstreams.app import Upstreams
 from local.upstreams.clockwork import KEPT_MS, Clockwork
-from tests.local.support import in_thread
+from tests.local.support import in_thread, until
 
 
 def serving(drop_after_s: tuple[float, float] = (20.0, 60.0)) -> contextlib.AbstractContextManager[str]:
@@ -117,3 +117,21 @@ def test_a_bad_query_is_refused() -> None:
         answer = http.request("GET", f"{origin}/demo?interval_ms=soon")
         assert (answer.status, "interval_ms" in answer.json()["message"]) == (400, True)
         assert http.request("GET", f"{origin}/other").status == 404
+
+
+def test_an_exclusive_stream_refuses_a_second_connection() -> None:
+    """The second is told 429 while the first lives, and is served as soon as it has ended; never are there two."""
+    with serving() as origin, urllib3.PoolManager(maxsize=2) as http:
+        path = f"{origin}/demo-exclusive:one?interval_ms=20"
+        first = opened(http, path)
+        last = ids(first, 2)[-1]
+        assert http.request("GET", path).status == 429
+        first.close()
+        tried: list[urllib3.BaseHTTPResponse] = []
+
+        def served() -> bool:
+            tried.append(opened(http, path, **{"Last-Event-ID": str(last)}))
+            return tried[-1].status == 200
+
+        assert until(served)
+        assert opened(http, path).status == 429

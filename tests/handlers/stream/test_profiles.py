@@ -45,6 +45,8 @@ def test_address_and_framing_are_enough() -> None:
         stall_after_s=60,
         overlap="tolerates",
         overlap_s=2,
+        standby="cold",
+        reconnect_tries=0,
         max_frame_bytes=1048576,
         resume=None,
         key="id",

@@ -1,0 +1,65 @@
+"""Who is connected to the demonstration streams now, and how many were at once at the most.
+
+Decides when a connection counts: from the moment its answer is made until the answer has ended, however it ends. It
+does not know what is sent. Invariant: every connection that entered leaves exactly once.
+"""
+
+from collections.abc import AsyncIterator, Callable
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+Client = tuple[str, int]
+Watch = Callable[[str, int], None]
+"""Hears of each change: the stream id, and how many connections it has now."""
+
+
+class Presence:
+    """The open connections of each stream by the address of their client."""
+
+    def __init__(self, watch: Watch | None = None) -> None:
+        self._watch = watch
+        self._clients: dict[str, list[Client]] = {}
+        self._most: dict[str, int] = {}
+
+    def clients(self, stream_id: str) -> list[Client]:
+        """Returns who is connected to a stream now, oldest first."""
+        return list(self._clients.get(stream_id, ()))
+
+    def most(self, stream_id: str) -> int:
+        """Returns how many connections a stream had at once at the most, 0 for one that never had any."""
+        return self._most.get(stream_id, 0)
+
+    def answer(self, request: Request, body: AsyncIterator[bytes], media_type: str) -> StreamingResponse:
+        """Returns the answer that streams `body`; the connection counts from now on."""
+        stream_id: str = request.path_params["stream_id"]
+        client = (request.client.host, request.client.port) if request.client is not None else ("", 0)
+        clients = self._clients.setdefault(stream_id, [])
+        clients.append(client)
+        self._most[stream_id] = max(self.most(stream_id), len(clients))
+        self._tell(stream_id)
+
+        def over() -> None:
+            clients.remove(client)
+            self._tell(stream_id)
+
+        return _Counted(body, media_type, over)
+
+    def _tell(self, stream_id: str) -> None:
+        if self._watch is not None:
+            self._watch(stream_id, len(self._clients[stream_id]))
+
+
+class _Counted(StreamingResponse):
+    """Calls `over` when it has ended. A body that was never begun has no `finally` that runs; an answer has."""
+
+    def __init__(self, body: AsyncIterator[bytes], media_type: str, over: Callable[[], None]) -> None:
+        super().__init__(body, media_type=media_type, headers={"Cache-Control": "no-store"})
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
