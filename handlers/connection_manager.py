@@ -6,8 +6,11 @@ and our own words, never an address, a header or what the upstream sent.
 """
 
 import os
+import random
+import time
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -31,6 +34,9 @@ CLIENT = Config(
     tcp_keepalive=True,
     parameter_validation=False,
 )
+# What a first failure to reconnect waits at most; each further one in a row about twice as long, up to a limit.
+RECONNECT_REST_S = 0.1
+RECONNECT_REST_MOST_S = 5
 # The metric that counts an end, by what ended the function.
 _ENDS = {
     "StreamDropped": "Dropped",
@@ -97,9 +103,22 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         progress_every_ms=settings.progress_every_ms,
     )
     logger.info("connecting", extra={"remaining_ms": deadline_ms - clock.now_ms()})
-    report = Driver(profile, store, invocation, clock).run()
-    _tell(report, profile.name)
-    return _answer(report)
+    tries = profile.reconnect_tries
+    while True:
+        report = Driver(profile, store, invocation, clock).run()
+        _tell(report, profile.name)
+        if not reconnects(report, tries, deadline_ms - clock.now_ms(), settings.margin_ms):
+            return _answer(report)
+        # A connection that was answered has used up nothing; only failures in a row count, each after a longer rest.
+        tries = profile.reconnect_tries if report.connect_ms is not None else tries - 1
+        failures = profile.reconnect_tries - tries
+        time.sleep(random.uniform(0, min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S)))
+        invocation = replace(invocation, after_fence=report.progress.fence)
+
+
+def reconnects(report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:
+    """Whether the function connects again by itself: after a drop, with a try left and time for more than leaving."""
+    return report.outcome.error == "StreamDropped" and tries > 0 and remaining_ms > 3 * margin_ms
 
 
 def read_event(event: object) -> tuple[str, str, str]:

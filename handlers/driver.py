@@ -61,7 +61,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Who runs: the stream, the lane and the execution ("" where none is known), Lambda's request, the deadline."""
+    """Who runs: the stream, the lane and the execution ("" where none is known), Lambda's request, the deadline.
+
+    `after_fence` is the fence of its connection before, where it connects again by itself.
+    """
 
     stream_id: str
     lane: str
@@ -71,6 +74,7 @@ class Invocation:
     margin_ms: int
     lease_every_ms: int
     progress_every_ms: int
+    after_fence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,12 @@ class Driver:
     def _claim(self) -> Input:
         invocation = self._invocation
         holder = f"{invocation.lane}/{invocation.request_id}"
-        return self._store.claim(invocation.stream_id, execution=invocation.execution, holder=holder)
+        return self._store.claim(
+            invocation.stream_id,
+            execution=invocation.execution,
+            holder=holder,
+            after_fence=invocation.after_fence,
+        )
 
     def _save(self, effect: SaveProgress) -> None:
         """Cursor, ledger, lease, each in its own write; the cursor first, for it alone must not be lost."""

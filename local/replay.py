@@ -137,6 +137,7 @@ def _profile(source: Scenario) -> profiles.Profile:
         "overlap": source.upstream.policy,
         "overlap_s": source.upstream.overlap_s,
         "stall_after_s": source.upstream.stall_after_s,
+        "standby": source.upstream.standby,
         "end": {"event": "end"},
     }
     return profiles.parse("replay", table, {})

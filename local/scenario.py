@@ -40,6 +40,7 @@ class Upstream:
     events_every_ms: int = 1000
     overlap_s: float = 2
     stall_after_s: float = 60
+    standby: str = "cold"
     resumes: bool = False
     drops_ms: tuple[int, ...] = ()
     stalls: tuple[Window, ...] = ()
@@ -177,11 +178,15 @@ def _upstream(fields: _Fields) -> Upstream:
     resumes = fields.take("resumes", False)
     if not isinstance(resumes, bool):
         raise fields.wrong("resumes", f"must be true or false, not {resumes!r}")
+    standby = fields.take("standby", Upstream.standby)
+    if standby not in ("cold", "hot") or (standby == "hot" and policy != "tolerates"):
+        raise fields.wrong("standby", f"must be cold, or hot where policy is tolerates, not {standby!r}")
     upstream = Upstream(
         policy=cast(Policy, policy),
         events_every_ms=fields.whole("events_every_ms", Upstream.events_every_ms, least=1),
         overlap_s=fields.number("overlap_s", Upstream.overlap_s, least=0, most=300),
         stall_after_s=fields.number("stall_after_s", Upstream.stall_after_s, least=0.001, most=900),
+        standby=standby,
         resumes=resumes,
         drops_ms=tuple(sorted(_drop(item) for item in fields.items("drops"))),
         stalls=tuple(_window(item, refusal=False) for item in fields.items("stalls")),

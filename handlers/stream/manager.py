@@ -285,12 +285,12 @@ class Manager:
             return self._leave(now_ms, Outcome("", "stopped", "the stream is to be stopped"), "stopped")
         if self.phase is Phase.AWAITING_RELEASE:
             return self._await_release(now_ms, found)
-        if found is Standing.TAKEN_OVER and self.phase is Phase.CONNECTED:
+        if found is Standing.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._stays:
             self.phase = Phase.OVERLAPPING
             self._overlap_ends_ms = now_ms + self._profile.overlap_ms
         elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
-        elif found is Standing.HOLDER and self._expiring:
+        elif self._expiring and (found is Standing.HOLDER or self._stays):
             return self._leave(now_ms, EXPIRED, "expired", ask_lease=True)
         return self._progress_made(now_ms)
 
@@ -375,10 +375,10 @@ class Manager:
         assert self._ending is not None
         if found is Standing.STOPPED:
             return self._finish(Outcome("", "stopped", "the stream is to be stopped"))
-        if found is Standing.TAKEN_OVER:
+        if found is Standing.TAKEN_OVER and not self._stays:
             self._pending_close = "taken_over"
             return [self._save(now_ms), *self._finish(self._taken_over())]
-        if found is Standing.CLAIMED:
+        if found is Standing.CLAIMED and not self._stays:
             self.lease_due_ms = now_ms + SETTLE_POLL_MS
             return []
         return self._finish(self._ending)
@@ -392,6 +392,11 @@ class Manager:
             in_flight = "events were still in flight to the store at the deadline"
             return self._finish(Outcome("StoreUnavailable", "", in_flight))
         return ([] if self._is_closed else self._released(now_ms)) + self._finish(self._ending)
+
+    @property
+    def _stays(self) -> bool:
+        """Whether being taken over is no reason to go: a hot standby keeps both lanes of its execution connected."""
+        return self._profile.standby == "hot" and not superseded(self._lease, self._execution)
 
     def _taken_over(self) -> Outcome:
         if superseded(self._lease, self._execution):

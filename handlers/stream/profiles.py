@@ -18,6 +18,7 @@ __all__ = ["End", "Profile", "ProfileError", "Resume", "UpstreamRequest", "check
 
 Framing = Literal["sse", "ndjson"]
 Overlap = Literal["evicts", "tolerates", "forbids"]
+Standby = Literal["cold", "hot"]
 T = TypeVar("T")
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 _ACCEPT: dict[Framing, str] = {"sse": "text/event-stream", "ndjson": "application/x-ndjson, application/json"}
@@ -65,6 +66,8 @@ class Profile:
     stall_after_s: float
     overlap: Overlap
     overlap_s: float
+    standby: Standby
+    reconnect_tries: int
     max_frame_bytes: int
     resume: Resume | None
     key: Rule
@@ -137,6 +140,8 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         stall_after_s=fields.number("stall_after_s", 60, above=0, most=900),
         overlap=cast(Overlap, fields.choice("overlap", ("evicts", "tolerates", "forbids"), "tolerates")),
         overlap_s=fields.number("overlap_s", 2, above=-1, most=300),
+        standby=cast(Standby, fields.choice("standby", ("cold", "hot"), "cold")),
+        reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         resume=fields.resume(),
         key=fields.rule("key", ("id", "hash"), framing) or default,
@@ -144,6 +149,8 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         end=fields.end(),
     )
     fields.refuse_the_rest()
+    if profile.standby == "hot" and profile.overlap != "tolerates":
+        raise fields.wrong("standby", 'can be "hot" only where overlap is "tolerates": both lanes stay connected')
     return profile
 
 
@@ -183,10 +190,10 @@ class _Fields:
             raise self.wrong(field, f"must be a number of seconds {least} and at most {most:g}")
         return value
 
-    def whole(self, field: str, default: int, *, most: int) -> int:
+    def whole(self, field: str, default: int, *, least: int = 1, most: int) -> int:
         value = self._table.pop(field, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise self.wrong(field, f"must be a whole number from 1 to {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.wrong(field, f"must be a whole number from {least} to {most}")
         return value
 
     def headers(self) -> tuple[tuple[str, str], ...]:

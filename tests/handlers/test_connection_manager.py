@@ -140,6 +140,30 @@ def test_a_stream_that_closes_is_raised_by_name(
     assert [(document["Stored"], document["Dropped"]) for document in documents] == [([1.0], [1.0])]
 
 
+def test_a_profile_may_ask_to_reconnect_in_place(aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a drop the same invocation claims again and resumes at the cursor; each connection has its record."""
+    (sandbox / "demo.toml").write_text('reconnect_tries = 1\nresume = { header = "Last-Event-ID" }\n' + PROFILE)
+    first, second = b"id: 1\ndata: a\n\n", b"id: 2\ndata: b\n\nevent: end\ndata: x\n\n"
+    with serving(end_after(first), end_after(second)) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        answer = call(an_event(lane="A", execution="arn:1"))
+    assert (answer["status"], answer["fence"]) == ("ended", 2)
+    assert b"last-event-id: 1\r\n" in server.peers[1].request.lower()
+    assert {item["data"] for item in aws.items(EVENTS, "demo").values()} == {"a", "b", "x"}
+    records = {key: item for key, item in aws.items(CONTROL, "demo").items() if key.startswith("connection#")}
+    assert [record["ended_by"] for record in records.values()] == ["ended_by_upstream", "ended"]
+
+
+def test_reconnecting_in_place_is_bounded(aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody answers, the tries are used up and the drop is raised: the machine's back-off is longer."""
+    (sandbox / "demo.toml").write_text("reconnect_tries = 2\n" + PROFILE)
+    with serving(end_after()) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+    with pytest.raises(Exception, match="the stream was not opened"):
+        call(an_event())
+    assert aws.items(CONTROL, "demo")["lease"]["fence"] == 3
+
+
 @pytest.mark.usefixtures("sandbox")
 def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry-After stands in the sentence."""

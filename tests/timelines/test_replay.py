@@ -84,6 +84,21 @@ def test_a_drop_costs_one_reconnection_not_a_wait() -> None:
     assert plain.gaps[0].to_ms == 72_791
 
 
+def test_a_hot_standby_bridges_a_drop(tmp_path: Path) -> None:
+    """With both lanes connected, one connection's end is covered by the other; the price is the overlap."""
+    found = run_table(
+        tmp_path,
+        {
+            "machine": "statemachines/connections.asl.yml",
+            "run_for_s": 400,
+            "latencies_ms": {"connect": [100]},
+            "upstream": {"policy": "tolerates", "standby": "hot"},
+        },
+    )
+    assert (found.gaps, found.status) == ([], "RUNNING")
+    assert found.overlap_ms > 330_000
+
+
 def test_an_outage_ends_no_execution_and_the_end_of_the_stream_does() -> None:
     """Drop, stall and a minute and a half of 503 are survived; the stream's end ends both lanes at that instant."""
     found = run("outage.yml")

@@ -285,6 +285,31 @@ def test_another_execution_that_took_over_makes_it_return() -> None:
     assert (outcome(effects).error, outcome(effects).status) == ("", "superseded")
 
 
+def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
+    """Taken over is no reason to go, an end is retried at once, the deadline is an expiry: both stay connected."""
+    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine")
+    manager = connected("tolerates", standby="hot")
+    assert CloseUpstream not in kinds(manager.handle(1_030, LeaseRead(newer)))
+    assert manager.phase is Phase.CONNECTED
+    manager.handle(2_000, Closed("reset"))
+    assert outcome(manager.handle(2_000, LeaseRead(newer))).error == "StreamDropped"
+
+    expiring = connected("tolerates", standby="hot")
+    assert expiring.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
+    effects = expiring.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(newer))
+    drained(expiring, DEADLINE_MS - MARGIN_MS, effects)
+    assert outcome(expiring.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(newer))).error == "ConnectionExpired"
+
+
+def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
+    """Superseded by the execution that renews it, it lets go like any other and returns."""
+    manager = connected("tolerates", standby="hot", overlap_s=2)
+    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="other")))
+    assert manager.phase is Phase.OVERLAPPING
+    effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
+    assert outcome(effects).status == "superseded"
+
+
 def test_the_stop_wish_drains_and_returns() -> None:
     """A holder that reads the stop wish closes, drains and returns stopped."""
     manager = connected()
