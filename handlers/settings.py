@@ -1,4 +1,4 @@
-"""Decides what the function's environment says; no other module reads it.
+"""Decides what a function's environment says; no other module reads it.
 
 A missing or bad variable is a `SettingsError` that names it, raised where the module that needs the settings is
 imported: the cold start fails, before any stream is touched. Values never stand in the sentence; one may be a secret.
@@ -15,12 +15,12 @@ _UPSTREAM = re.compile(r"UPSTREAM_[A-Z0-9_]+")
 
 
 class SettingsError(ValueError):
-    """A variable of the function's environment is missing or bad; the message is one sentence that names it."""
+    """A variable of a function's environment is missing or bad; the message is one sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The function's settings. `upstreams` are the variables that the address of a profile may begin with."""
+    """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with."""
 
     events_table: str
     control_table: str
@@ -32,12 +32,19 @@ class Settings:
     upstreams: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class ControlSettings:
+    """The settings of the function that shows and stops streams; the intervals are the connection manager's."""
+
+    control_table: str
+    streams_dir: Path
+    lease_every_ms: int
+    progress_every_ms: int
+
+
 def load(environment: Mapping[str, str]) -> Settings:
     """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
-    root = Path(environment.get("LAMBDA_TASK_ROOT") or ".")
-    streams_dir = root / (environment.get("STREAMS_DIR") or "env/streams")
-    if not streams_dir.is_dir():
-        raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
+    streams_dir = _streams_dir(environment)
     # Powertools reads this one by itself, but only when the first metrics are written: at the end of a connection.
     _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
     queue_url = _text(environment, "DEAD_LETTER_QUEUE_URL")
@@ -53,6 +60,23 @@ def load(environment: Mapping[str, str]) -> Settings:
         progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
         upstreams={name: value for name, value in environment.items() if _UPSTREAM.fullmatch(name)},
     )
+
+
+def load_control(environment: Mapping[str, str]) -> ControlSettings:
+    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
+    return ControlSettings(
+        control_table=_text(environment, "CONTROL_TABLE"),
+        streams_dir=_streams_dir(environment),
+        lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
+        progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
+    )
+
+
+def _streams_dir(environment: Mapping[str, str]) -> Path:
+    found = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
+    if not found.is_dir():
+        raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
+    return found
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -150,7 +150,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     )
     fields.refuse_the_rest()
     if profile.standby == "hot" and profile.overlap != "tolerates":
-        raise fields.wrong("standby", 'can be "hot" only where overlap is "tolerates": both lanes stay connected')
+        raise fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
     return profile
 
 

@@ -97,7 +97,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"stall_after_s": float("nan")}, "stall_after_s must be a number of seconds above 0 and at most 900"),
         ({"overlap": "maybe"}, "overlap must be one of evicts, tolerates, forbids"),
         ({"overlap_s": -0.5}, "overlap_s must be a number of seconds at least 0 and at most 300"),
-        ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only where overlap is "tolerates": both lanes stay connected'),
+        ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only where overlap is "tolerates"'),
         ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
         ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
