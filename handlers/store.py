@@ -7,12 +7,11 @@ back by an older fence. Whatever else AWS answers is `StoreUnavailable`, after t
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from handlers import items
+from handlers.answers import ConditionFailed, Refused, answering
 from handlers.dead_letters import letters
 from handlers.errors import StoreUnavailable
 from handlers.handover.lease import Lease
@@ -61,19 +60,19 @@ class Store:
             return self._dead_letter(stream_id, fence, event, item, f"too large for an item: {size_bytes} bytes")
         try:
             return STORED if self._put_once(item) else DUPLICATE
-        except _Refused as refusal:
+        except Refused as refusal:
             return self._dead_letter(stream_id, fence, event, item, f"refused by DynamoDB: {refusal}")
 
     def _put_once(self, item: items.Item) -> bool:
         """Whether the item was new."""
         try:
-            with _answering("PutItem", refusals=True):
+            with answering("PutItem", refusals=True):
                 # The item of this key does not exist: the first writer wins, and every later one is turned away.
                 self._dynamodb.put_item(
                     TableName=self._events_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
                 )
             return True
-        except _ConditionFailed as failed:
+        except ConditionFailed as failed:
             # After a lost answer the client sends the item again and meets its own: then it was new.
             return failed.retries > 0 and self._position(item) == item["position"]
 
@@ -87,10 +86,10 @@ class Store:
         """
         if self._position(item) is not None:
             return DUPLICATE
-        with _answering("SendMessage"):
+        with answering("SendMessage"):
             for letter in letters(stream_id, fence, event, reason):
                 self._sqs().send_message(QueueUrl=self._dead_letter_queue_url, MessageBody=letter)
-        with contextlib.suppress(_Refused):
+        with contextlib.suppress(Refused):
             self._put_once(items.mark(item, reason))
         return DEAD_LETTERED
 
@@ -113,7 +112,7 @@ class Store:
         update = "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder"
         try:
             answer = self._update(stream_id, "lease", update, condition, names, values, answer="ALL_NEW")
-        except _ConditionFailed:
+        except ConditionFailed:
             return ClaimRefused(self.read_lease(stream_id))
         except StoreUnavailable as lost:
             # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
@@ -189,7 +188,7 @@ class Store:
         A connection that is killed records none, so the next one looks back over those before it.
         """
         values = {":stream": {"S": stream_id}, ":prefix": {"S": "connection#"}}
-        with _answering("Query"):
+        with answering("Query"):
             response = self._dynamodb.query(
                 TableName=self._control_table,
                 KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
@@ -200,7 +199,7 @@ class Store:
             )
         records = [record for item in response["Items"] if (record := items.record(item)) is not None]
         for gap in gaps(records, now_ms, dead_after_ms):
-            with contextlib.suppress(_ConditionFailed), _answering("PutItem"):
+            with contextlib.suppress(ConditionFailed), answering("PutItem"):
                 # The gap that this connection ended is not written down yet; what is written is never changed.
                 self._dynamodb.put_item(
                     TableName=self._control_table,
@@ -215,7 +214,7 @@ class Store:
     ) -> bool:
         try:
             self._update(stream_id, key, update, condition, names, values)
-        except _ConditionFailed:
+        except ConditionFailed:
             return False
         return True
 
@@ -229,7 +228,7 @@ class Store:
         values: Any,
         answer: str = "NONE",
     ) -> items.Item:
-        with _answering("UpdateItem"):
+        with answering("UpdateItem"):
             response = self._dynamodb.update_item(
                 TableName=self._control_table,
                 Key=items.key(stream_id, key),
@@ -243,36 +242,7 @@ class Store:
         return found
 
     def _get(self, table: str, stream_id: str, key: str) -> items.Item | None:
-        with _answering("GetItem"):
+        with answering("GetItem"):
             response = self._dynamodb.get_item(TableName=table, Key=items.key(stream_id, key), ConsistentRead=True)
         found: items.Item | None = response.get("Item")
         return found
-
-
-class _ConditionFailed(Exception):
-    """The write's condition did not hold; `retries` is how often the client had sent it before."""
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.retries = retries
-
-
-class _Refused(Exception):
-    """DynamoDB refuses this item for what it is; the message is its error code."""
-
-
-@contextlib.contextmanager
-def _answering(action: str, *, refusals: bool = False) -> Iterator[None]:
-    """Maps what the client raises, once. The sentence holds AWS's code alone: its message may quote the data."""
-    try:
-        yield
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "Unknown")
-        if code == "ConditionalCheckFailedException":
-            retries = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-            raise _ConditionFailed(retries) from None
-        if code == "ValidationException" and refusals:
-            raise _Refused(code) from None
-        raise StoreUnavailable(f"AWS refused {action} after its retries: {code}") from error
-    except BotoCoreError as error:
-        raise StoreUnavailable(f"AWS did not answer {action}: {type(error).__name__}") from error
