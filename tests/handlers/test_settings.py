@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.settings import Settings, SettingsError, load
+from handlers.settings import ControlSettings, Settings, SettingsError, load, load_control
 
 
 def environment(root: Path, **changes: str) -> dict[str, str]:
@@ -68,3 +68,25 @@ def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:
         load(environment(tmp_path, STREAMS_DIR="nowhere"))
     with pytest.raises(SettingsError, match=r"^the variable DEAD_LETTER_QUEUE_URL must be the address of a queue"):
         load(environment(tmp_path, DEAD_LETTER_QUEUE_URL="dead-letters"))
+
+
+CONTROL_NEEDED = ["CONTROL_TABLE", "LEASE_EVERY_S", "PROGRESS_EVERY_S"]
+
+
+def test_the_control_function_needs_less(tmp_path: Path) -> None:
+    """Table, folder and the connection manager's intervals: no events table, no queue."""
+    whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1")
+    given = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
+    assert load_control(given) == ControlSettings(
+        control_table="control",
+        streams_dir=tmp_path / "env" / "streams",
+        lease_every_ms=1000,
+        progress_every_ms=2000,
+    )
+
+
+@pytest.mark.parametrize("name", CONTROL_NEEDED)
+def test_a_variable_that_the_control_function_misses_is_named(tmp_path: Path, name: str) -> None:
+    """The sentence is the same as for the connection manager."""
+    with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
+        load_control(environment(tmp_path, **{name: ""}))

@@ -1,0 +1,126 @@
+"""The control API: `GET /connections/{streamId}` tells how a stream stands, `DELETE` asks for its stop.
+
+Decides which HTTP answer a request gets; the events are API Gateway's Lambda proxy's. The client and the logger are
+made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the
+wish to stop and nothing else, so it may be repeated; no answer quotes what AWS said.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import boto3
+from aws_lambda_powertools import Logger
+from botocore.config import Config
+
+from handlers import status
+from handlers.errors import StoreUnavailable
+from handlers.ledger_store import LedgerStore
+from handlers.settings import load_control
+from handlers.stream.manager import LEASE_TTL_READS
+from handlers.stream.profiles import ProfileError, check_stream_id
+
+# The function makes four requests at most, and API Gateway waits for 29 seconds.
+CLIENT = Config(
+    connect_timeout=1,
+    read_timeout=2,
+    retries={"mode": "standard", "total_max_attempts": 2},
+    max_pool_connections=1,
+    tcp_keepalive=True,
+    parameter_validation=False,
+)
+
+Answer = dict[str, Any]
+
+logger = Logger()
+settings = load_control(os.environ)
+store = LedgerStore(boto3.client("dynamodb", config=CLIENT), settings.control_table)
+# The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
+DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
+
+
+def handler(event: object, _lambda_context: object) -> Answer:
+    """The answer as the Lambda proxy takes it: 200 and 202 as told above each method, else one sentence.
+
+    400: the stream id is malformed; 404: there is no such stream; 405: another method; 503: DynamoDB does not answer.
+    """
+    method, stream_id = read_event(event)
+    try:
+        profile = check_stream_id(stream_id)
+    except ProfileError as error:
+        return _sentence(400, str(error))
+    try:
+        if method == "GET":
+            return _get(stream_id, profile)
+        if method == "DELETE":
+            return _delete(stream_id, profile)
+    except StoreUnavailable as error:
+        logger.error(str(error), extra={"stream_id": stream_id})
+        return _sentence(503, "the control table does not answer; try again")
+    return _sentence(405, f"there is no {method} of a stream here")
+
+
+def read_event(event: object) -> tuple[str, str]:
+    """The method and the stream id of a Lambda proxy's event, "" for what it lacks."""
+    found = event if isinstance(event, Mapping) else {}
+    parameters = found.get("pathParameters")
+    stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
+    # No stream id has a percent sign: where a client encoded its colons and nobody decoded them, this does.
+    return str(found.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
+
+
+def _get(stream_id: str, profile: str) -> Answer:
+    """200 with all that handlers/status.py tells."""
+    records = store.read(stream_id)
+    if records is None:
+        return _unknown(stream_id, profile)
+    return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS))
+
+
+def _delete(stream_id: str, profile: str) -> Answer:
+    """202 with what follows from the wish, which is written; the same again for a stream that stops or has stopped."""
+    if store.stop(stream_id) is None:
+        return _unknown(stream_id, profile)
+    logger.info("to be stopped", extra={"stream_id": stream_id})
+    records = store.read(stream_id)
+    if records is None:  # somebody has deleted the records just now
+        return _unknown(stream_id, profile)
+    told = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS)
+    shown = {name: told[name] for name in ("stream", "status", "execution", "holder")}
+    return _json(202, {**shown, "message": _what_follows(told)})
+
+
+def _what_follows(told: Mapping[str, Any]) -> str:
+    """What a person may expect after the wish."""
+    if told["status"] == "stopped":
+        return "Nobody is connected and no lane may connect; a POST starts the stream again."
+    if told["holder"] is None:
+        return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    within_s = settings.lease_every_ms // 1000
+    return f"The connection sees the wish within {within_s} s, stores what it has read and closes; the execution ends."
+
+
+def _unknown(stream_id: str, profile: str) -> Answer:
+    """404 that tells a stream which was never started from one that cannot be."""
+    if (settings.streams_dir / f"{profile}.toml").is_file():
+        return _sentence(404, f"the stream {stream_id!r} was never started")
+    return _sentence(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}")
+
+
+def _sentence(code: int, text: str) -> Answer:
+    return _json(code, {"message": f"{text[:1].upper()}{text[1:]}."})
+
+
+def _json(code: int, body: Mapping[str, Any]) -> Answer:
+    return {
+        "statusCode": code,
+        "headers": {"Content-Type": "application/json", "Cache-Control": "no-store"},
+        "body": json.dumps(body, ensure_ascii=False),
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

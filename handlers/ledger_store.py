@@ -1,0 +1,96 @@
+"""Reads the records of a stream in the control table, and writes the wish to stop it.
+
+Decides no status: handlers/status.py does. Invariants: everything is read consistently; nothing of a stream that was
+never started is written; whatever AWS answers but a refused condition is `StoreUnavailable`, after the client's own
+retries.
+"""
+
+from typing import Any
+
+from handlers import items
+from handlers.answers import ConditionFailed, answering
+from handlers.handover.lease import Lease
+from handlers.status import Connection, Records
+
+# About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
+NEWEST = 100
+
+
+class LedgerStore:
+    """The control table; the client is made once and shared by all invocations of a sandbox."""
+
+    def __init__(self, dynamodb: Any, control_table: str) -> None:
+        self._dynamodb = dynamodb
+        self._table = control_table
+
+    def read(self, stream_id: str) -> Records | None:
+        """The stream's records with its newest NEWEST connections; None where it was never started."""
+        lease = self._item(stream_id, "lease")
+        if lease is None:
+            return None
+        cursor = self._item(stream_id, "cursor") or {}
+        with answering("Query"):
+            response = self._dynamodb.query(
+                TableName=self._table,
+                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": "connection#"}},
+                ScanIndexForward=False,
+                Limit=NEWEST,
+                ConsistentRead=True,
+            )
+        return Records(
+            lease=items.lease(lease),
+            cursor=items.text(cursor, "cursor"),
+            cursor_saved_ms=_number(cursor, "saved_at_ms"),
+            connections=[_connection(item) for item in response["Items"]],
+        )
+
+    def stop(self, stream_id: str) -> Lease | None:
+        """The lease with the wish to stop in it; None where the stream was never started, then nothing is written."""
+        try:
+            with answering("UpdateItem"):
+                response = self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=items.key(stream_id, "lease"),
+                    # The wish alone: fence, holder and execution stay as whoever holds the stream wrote them. Written
+                    # twice it is the same, so a request that is repeated after a lost answer changes nothing.
+                    UpdateExpression="SET #stop = :yes",
+                    # There is a lease: the stream was started once. Without it the update would make one.
+                    ConditionExpression="attribute_exists(PK)",
+                    ExpressionAttributeNames={"#stop": "stop"},
+                    ExpressionAttributeValues={":yes": {"BOOL": True}},
+                    ReturnValues="ALL_NEW",
+                )
+        except ConditionFailed:
+            return None
+        return items.lease(response["Attributes"])
+
+    def _item(self, stream_id: str, key: str) -> items.Item | None:
+        with answering("GetItem"):
+            response = self._dynamodb.get_item(
+                TableName=self._table, Key=items.key(stream_id, key), ConsistentRead=True
+            )
+        found: items.Item | None = response.get("Item")
+        return found
+
+
+def _connection(item: items.Item) -> Connection:
+    return Connection(
+        fence=_number(item, "fence") or 0,
+        lane=items.text(item, "lane") or "",
+        execution=items.text(item, "execution") or "",
+        request_id=items.text(item, "request_id") or "",
+        claimed_ms=_number(item, "claimed_ms") or 0,
+        opened_ms=_number(item, "opened_ms"),
+        seen_ms=_number(item, "seen_ms") or 0,
+        closed_ms=_number(item, "closed_ms"),
+        ended_by=items.text(item, "ended_by") or "",
+        resumed=item.get("resumed", {}).get("BOOL", False) is True,
+        stored=_number(item, "stored") or 0,
+        duplicates=_number(item, "duplicates") or 0,
+        dead_lettered=_number(item, "dead_lettered") or 0,
+    )
+
+
+def _number(item: items.Item, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None

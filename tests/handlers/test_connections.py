@@ -1,0 +1,210 @@
+"""The control API's function: what it reads, the one thing it writes, and its answers, against moto."""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handlers.errors import StoreUnavailable
+from handlers.ledger_store import NEWEST, LedgerStore
+from handlers.stream.signals import ClaimRefused, Progress
+from tests.handlers.aws import CONTROL, Aws, Client, answer_is_lost, fails_with, never_arrives
+
+MINE = "arn:mine"
+FAR_MS = 4 * 10**12
+
+
+@pytest.fixture
+def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module as a new sandbox imports it, with one profile, `demo`."""
+    for name, value in {
+        "CONTROL_TABLE": CONTROL,
+        "STREAMS_DIR": str(tmp_path),
+        "LEASE_EVERY_S": "2",
+        "PROGRESS_EVERY_S": "5",
+        "POWERTOOLS_SERVICE_NAME": tmp_path.name,
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "demo.toml").write_text("")
+    sys.modules.pop("handlers.connections", None)
+    module = importlib.import_module("handlers.connections")
+    monkeypatch.setattr(module, "store", ledger(aws))
+    yield module
+    sys.modules.pop("handlers.connections", None)
+
+
+def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> LedgerStore:
+    """The store on moto's table; one operation may go another way."""
+    return LedgerStore(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL)
+
+
+def asked(function: ModuleType, method: str, stream_id: Any = "demo") -> tuple[int, Any]:
+    """Status and JSON of a request."""
+    event = {"httpMethod": method, "pathParameters": {"streamId": stream_id}, "headers": {}, "body": None}
+    answer = function.handler(event, None)
+    assert set(answer) == {"statusCode", "headers", "body"}
+    assert answer["headers"] == {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    return answer["statusCode"], json.loads(answer["body"])
+
+
+def connected(aws: Aws, stream_id: str = "demo") -> None:
+    """A stream as the connection manager and the machine leave it while lane B is connected."""
+    aws.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
+    store = aws.store()
+    store.claim(stream_id, execution=MINE, holder="B/request-1")
+    store.mark_connected(stream_id, 1, FAR_MS)
+    progress = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, stored=5, duplicates=2)
+    store.save_connection(stream_id, progress, lane="B", execution=MINE, request_id="request-1")
+    store.save_cursor(stream_id, "17", 1, 2_500)
+
+
+def test_get_tells_what_the_records_say(aws: Aws, function: ModuleType) -> None:
+    """What connection manager and machine wrote comes back in one answer, and nothing is written."""
+    connected(aws)
+    before = aws.items(CONTROL, "demo")
+    code, found = asked(function, "GET")
+    assert (code, aws.items(CONTROL, "demo")) == (200, before)
+    chosen = ("stream", "status", "execution", "generation", "fence", "holder", "cursor", "last_error")
+    assert {name: found[name] for name in chosen} == {
+        "stream": "demo",
+        "status": "running",
+        "execution": MINE,
+        "generation": 1,
+        "fence": 1,
+        "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
+        "cursor": {"value": "17", "saved_at": "1970-01-01T00:00:02.500Z"},
+        "last_error": None,
+    }
+    assert found["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
+    assert {lane: shown["phase"] for lane, shown in found["lanes"].items()} == {"A": "waiting", "B": "connected"}
+
+
+def test_delete_writes_the_wish_and_nothing_else(aws: Aws, function: ModuleType) -> None:
+    """The lease gains `stop`; a claim is refused from then on; the answer says what follows."""
+    connected(aws)
+    before = aws.items(CONTROL, "demo")
+    assert asked(function, "DELETE") == (
+        202,
+        {
+            "stream": "demo",
+            "status": "stopping",
+            "execution": MINE,
+            "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
+            "message": "The connection sees the wish within 2 s, stores what it has read and closes;"
+            " the execution ends.",
+        },
+    )
+    before["lease"]["stop"] = True
+    assert aws.items(CONTROL, "demo") == before
+    refused = aws.store().claim("demo", execution=MINE, holder="A/request-2")
+    assert isinstance(refused, ClaimRefused)
+    assert refused.lease.stop
+
+
+def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
+    """Repeated, the answer and the records stay as they are."""
+    connected(aws)
+    first = asked(function, "DELETE")
+    records = aws.items(CONTROL, "demo")
+    assert (asked(function, "DELETE"), aws.items(CONTROL, "demo")) == (first, records)
+
+
+def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> None:
+    """An execution that tries again is told as such; where no execution is, the stream has stopped."""
+    aws.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
+    refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
+    aws.store().save_connection("demo", refused, lane="B", execution=MINE, request_id="request-1")
+    code, found = asked(function, "DELETE")
+    assert (code, found["status"], found["holder"]) == (202, "stopping", None)
+    assert found["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    aws.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
+    (Path(function.settings.streams_dir) / "over.toml").write_text("")
+    code, found = asked(function, "DELETE", "over")
+    assert (code, found["status"], found["execution"]) == (202, "stopped", None)
+    assert found["message"] == "Nobody is connected and no lane may connect; a POST starts the stream again."
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType, method: str) -> None:
+    """404 with a sentence; no record comes to be. A stream without a profile is told apart."""
+    assert asked(function, method) == (404, {"message": "The stream 'demo' was never started."})
+    assert asked(function, method, "nobody:x") == (
+        404,
+        {"message": "There is no stream 'nobody:x': no profile is named 'nobody'."},
+    )
+    assert (aws.items(CONTROL, "demo"), aws.items(CONTROL, "nobody:x")) == ({}, {})
+
+
+def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: ModuleType) -> None:
+    """A redeployment may take the profile away while the stream runs."""
+    connected(aws, "gone")
+    assert asked(function, "GET", "gone")[0] == 200
+    assert asked(function, "DELETE", "gone")[0] == 202
+
+
+@pytest.mark.parametrize("stream_id", ["a b", "a/b", "", "%252e", "demo:..", "a" * 65, None, 7])
+def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
+    """400 with a sentence that says what an id is, before anything is asked of the table."""
+    for method in ("GET", "DELETE"):
+        code, found = asked(function, method, stream_id)
+        assert (code, "is malformed" in found["message"], found["message"][-1]) == (400, True, ".")
+
+
+def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None:
+    """A colon may come percent-encoded; no id has a percent sign of its own."""
+    connected(aws, "demo:one")
+    assert asked(function, "GET", "demo%3Aone")[1]["stream"] == "demo:one"
+
+
+@pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
+def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
+    """What is no request of the API is answered as a malformed one."""
+    assert function.handler(event, None)["statusCode"] == 400
+
+
+def test_another_method(function: ModuleType) -> None:
+    """The API has no such route; an invocation by hand is told."""
+    assert asked(function, "PUT") == (405, {"message": "There is no PUT of a stream here."})
+
+
+@pytest.mark.parametrize(
+    ("method", "operation"),
+    [("GET", "get_item"), ("GET", "query"), ("DELETE", "update_item"), ("DELETE", "query")],
+)
+@pytest.mark.parametrize("way", [never_arrives, fails_with("ThrottlingException")])
+def test_dynamodb_does_not_answer(
+    aws: Aws, function: ModuleType, method: str, operation: str, way: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """503 with one sentence; neither answer nor log quotes what AWS said."""
+    connected(aws)
+    monkeypatch.setattr(function, "store", ledger(aws, operation, way))
+    assert asked(function, method) == (503, {"message": "The control table does not answer; try again."})
+    assert "secret" not in capsys.readouterr().out
+
+
+def test_a_lost_answer_to_the_wish(aws: Aws) -> None:
+    """The wish is written though its answer never came; asking again is harmless."""
+    connected(aws)
+    with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
+        ledger(aws, "update_item", answer_is_lost).stop("demo")
+    found = ledger(aws).stop("demo")
+    assert found is not None
+    assert (found.stop, found.fence, found.execution) == (True, 1, MINE)
+
+
+def test_the_newest_connections_are_read(aws: Aws) -> None:
+    """At most NEWEST records come, the newest, however many there are."""
+    aws.put_control("demo", "lease", fence={"N": str(NEWEST + 5)})
+    for fence in range(1, NEWEST + 6):
+        aws.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)}, lane={"S": "A"})
+    aws.put_control("demo", "gap#000000000003", from_ms={"N": "1"})
+    records = ledger(aws).read("demo")
+    assert records is not None
+    assert sorted(one.fence for one in records.connections) == list(range(6, NEWEST + 6))
