@@ -1,6 +1,6 @@
 """The HTTP API of the local run: the template's routes, answered as API Gateway answers them.
 
-Decides which route a request belongs to and, for a route with a stream id, whether there is such a stream: the
+Decides which route a request belongs to and, for a route that starts a stream, whether there is such a stream: the
 deployed API cannot know that before it starts an execution. Invariants: an execution's input is what the request
 template makes of path and query, so no header gets into it unless the template asks for it; a refused request starts
 nothing.
@@ -19,8 +19,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
+from local import proxy
 from local.executions import Executions, Refusal
-from local.template import ACCOUNT, Route
+from local.template import ACCOUNT, ProxyRoute, Route
 from local.vtl import Call, TemplateFailure, render
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
@@ -32,10 +33,14 @@ CheckStream = Callable[[str], tuple[int, str] | None]
 class Gateway:
     """Serves the routes of the stack."""
 
-    def __init__(self, routes: Iterable[Route], executions: Executions, check_stream: CheckStream) -> None:
+    def __init__(
+        self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
+        invoke: proxy.Invoke,
+    ) -> None:  # fmt: skip
         self._routes = [(route, route.path.strip("/").split("/")) for route in routes]
         self._executions = executions
         self._check_stream = check_stream
+        self._invoke = invoke
         self.app = Starlette(routes=[Path("/health", self._health), Path("/{path:path}", self._any, methods=_METHODS)])
 
     async def _health(self, _: Request) -> Response:
@@ -48,8 +53,12 @@ class Gateway:
         parts = [unquote(part) for part in raw.strip("/").split("/")]
         for route, pattern in self._routes:
             values = _match(pattern, parts)
-            if values is not None and request.method in (route.method, "ANY"):
-                return self._start(route, values, request, (await request.body()).decode("utf-8", "replace"))
+            if values is not None and route.method in (request.method, "ANY"):
+                body = (await request.body()).decode("utf-8", "replace")
+                if isinstance(route, Route):
+                    return self._start(route, values, request, body)
+                asked = proxy.event(request, route.path, values, _context(route, request), body)
+                return proxy.response(await self._invoke(route.function, json.dumps(asked).encode()))
         # What API Gateway says of a route that does not exist.
         return JSONResponse({"message": "Missing Authentication Token"}, 403)
 
@@ -89,7 +98,7 @@ def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
     return values
 
 
-def _context(route: Route, request: Request) -> dict[str, Any]:
+def _context(route: Route | ProxyRoute, request: Request) -> dict[str, Any]:
     client = request.client.host if request.client is not None else ""
     return {
         "requestId": str(uuid.uuid4()),

@@ -142,6 +142,7 @@ def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
     path = next((route.path for route in service.stack.routes), "/connections/{streamId}")
+    demo = f"{api}{path.replace('{streamId}', 'demo')}"
     credentials = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION=us-east-1"
     lines = [
         "",
@@ -156,11 +157,14 @@ def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
     lines += [
         "",
         "Type in another terminal:",
-        f"  curl -X POST {api}{path.replace('{streamId}', 'demo')}",
+        f"  curl -X POST {demo}",
+        "and then, to see how it stands, and to stop it:",
+        f"  curl {demo}",
+        f"  curl -X DELETE {demo}",
     ]
     if service.events_table:
         lines += [
-            "and then, to see what is stored:",
+            "and to see what is stored:",
             f"  {credentials} \\",
             f"    aws --endpoint-url {aws} dynamodb scan --table-name {service.events_table} --select COUNT",
         ]

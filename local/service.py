@@ -122,7 +122,7 @@ class Service:
         executions.perform = integrations.perform
         step_functions = StepFunctions(executions, self._clock.now_ms())
         aws = AwsEndpoint(step_functions, pool, self._endpoints)
-        gateway = Gateway(self.stack.routes, executions, self._check_stream)
+        gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [

@@ -85,6 +85,7 @@ def names(stage: str) -> dict[str, str]:
     prefix = f"{SERVICE}-{stage}"
     return {
         "connection_manager": f"{prefix}-connection-manager",
+        "connection_control": f"{prefix}-connection-control",
         "events_table": f"{prefix}-events",
         "control_table": f"{prefix}-control",
         "dead_letter_queue": f"{prefix}-dead-letters",

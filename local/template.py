@@ -22,6 +22,8 @@ _PSEUDO = {
     "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local/0",
     "AWS::URLSuffix": "amazonaws.com",
 }
+# The end of a proxy integration's Uri; source: API Gateway's PutIntegration.
+_INVOCATION = re.compile(r":function:([A-Za-z0-9_-]+)/invocations$")
 _SUB = re.compile(r"\$\{(!?)([^}]+)\}")
 _ABSENT = object()
 
@@ -64,12 +66,22 @@ class Route:
 
 
 @dataclass(frozen=True)
+class ProxyRoute:
+    """A method of the REST API that a function answers by Lambda's proxy integration; `function` is its name."""
+
+    method: str
+    path: str
+    function: str
+    needs_key: bool
+
+
+@dataclass(frozen=True)
 class Stack:
     """All of a template that the local run uses; tables and queues are the parameters of their Create calls."""
 
     functions: tuple[Function, ...]
     machines: tuple[StateMachine, ...]
-    routes: tuple[Route, ...]
+    routes: tuple[Route | ProxyRoute, ...]
     tables: tuple[Mapping[str, Any], ...]
     queues: tuple[Mapping[str, Any], ...] = field(default=())
 
@@ -109,9 +121,17 @@ def _machine(resources: "_Resources", key: str) -> StateMachine:
     return StateMachine(resources.name(key), resources.attribute(key, "Arn"), definition)
 
 
-def _route(resources: "_Resources", key: str) -> Route | None:
+def _route(resources: "_Resources", key: str) -> Route | ProxyRoute | None:
     properties = resources.properties(key)
     integration = properties.get("Integration", {})
+    if integration.get("Type") == "AWS_PROXY":
+        function = _INVOCATION.search(str(integration["Uri"]))
+        return function and ProxyRoute(
+            method=str(properties["HttpMethod"]),
+            path=resources.path(resources.raw(key)["Properties"]["ResourceId"]),
+            function=function[1],
+            needs_key=bool(properties.get("ApiKeyRequired", False)),
+        )
     if not str(integration.get("Uri", "")).endswith(":states:action/StartExecution"):
         return None
     return Route(

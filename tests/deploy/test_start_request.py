@@ -11,11 +11,10 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def integration() -> dict[str, Any]:
-    """The integration of the one route."""
-    every = resolved.template("test")["Resources"].values()
-    (method,) = [one["Properties"] for one in every if one["Type"] == "AWS::ApiGateway::Method"]
-    found: dict[str, Any] = method["Integration"]
-    return found
+    """The integration of the route that starts a stream."""
+    found: dict[str, Any] = resolved.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
+    integration: dict[str, Any] = found["Properties"]["Integration"]
+    return integration
 
 
 def started(stream_id: str, query: dict[str, str], kind: str = "application/json") -> dict[str, Any]:

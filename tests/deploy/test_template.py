@@ -65,18 +65,23 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
+    logs = logs.replace(names["connection_manager"], names["connection_control"])
+    assert statements(template, "ConnectionControlRole") == [
+        (["dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
+        (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
+    ]
     assert statements(template, "ConnectionsRole") == [
         ("lambda:InvokeFunction", {"Fn::GetAtt": ["ConnectionManagerLambdaFunction", "Arn"]}),
         (["dynamodb:GetItem", "dynamodb:UpdateItem"], control),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
     ]
     assert statements(template, "ApiRole") == [("states:StartExecution", {"Ref": "Connections"})]
-    assert len(resources(template, "AWS::IAM::Role")) == 3
+    assert len(resources(template, "AWS::IAM::Role")) == 4
 
 
 def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> None:
-    """One function, on arm64 with the stage's limit and its own role; its environment holds what handlers read."""
-    (function,) = resources(template, "AWS::Lambda::Function")
+    """On arm64 with the stage's limit and its own role; its environment holds what handlers read."""
+    function, _ = resources(template, "AWS::Lambda::Function")
     chosen = ("FunctionName", "Handler", "Runtime", "Architectures", "Timeout", "MemorySize", "Role")
     assert {name: function[name] for name in chosen} == {
         "FunctionName": "streamkeeper-dev-connection-manager",
@@ -99,13 +104,59 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper",
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }
-    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7]
+    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7, 7]
+
+
+def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
+    """It is of the same zip and runtime, has its own role and name, and knows the control table alone."""
+    manager, function = resources(template, "AWS::Lambda::Function")
+    for name in ("Runtime", "Architectures", "MemorySize", "Code"):
+        assert function[name] == manager[name]
+    chosen = ("FunctionName", "Handler", "Timeout", "Role")
+    assert {name: function[name] for name in chosen} == {
+        "FunctionName": "streamkeeper-dev-connection-control",
+        "Handler": "handlers/connections.handler",
+        "Timeout": 20,
+        "Role": {"Fn::GetAtt": ["ConnectionControlRole", "Arn"]},
+    }
+    assert function["Environment"]["Variables"] == {
+        "CONTROL_TABLE": "streamkeeper-dev-control",
+        "STREAMS_DIR": "env/streams",
+        "LEASE_EVERY_S": "2",
+        "PROGRESS_EVERY_S": "5",
+        "POWERTOOLS_SERVICE_NAME": "streamkeeper",
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }
+
+
+def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The API's methods by HTTP method; all are of one path."""
+    found = {method["HttpMethod"]: method for method in resources(template, "AWS::ApiGateway::Method")}
+    assert {method["ResourceId"]["Ref"] for method in found.values()} == {"ApiGatewayResourceConnectionsStreamidVar"}
+    return found
+
+
+def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
+    """Both ask for the API key as POST does; API Gateway may call the function, and is deployed after all three."""
+    found = methods(template)
+    assert sorted(found) == ["DELETE", "GET", "POST"]
+    for name in ("GET", "DELETE"):
+        assert found[name]["ApiKeyRequired"]
+        integration = found[name]["Integration"]
+        assert integration["Type"] == "AWS_PROXY"
+        assert {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]} in integration["Uri"]["Fn::Join"][1]
+    (permission,) = resources(template, "AWS::Lambda::Permission")
+    assert permission["FunctionName"] == {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]}
+    assert permission["Principal"] == "apigateway.amazonaws.com"
+    (deployment,) = [one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGateway::Deployment"]
+    logical = {f"ApiGatewayMethodConnectionsStreamidVar{name}" for name in ("Get", "Delete", "Post")}
+    assert logical <= set(deployment["DependsOn"])
 
 
 def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None:
     """POST /connections/{streamId} asks for an API key of a usage plan and answers 4xx and 5xx as such."""
-    (method,) = resources(template, "AWS::ApiGateway::Method")
-    assert (method["HttpMethod"], method["ApiKeyRequired"]) == ("POST", True)
+    method = methods(template)["POST"]
+    assert method["ApiKeyRequired"]
     integration = method["Integration"]
     assert integration["Credentials"] == {"Fn::GetAtt": ["ApiRole", "Arn"]}
     assert integration["PassthroughBehavior"] == "NEVER"

@@ -15,9 +15,11 @@ from local.clock import RealClock
 from local.executions import Executions
 from local.gateway import Gateway
 from local.listener import Listener, bind
+from local.proxy import Invoke
 from local.records import Records
+from local.sandbox import Answer
 from local.service import machines
-from local.template import read
+from local.template import Route, read
 from local.vtl import Call, TemplateFailure, render
 from tests.local.support import PROJECT, in_thread
 from tests.local.test_template import recorded
@@ -29,14 +31,19 @@ async def nothing(_: object) -> None:
     """No machine of these tests has a Task."""
 
 
+async def no_function(name: str, _payload: bytes) -> Answer:
+    """No request of these tests reaches a function."""
+    raise AssertionError(name)
+
+
 @contextlib.asynccontextmanager
-async def service(folder: Path) -> AsyncIterator[tuple[str, Executions]]:
-    """The gateway of the recorded template."""
+async def service(folder: Path, invoke: Invoke = no_function) -> AsyncIterator[tuple[str, Executions]]:
+    """The gateway of the recorded template; `invoke` stands for the sandboxes."""
     stack = read(recorded(), {})
     executions = Executions(machines(stack), Records(folder), RealClock(), lambda _: None)
     executions.perform = nothing
     gateway = Gateway(
-        stack.routes, executions, lambda name: streams.check(name, PROJECT / "env" / "streams", VARIABLES)
+        stack.routes, executions, lambda name: streams.check(name, PROJECT / "env" / "streams", VARIABLES), invoke
     )
     listener = Listener(gateway.app, bind(0, "a test"))
     await listener.start()
@@ -115,6 +122,86 @@ def test_health(api: tuple[str, Executions]) -> None:
         assert http.request("GET", f"{origin}/health").json() == {"status": "ok", "running": []}
 
 
+def through_a_function(folder: Path, method: str, path: str, answer: Answer, **options: Any) -> tuple[Any, list[Any]]:
+    """The HTTP answer where every function answers so, and what functions were given: name and event."""
+    given: list[Any] = []
+
+    async def invoke(name: str, payload: bytes) -> Answer:
+        given.append((name, json.loads(payload)))
+        return answer
+
+    with in_thread(lambda: service(folder, invoke)) as (origin, executions):
+        with urllib3.PoolManager(retries=False) as http:
+            found = http.request(method, f"{origin}{path}", **options)
+        assert executions.all() == []
+    return found, given
+
+
+def payload(**fields: Any) -> Answer:
+    """What a function returned."""
+    return Answer(json.dumps(fields).encode(), None, "request")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -> None:
+    """It gets API Gateway's event without a header, the path decoded once; status, headers and body are its own."""
+    answer = payload(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
+    path = "/connections/demo%253Aone?a=1&a=2&b="
+    found, given = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
+    assert (found.status, found.headers["X-Kind"], found.headers["Cache-Control"]) == (202, "a", "no-store")
+    assert (found.headers["Content-Type"], found.json()) == ("application/json", {"ä": 1})
+    ((name, event),) = given
+    assert name == "streamkeeper-test-connection-control"
+    context = event.pop("requestContext")
+    assert (context["httpMethod"], context["resourcePath"]) == (method, "/connections/{streamId}")
+    assert event == {
+        "resource": "/connections/{streamId}",
+        "path": "/connections/demo%3Aone",
+        "httpMethod": method,
+        "headers": {},
+        "multiValueHeaders": {},
+        "queryStringParameters": {"a": "2", "b": ""},
+        "multiValueQueryStringParameters": {"a": ["1", "2"], "b": [""]},
+        "pathParameters": {"streamId": "demo%3Aone"},
+        "stageVariables": None,
+        "body": None,
+        "isBase64Encoded": False,
+    }
+
+
+def test_a_functions_bytes_and_lists(tmp_path: Path) -> None:
+    """A body in base 64 leaves as bytes, and a header with several values several times."""
+    answer = payload(statusCode=200, multiValueHeaders={"X-A": ["1", "2"]}, body="AP8=", isBase64Encoded=True)
+    found, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    assert (found.data, found.headers.getlist("X-A")) == (b"\x00\xff", ["1", "2"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(b'{"errorType": "Sandbox.Timedout"}', "Unhandled", "request"),
+        Answer(b"no JSON", None, "request"),
+        Answer(b'"a text"', None, "request"),
+        payload(body="no status"),
+        payload(statusCode="two hundred"),
+        payload(statusCode=200, body={"not": "text"}),
+        payload(statusCode=200, body="no base 64", isBase64Encoded=True),
+        payload(statusCode=200, headers=["not", "a", "table"]),
+    ],
+)
+def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
+    """A failed invocation and a malformed answer are told in API Gateway's words, without the function's."""
+    found, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    assert (found.status, found.json()) == (502, {"message": "Internal server error"})
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_method_without_a_route(tmp_path: Path, method: str) -> None:
+    """A path of the API with another method is a route that does not exist."""
+    found, given = through_a_function(tmp_path, method, "/connections/demo", payload())
+    assert (found.status, found.json(), given) == (403, {"message": "Missing Authentication Token"}, [])
+
+
 def test_a_bad_profile_is_told(tmp_path: Path) -> None:
     """A profile that is no TOML, lacks a field or needs a variable is refused with the profile's name."""
     (tmp_path / "torn.toml").write_text("address = ")
@@ -129,7 +216,7 @@ def test_a_bad_profile_is_told(tmp_path: Path) -> None:
 
 def test_a_refusal_of_step_functions_leaves_as_the_template_maps_it(tmp_path: Path) -> None:
     """The deployed API's own check: a malformed id gets a name that Step Functions refuses, and the caller a 400."""
-    route = read(recorded(), {}).routes[0]
+    route = next(route for route in read(recorded(), {}).routes if isinstance(route, Route))
     call = Call("", {"streamId": "a b"}, {}, {}, {"requestId": "r"})
     assert json.loads(render(route.request_templates["application/json"], call))["name"] == "malformed*"
     chosen = next(one for one in route.responses if one["StatusCode"] == 400)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from local.errors import UserError
-from local.template import Function, StateMachine, read
+from local.template import Function, ProxyRoute, Route, StateMachine, read
 
 RECORDED = Path(__file__).with_name("data") / "template.json"
 ENGINE = "http://127.0.0.1:9"
@@ -30,9 +30,9 @@ def function_with(variable: Any, **sections: Any) -> Function:
 
 
 def test_the_recorded_template() -> None:
-    """Function, machine, route, tables and queue of the service, as they are called on this machine."""
+    """Functions, machine, routes, tables and queue of the service, as they are called on this machine."""
     stack = read(recorded(), {"streamkeeper-test-dead-letters": URL})
-    (function,) = stack.functions
+    function, control = stack.functions
     assert function.name == "streamkeeper-test-connection-manager"
     assert function.handler == "handlers/connection_manager.handler"
     assert (function.function_timeout_s, function.memory_mb) == (8, 256)
@@ -42,7 +42,11 @@ def test_the_recorded_template() -> None:
     arn = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-connections"
     definition = '{"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": true}}}'
     assert stack.machines == (StateMachine("streamkeeper-test-connections", arn, definition),)
-    (route,) = stack.routes
+    assert (control.name, control.handler) == ("streamkeeper-test-connection-control", "handlers/connections.handler")
+    route = next(route for route in stack.routes if isinstance(route, Route))
+    assert [other for other in stack.routes if other is not route] == [
+        ProxyRoute(method, "/connections/{streamId}", control.name, needs_key=True) for method in ("GET", "DELETE")
+    ]
     assert (route.method, route.path, route.passthrough) == ("POST", "/connections/{streamId}", "NEVER")
     assert route.needs_key
     assert f'"stateMachineArn": "{arn}"' in route.request_templates["application/json"]
