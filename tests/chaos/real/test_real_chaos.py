@@ -1,0 +1,219 @@
+"""The local service under real faults: signals to its processes, a bad network, a full disk, one after the other.
+
+One service keeps three streams, one of each policy, from one upstream behind one proxy. Each fault of `FAULTS` is a
+step; after each, every stream must store an event that happened when the fault was over.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.records import Records
+from local.upstreams.clockwork import Clockwork, now_ms
+from tests.chaos.real.proxy import Proxy
+from tests.harness import Service, running
+from tests.local.support import children, client, until
+from tests.local.test_engine import on_disk
+from tests.real.upstream import serving
+
+STREAMS = ("demo:chaos", "demo-ndjson:chaos", "demo-exclusive:chaos")
+EXCLUSIVE = "demo-exclusive:chaos"
+EVENTS = "streamkeeper-test-events"
+# A stopped function is killed at its limit of 8 s, and an idle one that is asked something after 10 s.
+RECOVERED_WITHIN_S = 20
+
+
+class Scene:
+    """The service, the proxy between it and the upstream, and what the faults need of both."""
+
+    def __init__(self, service: Service, proxy: Proxy, data: Path) -> None:
+        self.service = service
+        self.proxy = proxy
+        self.data = data
+        self._pause = threading.Event()
+        self._dynamodb = client("dynamodb", f"http://127.0.0.1:{service.port + 1}")
+
+    def last(self, seconds: float) -> None:
+        """Lets a fault last."""
+        self._pause.wait(seconds)
+
+    @property
+    def engine(self) -> int:
+        """The process id of the database. A save forks a copy of it, which is a child of its own."""
+        assert self.service.process is not None
+        below = children(self.service.process.pid)
+        return next(pid for pid in below if b"engine_child" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+    def saved_ns(self) -> int:
+        """When the database's tables were last saved."""
+        return (self.data / "engine" / "dynamodb.json").stat().st_mtime_ns
+
+    def limit_files(self, size_bytes: int) -> None:
+        """Sets how large a file may be that the service or the database writes; what they start inherits it."""
+        assert self.service.process is not None
+        for pid in (self.service.process.pid, self.engine):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
+
+    def signal_functions(self, number: signal.Signals) -> None:
+        """Sends every function a signal."""
+        for pid in self.service.sandboxes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def keeps_up(self) -> bool:
+        """Whether every stream stores, in time, an event that happens after now."""
+        number = str(now_ms() // Clockwork().interval_ms + 1)
+        return until(lambda: all(self._is_stored(stream_id, number) for stream_id in STREAMS), RECOVERED_WITHIN_S)
+
+    def _is_stored(self, stream_id: str, number: str) -> bool:
+        key = {"PK": {"S": stream_id}, "SK": {"S": number}}
+        with contextlib.suppress(BotoCoreError, ClientError):
+            return "Item" in self._dynamodb.get_item(TableName=EVENTS, Key=key, ConsistentRead=True)
+        return False
+
+
+def functions_killed(scene: Scene) -> None:
+    """SIGKILL of every function."""
+    scene.signal_functions(signal.SIGKILL)
+
+
+def functions_stand_still(scene: Scene) -> None:
+    """SIGSTOP of every function, longer than a lease lasts without renewal, then SIGCONT."""
+    scene.signal_functions(signal.SIGSTOP)
+    scene.last(4.5)
+    scene.signal_functions(signal.SIGCONT)
+
+
+def functions_never_wake(scene: Scene) -> None:
+    """SIGSTOP of every function, and nothing after: the service kills each at its limit."""
+    scene.signal_functions(signal.SIGSTOP)
+
+
+def database_killed(scene: Scene) -> None:
+    """SIGKILL of the database, which starts again from its last save."""
+    os.kill(scene.engine, signal.SIGKILL)
+
+
+def database_stands_still(scene: Scene) -> None:
+    """SIGSTOP of the database for longer than a request's limit, then SIGCONT: late requests are carried out late."""
+    engine = scene.engine
+    os.kill(engine, signal.SIGSTOP)
+    scene.last(3)
+    os.kill(engine, signal.SIGCONT)
+
+
+def disk_full(scene: Scene) -> None:
+    """No file can be written, neither by the database nor by the service; then database and functions are killed.
+
+    The means is RLIMIT_FSIZE: write(2) fails with EFBIG where a full disk gives ENOSPC, and needs no right to mount.
+    What starts meanwhile inherits it, so the database starts again on a full disk from a save before that.
+    """
+    scene.limit_files(0)
+    scene.last(1)  # a save under way has no such limit
+    before = scene.saved_ns()
+    scene.last(2)
+    scene.signal_functions(signal.SIGKILL)
+    assert scene.keeps_up(), "a full disk stopped the streams"
+    os.kill(scene.engine, signal.SIGKILL)
+    assert scene.keeps_up(), "the database does not start on a full disk"
+    assert scene.saved_ns() == before, "the disk was not full"
+    scene.limit_files(resource.RLIM_INFINITY)
+    assert until(lambda: scene.saved_ns() > before, RECOVERED_WITHIN_S), "nothing was saved when there was room again"
+
+
+def slow_network(scene: Scene) -> None:
+    """Half a second of latency each way."""
+    scene.proxy.latency_s = 0.5
+    scene.last(2)
+    scene.proxy.latency_s = 0
+
+
+def sliced_network(scene: Scene) -> None:
+    """Pieces of 1 to 7 bytes."""
+    scene.proxy.slice_bytes = 7
+    scene.last(2)
+    scene.proxy.slice_bytes = 0
+
+
+def reset(scene: Scene) -> None:
+    """RST to both sides of every connection."""
+    assert scene.proxy.reset() >= 1
+
+
+def truncated(scene: Scene) -> None:
+    """A clean end of TCP in the middle of a chunk."""
+    assert scene.proxy.truncate() >= 1
+
+
+def silent(scene: Scene) -> None:
+    """Nothing passes and nothing closes, for longer than demo-exclusive may be silent."""
+    with scene.proxy.stalled():
+        scene.last(4)
+
+
+def slow_close(scene: Scene) -> None:
+    """Each side hears a second late that the other has closed; every function is killed meanwhile."""
+    scene.proxy.slow_close_s = 1
+    scene.signal_functions(signal.SIGKILL)
+    scene.last(2)
+    scene.proxy.slow_close_s = 0
+
+
+FAULTS: tuple[Callable[[Scene], None], ...] = (
+    slow_network, reset, functions_killed, database_stands_still, truncated, functions_stand_still, database_killed,
+    sliced_network, silent, functions_never_wake, disk_full, slow_close,
+)  # fmt: skip
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[tuple[Scene, Any]]:
+    """Three streams that are connected and have a saved cursor."""
+    with contextlib.ExitStack() as stack:
+        upstreams, port = stack.enter_context(serving())
+        proxy = stack.enter_context(contextlib.closing(Proxy(port)))
+        service = stack.enter_context(running(tmp_path, UPSTREAM_DEMO=f"http://127.0.0.1:{proxy.port}"))
+        found = Scene(service, proxy, tmp_path / "data")
+        for stream_id in STREAMS:
+            service.post(stream_id)
+        # The first connection of a stream has no place to go on from: it begins with what happens next.
+        assert until(lambda: all(service.items("events", stream_id) for stream_id in STREAMS), 20), service.log
+        # Before a cursor is on disk there is no place to go on from.
+        assert until(lambda: on_disk(found.data, '"cursor"'), 10)
+        yield found, upstreams
+        assert service.end() == 0
+
+
+def test_each_event_is_stored_once_whatever_happens(scene: tuple[Scene, Any]) -> None:
+    """After each fault every stream is connected again; in the end no event is missing, and no execution has ended."""
+    at, upstreams = scene
+    for fault in FAULTS:
+        fault(at)
+        assert at.keeps_up(), f"after {fault.__name__}: {at.service.log}"
+    newest = now_ms() // Clockwork().interval_ms
+    assert at.keeps_up()
+    for stream_id in STREAMS:
+        numbers = sorted(int(item["SK"]) for item in at.service.items("events", stream_id))
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), stream_id
+        assert numbers[-1] >= newest
+    assert upstreams.presence.most(EXCLUSIVE) == 1
+    assert len(_running(at.service)) == len(STREAMS)
+    records = Records(at.data / "executions")
+    for record in records.read():
+        ids = [event["id"] for event in records.history(record.path)]
+        assert ids == list(range(1, len(ids) + 1)), "the history on disk has a hole"
+
+
+def _running(service: Service) -> list[Any]:
+    with contextlib.closing(client("stepfunctions", f"http://127.0.0.1:{service.port + 1}")) as states:
+        (machine,) = states.list_state_machines()["stateMachines"]
+        found = states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]
+    assert {execution["status"] for execution in found} == {"RUNNING"}
+    return list(found)

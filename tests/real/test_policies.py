@@ -1,0 +1,74 @@
+"""Each way in which an upstream takes a second connection, through the whole local service on real sockets."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.harness import Service, running
+from tests.local.support import until
+from tests.real.upstream import serving
+
+# The policy of each profile, and how many connections the upstream may see at once: the older one of `demo` is ended a
+# moment after the newer was answered, `demo-ndjson` has both for `overlap_s`, `demo-exclusive` never has two.
+STREAMS = {"evicts": "demo:policy", "tolerates": "demo-ndjson:policy", "forbids": "demo-exclusive:policy"}
+MOST_AT_ONCE = {"evicts": 2, "tolerates": 2, "forbids": 1}
+HANDOVERS = 2
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was found of one stream when every stream had been handed over twice."""
+
+    connections: list[dict[str, Any]]
+    numbers: list[int]
+    most_at_once: int
+
+
+def taken_over(service: Service, stream_id: str) -> int:
+    return sum(record.get("ended_by") == "taken_over" for record in service.connections(stream_id))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
+    """Three streams of one service, one of each policy, each handed over twice in each direction or more."""
+    folder = tmp_path_factory.mktemp("policies")
+    with serving() as (upstreams, port), running(folder, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service:
+        for stream_id in STREAMS.values():
+            service.post(stream_id)
+        for stream_id in STREAMS.values():
+            assert until(lambda of=stream_id: taken_over(service, of) >= HANDOVERS, 40), service.log  # type: ignore[misc]
+        found = {
+            policy: Kept(
+                service.connections(stream_id),
+                sorted(json.loads(item["data"])["n"] for item in service.items("events", stream_id)),
+                upstreams.presence.most(stream_id),
+            )
+            for policy, stream_id in STREAMS.items()
+        }
+        assert service.end() == 0
+    return found
+
+
+@pytest.mark.parametrize("policy", STREAMS)
+def test_events_are_stored_once_each_without_a_hole(kept: dict[str, Kept], policy: str) -> None:
+    """Across two handovers every number from the first stored to the last is there, exactly once."""
+    numbers = kept[policy].numbers
+    assert len(numbers) > 50
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+@pytest.mark.parametrize("policy", STREAMS)
+def test_the_upstream_saw_as_many_connections_as_it_allows(kept: dict[str, Kept], policy: str) -> None:
+    """The upstream's own count of connections at once: two while it hands over, one where it forbids a second."""
+    assert kept[policy].most_at_once == MOST_AT_ONCE[policy]
+
+
+@pytest.mark.parametrize("policy", STREAMS)
+def test_every_connection_ended_by_the_handover(kept: dict[str, Kept], policy: str) -> None:
+    """The lanes take turns, and no connection was refused, dropped or run out."""
+    closed = [record for record in kept[policy].connections if "closed_ms" in record]
+    assert {record["ended_by"] for record in closed} == {"taken_over"}
+    assert [record["lane"] for record in closed[:HANDOVERS]] == ["B", "A"]
+    assert {record["ended_by"] for record in kept[policy].connections} <= {"taken_over", ""}

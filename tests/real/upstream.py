@@ -1,0 +1,29 @@
+"""The demonstration upstream in a thread of the test, which can therefore ask it what it saw."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+from local.listener import Listener, bind
+from local.upstreams.app import Upstreams
+from tests.local.support import in_thread
+
+# A connection of demo-ndjson outlives any test, so that only the test's own faults end one.
+NEVER_S = (3600.0, 3600.0)
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[Upstreams, int]]:
+    """Yields the upstream and its port on 127.0.0.1."""
+
+    @contextlib.asynccontextmanager
+    async def service() -> AsyncIterator[tuple[Upstreams, int]]:
+        listener: Listener
+        upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=NEVER_S)
+        listener = Listener(upstreams.app, bind(0, "a test"))
+        await listener.start()
+        yield upstreams, listener.port
+        upstreams.close()
+        await listener.close()
+
+    with in_thread(service) as running:
+        yield running
