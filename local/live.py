@@ -36,9 +36,10 @@ class Screen:
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 
     def plain(self, text: str) -> None:
-        """Prints text as it is."""
-        self._console.print(text, markup=False)
-        sys.stdout.flush()
+        """Prints text as it is; what standard output does not take, such as a file on a full disk, is lost."""
+        with contextlib.suppress(OSError):
+            self._console.print(text, markup=False)
+            sys.stdout.flush()
 
     def say(self, text: str) -> None:
         """Prints one line about something that happened."""

@@ -5,6 +5,7 @@ ended is never used again; logs are bounded.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ class UnknownFunction(Exception):
 
 
 class BoundedLog:
-    """Appends bytes to a file; a full file becomes `<name>.1`, which it replaces."""
+    """Appends bytes to a file; a full file becomes `<name>.1`, which it replaces. What a full disk refuses is lost."""
 
     def __init__(self, path: Path, most_bytes: int = _LOG_BYTES) -> None:
         self._path = path
@@ -30,11 +31,13 @@ class BoundedLog:
 
     def write(self, data: bytes) -> None:
         """Appends `data` at once; nothing is kept back."""
-        if self._file.tell() > self._most_bytes:
-            self._file.close()
-            self._path.replace(self._path.with_name(self._path.name + ".1"))
-            self._file = self._path.open("ab", buffering=0)
-        self._file.write(data)
+        # Who reads a function's output must go on reading it: a full pipe would halt the function.
+        with contextlib.suppress(OSError):
+            if self._file.tell() > self._most_bytes:
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                full, self._file = self._file, self._path.open("ab", buffering=0)
+                full.close()
+            self._file.write(data)
 
     def close(self) -> None:
         """Closes the file."""

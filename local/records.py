@@ -1,17 +1,18 @@
 """Executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
 
-Decides the form of a record and how many are kept. It does not know what an execution does. Invariant: a line is
+Decides the form of a record and how many are kept. It does not know what an execution does. Invariants: a line is
 appended whole or, after a kill, is torn at the end of the file and left out when the file is read; the lines before
-it stand.
+it stand. A full disk ends no execution: what could not be written is written before the next line that can be.
 """
 
 import contextlib
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 MOST_KEPT = 200
 
@@ -52,13 +53,14 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: IO[str] | None = path.open("a", encoding="utf-8")
+        self._file: io.FileIO | None = path.open("ab", buffering=0)
+        self._unwritten = b""
 
     def mend(self) -> None:
         """Ends a line that a kill tore, so that the next one stands by itself."""
         torn = self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
-        if torn and self._file is not None:
-            self._file.write("\n")
+        if torn:
+            self._write(b"\n")
 
     def opening(self, opening: Opening) -> None:
         """Writes the first line."""
@@ -80,9 +82,17 @@ class Journal:
             self._file = None
 
     def _append(self, line: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
-            self._file.flush()
+        text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
+        self._write(text.encode("utf-8", "replace"))
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            return
+        self._unwritten += data
+        # The disk is full: write(2) fails, or takes a part of what it is given.
+        with contextlib.suppress(OSError):
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
 
 class Records:
