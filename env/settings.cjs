@@ -14,6 +14,8 @@ const NUMBERS = {
   throttle_delay_s: [1, 3600],
   throttle_max_delay_s: [2, 3600],
   cool_down_s: [1, 3600],
+  // With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
+  renew_after: [1, 153],
   memory_mb: [128, 10240],
   log_retention_days: [1, 3653],
 };

@@ -29,6 +29,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"throttle_delay_s": 31}, "here: throttle_delay_s must not exceed throttle_max_delay_s."),
     ({"log_level": "LOUD"}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
     ({"log_level": []}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
+    ({"renew_after": 154}, "here: renew_after must be a whole number from 1 to 153."),
     ({"waits": 3}, "here: there is no setting waits."),
     ({"task_timeout_s": 60}, "here: there is no setting task_timeout_s."),
 ]

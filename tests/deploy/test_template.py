@@ -58,6 +58,7 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     account = "${AWS::Partition}:{service}:${AWS::Region}:${AWS::AccountId}"
     logs = account.replace("{service}", "logs") + f":log-group:/aws/lambda/{names['connection_manager']}:*"
     executions = account.replace("{service}", "states") + f":execution:{names['connections']}:*"
+    machine = account.replace("{service}", "states") + f":stateMachine:{names['connections']}"
     control = {"Fn::GetAtt": ["ControlTable", "Arn"]}
     assert statements(template, "ConnectionManagerRole") == [
         (["dynamodb:GetItem", "dynamodb:PutItem"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
@@ -74,6 +75,8 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("lambda:InvokeFunction", {"Fn::GetAtt": ["ConnectionManagerLambdaFunction", "Arn"]}),
         (["dynamodb:GetItem", "dynamodb:UpdateItem"], control),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
+        ("states:StartExecution", {"Fn::Sub": f"arn:{machine}"}),
+        ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
     ]
     assert statements(template, "ApiRole") == [("states:StartExecution", {"Ref": "Connections"})]
     assert len(resources(template, "AWS::IAM::Role")) == 4

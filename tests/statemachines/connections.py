@@ -32,6 +32,8 @@ class Aws:
         self.dynamodb = dynamodb
         self.executions = executions
         self.failures: dict[str, list[str]] = {}
+        self.started: list[Any] = []
+        self.letters: list[Any] = []
 
     async def perform(self, call: TaskCall) -> Any:
         """What a call answers; `failures` names errors by action, each used once."""
@@ -42,6 +44,12 @@ class Aws:
             if arn not in self.executions:
                 raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
             return {"ExecutionArn": arn, "Status": self.executions[arn]}
+        if call.action == "startExecution":
+            self.started.append(call.parameters)
+            return {"ExecutionArn": f"{call.execution_arn}-successor-{len(self.started)}", "StartDate": 0}
+        if call.action == "sendMessage":
+            self.letters.append(call.parameters)
+            return {"MessageId": "1"}
         operation = {"updateItem": self.dynamodb.update_item, "getItem": self.dynamodb.get_item}[call.action]
         try:
             answer = operation(**call.parameters)
@@ -58,11 +66,17 @@ class Aws:
         """Write the lease."""
         self.dynamodb.put_item(TableName=NAMES["control_table"], Item={**LEASE, **attributes})
 
-    def run(self, function: Function) -> Execution:
-        """An execution for the stream "demo" that has ended; `function` is the connection manager."""
-        machine = load(definition("connections"))
-        return machine.execute(
-            INPUT, functions={NAMES["connection_manager"]: function}, perform=self.perform, name="mine"
+    def run(self, function: Function, renews: str = "", machine: Any = None) -> Execution:
+        """An execution for the stream "demo" that has ended; `function` is the connection manager.
+
+        `renews` names the predecessor that started it; `machine` stands in place of the definition of the stage.
+        """
+        loaded = load(machine or definition("connections"))
+        return loaded.execute(
+            INPUT | ({"renews": renews} if renews else {}),
+            functions={NAMES["connection_manager"]: function},
+            perform=self.perform,
+            name="mine",
         )
 
 

@@ -78,13 +78,15 @@ def test_only_a_lane_that_was_taken_over_waits(aws: Aws) -> None:
     assert lanes == [
         (0, "A waits"),
         (0, "B connects"),
+        (1000, "B counts"),
+        (1000, "B is due"),
         (1000, "B waits"),
         (4000, "A connects"),
         (4500, "A has ended"),
     ]
 
 
-@pytest.mark.parametrize("error", ["StreamDropped", "StreamThrottled", "ConnectionExpired", "StoreUnavailable"])
+@pytest.mark.parametrize("error", ["StreamDropped", "StreamThrottled", "StoreUnavailable"])
 def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, error: str) -> None:
     """Each of these is retried within the state, before the sibling's Wait of 4 s is over."""
     execution = aws.run(scripted(getattr(errors, error)("broken"), "ended"))
@@ -92,6 +94,19 @@ def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, 
     assert [name for _, name in lanes] == ["A waits", "B connects", "B has ended"]
     assert lanes[-1][0] <= 1000 + 2000 + 500
     assert execution.status == "SUCCEEDED"
+
+
+def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> None:
+    """Nobody has taken over, so the lane connects in the same millisecond."""
+    execution = aws.run(scripted(errors.ConnectionExpired(), "ended"))
+    lanes = [row for row in entered(execution) if row[1][:2] == "B "]
+    assert lanes[1:] == [(1000, "B counts"), (1000, "B is due"), (1000, "B connects"), (1500, "B has ended")]
+
+
+def test_an_upstream_that_asks_for_less_is_left_in_peace(aws: Aws) -> None:
+    """Three times in a row use up a lane's retries: it rests for the longest back-off."""
+    execution = aws.run(scripted(*[errors.StreamThrottled("no")] * 8, "ended"))
+    assert {"A holds back", "B holds back"} & {name for _, name in entered(execution)}
 
 
 def test_an_outage_ends_no_execution(aws: Aws) -> None:
@@ -108,14 +123,43 @@ def test_an_error_nobody_named_cools_down_and_tries_again(aws: Aws) -> None:
     assert execution.status == "SUCCEEDED"
 
 
-@pytest.mark.parametrize("error", ["StreamRejected", "InvalidRequest"])
-def test_what_a_retry_cannot_help_fails_the_execution_by_name(aws: Aws, error: str) -> None:
-    """The execution fails with the function's error and cause, and the stream is free."""
-    execution = aws.run(scripted(getattr(errors, error)("No such stream.")))
-    assert (execution.status, execution.error) == ("FAILED", error)
-    assert "No such stream." in str(execution.cause)
+def test_a_rejected_stream_fails_by_name_and_is_reported(aws: Aws) -> None:
+    """The execution fails with the function's error and cause, the stream is free, and the queue says why."""
+    execution = aws.run(scripted(errors.StreamRejected("No such stream.")))
+    assert (execution.status, execution.error) == ("FAILED", "StreamRejected")
+    assert [name for _, name in entered(execution)][-2:] == ["Report the rejection", "Rejected"]
+    assert aws.holder() is None
+    (letter,) = aws.letters
+    assert letter["QueueUrl"] == f"https://sqs.us-east-1.amazonaws.com/111111111111/{NAMES['dead_letter_queue']}"
+    body = letter["MessageBody"]
+    assert (body["stream"], body["execution"], body["error"]) == ("demo", MINE, "StreamRejected")
+    assert "No such stream." in body["cause"] == execution.cause
+
+
+def test_a_queue_that_stays_away_changes_nothing_about_the_end(aws: Aws) -> None:
+    """The rejection is reported if it can be."""
+    aws.failures = {"sendMessage": ["SQS.SdkClientException"] * 6}
+    execution = aws.run(scripted(errors.StreamRejected("No.")))
+    assert (execution.status, execution.error, aws.letters) == ("FAILED", "StreamRejected", [])
+
+
+def test_an_invalid_request_fails_by_name_and_is_nobody_elses_matter(aws: Aws) -> None:
+    """There is no such stream: whoever asked learns of it, the queue does not."""
+    execution = aws.run(scripted(errors.InvalidRequest("No such stream.")))
+    assert (execution.status, execution.error, aws.letters) == ("FAILED", "InvalidRequest", [])
     assert entered(execution)[-1] == (1000, "Rejected")
     assert aws.holder() is None
+
+
+@pytest.mark.parametrize(("status", "end"), [("ended", "Ended"), ("stopped", "Stopped"), ("superseded", "Renewed")])
+def test_each_clean_end_has_its_name(aws: Aws, status: str, end: str) -> None:
+    """What the function returned names the last state, and is the output."""
+    execution = aws.run(scripted(status))
+    assert (execution.status, execution.output, entered(execution)[-1]) == (
+        "SUCCEEDED",
+        {"status": status},
+        (1000, end),
+    )
 
 
 def test_a_second_execution_names_the_one_that_runs(aws: Aws) -> None:

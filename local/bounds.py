@@ -1,0 +1,160 @@
+"""How many history events an execution of a machine may come to, computed from its definition alone.
+
+A lane counts its passes in a Pass state, and a Choice state compares the count with `renew_after`. Every loop of a lane
+must go through that count, so what lies between two counts is a graph without loops, and its longest path is the worst
+pass. A Task can be retried once for each use that its Retriers allow, and MaxAttempts holds for one Error Name, not
+for a Retrier: so each name of each Retrier counts, and one of States.ALL in a lane bounds nothing and is refused.
+
+It knows no clock and no interpreter; tests hold it against histories that the interpreter made. Invariant: no execution
+has more events than `history_events` says until its lanes have made `GRACE_PASSES` passes beyond `renew_after`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+LIMIT = 25_000
+ALLOWED = LIMIT * 4 // 5
+# The pass in which renewal is due, and one more until the successor is connected.
+GRACE_PASSES = 2
+# Outside the lanes a Retrier may name States.ALL. One visit of such a state meets hardly more kinds of failure than
+# these: throttled, a fault of the service, of the network, a time-out.
+KINDS_OF_FAILURE = 4
+# ExecutionStarted and the event that ends it; Parallel: entered, started, failed, exited.
+_FRAME = 2 + 4
+# The Fail state that ends the lanes, and what is aborted with it: that state and the sibling's.
+_LANE_END = 2
+
+Definition = Mapping[str, Any]
+
+
+class Unbounded(ValueError):
+    """The definition bounds no pass; the message names the state."""
+
+
+def task_events(name: str, state: Definition, *, kinds: int | None = None) -> int:
+    """Returns the most events of one visit of a Task: entered, exited, and three for each attempt.
+
+    `kinds` is how many Error Names a Retrier of States.ALL may meet; None refuses one that retries: Unbounded.
+    """
+    attempts = 1
+    for retrier in state.get("Retry", []):
+        most = retrier.get("MaxAttempts", 3)
+        names = retrier["ErrorEquals"]
+        wildcard = bool({"States.ALL", "States.TaskFailed"} & set(names))
+        if wildcard and most and kinds is None:
+            raise Unbounded(f"{name}: a Retrier of {names[0]} counts each name by itself, so it bounds nothing")
+        attempts += most * (kinds or 0 if wildcard else len(names))
+    return 2 + 3 * attempts
+
+
+def pass_events(lane: Definition, *, due: bool = False) -> int:
+    """Returns the most events from one count of a lane to the next; `due` says whether renewal is among them."""
+    count, compare = _counter(lane)
+    return _Longest(lane, count, compare, due=due).after(count)
+
+
+def history_events(definition: Definition, renew_after: int | None = None) -> int:
+    """Returns the most events of an execution that renews after so many passes; by default what the definition says."""
+    total = _FRAME
+    for name, state in definition["States"].items():
+        if state["Type"] != "Parallel":
+            total += _weight(name, state, KINDS_OF_FAILURE)
+    for lane in _lanes(definition):
+        passes = renew_after if renew_after is not None else _passes(lane)
+        count, compare = _counter(lane)
+        first = _Longest(lane, count, compare, due=False).path(lane["StartAt"])
+        total += _LANE_END + first + passes * pass_events(lane) + GRACE_PASSES * pass_events(lane, due=True)
+    return total
+
+
+def most_passes(definition: Definition, allowed: int = ALLOWED) -> int:
+    """Returns the largest `renew_after` with which an execution has at most so many events; may be 0 or less."""
+    none = history_events(definition, 0)
+    return (allowed - none) // (history_events(definition, 1) - none)
+
+
+def _lanes(definition: Definition) -> Iterator[Definition]:
+    for state in definition["States"].values():
+        yield from state.get("Branches", [])
+
+
+def _counter(lane: Definition) -> tuple[str, str]:
+    """Returns the names of the lane's counting Pass state and of the Choice state that compares the count."""
+    for name, state in lane["States"].items():
+        if state["Type"] == "Pass" and "States.MathAdd" in str(state.get("Parameters", "")):
+            return name, state["Next"]
+    raise Unbounded(f"the lane that begins with {lane['StartAt']} counts no passes")
+
+
+def _due(rule: Definition) -> bool:
+    return "NumericGreaterThanEquals" in rule
+
+
+def _passes(lane: Definition) -> int:
+    _, compare = _counter(lane)
+    (found,) = [rule["NumericGreaterThanEquals"] for rule in lane["States"][compare]["Choices"] if _due(rule)]
+    return int(found)
+
+
+def _weight(name: str, state: Definition, kinds: int | None = None) -> int:
+    if state["Type"] == "Task":
+        return task_events(name, state, kinds=kinds)
+    return 1 if state["Type"] == "Fail" else 2
+
+
+def targets(state: Definition) -> Iterator[tuple[str, str]]:
+    """Yields the states that may follow, each with what leads there: "", the rule's or the Catcher's words."""
+    for rule in state.get("Choices", []):
+        yield rule["Next"], _words(rule)
+    if "Default" in state:
+        yield state["Default"], "otherwise"
+    for catcher in state.get("Catch", []):
+        yield catcher["Next"], ", ".join(catcher["ErrorEquals"])
+    if "Next" in state:
+        yield state["Next"], ""
+
+
+def _words(rule: Definition) -> str:
+    """Returns a Choice Rule in words, such as `$.a is 1`."""
+    for word in ("And", "Or"):
+        if word in rule:
+            return f" {word.lower()} ".join(_words(one) for one in rule[word])
+    if "Not" in rule:
+        return f"not {_words(rule['Not'])}"
+    ((operator, value),) = ((name, one) for name, one in rule.items() if name not in ("Variable", "Next", "Comment"))
+    if operator == "IsPresent":
+        return f"{rule['Variable']} is {'there' if value else 'absent'}"
+    return f"{rule['Variable']} {'at least' if operator == 'NumericGreaterThanEquals' else 'is'} {value}"
+
+
+class _Longest:
+    """The longest path of a lane that ends where its count begins, or the lane ends."""
+
+    def __init__(self, lane: Definition, count: str, compare: str, *, due: bool) -> None:
+        self._states = lane["States"]
+        self._count = count
+        self._skipped = set()
+        if not due:
+            self._skipped = {rule["Next"] for rule in self._states[compare]["Choices"] if _due(rule)}
+        self._known: dict[str, int] = {}
+        self._open: set[str] = set()
+
+    def after(self, name: str) -> int:
+        """Returns the events of a state and of the longest path from it to the next count."""
+        state = self._states[name]
+        if state["Type"] == "Fail":
+            return 0  # the end of the lane, counted once
+        following = [target for target, _ in targets(state) if target not in self._skipped]
+        return _weight(name, state) + max((self.path(target) for target in following), default=0)
+
+    def path(self, name: str) -> int:
+        """Returns the events of the longest path from a state to the next count, 0 for the count itself."""
+        if name == self._count:
+            return 0
+        if name in self._open:
+            raise Unbounded(f"{name}: a loop goes through it that counts no passes")
+        if name not in self._known:
+            self._open.add(name)
+            self._known[name] = self.after(name)
+            self._open.discard(name)
+        return self._known[name]

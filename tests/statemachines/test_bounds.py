@@ -1,0 +1,134 @@
+"""The computed bound on history events, held against histories of the interpreter under the worst functions."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from local import bounds, settings
+from local.asl import Execution, TaskCall, TaskFailure, load
+from local.clock import VirtualClock
+from tests.statemachines.connections import INPUT, definition
+
+LANES = ("A", "B")
+
+
+def task(lane: str) -> dict[str, Any]:
+    """A lane's Task state."""
+    branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
+    found: dict[str, Any] = branch["States"][f"{lane} connects"]
+    return found
+
+
+def worst(lane: str) -> Iterator[str]:
+    """Error names that use up all the Retriers of a lane's Task in each visit, for ever."""
+    names = [name for one in task(lane)["Retry"] for name in one["ErrorEquals"] for _ in range(one["MaxAttempts"])]
+    while True:
+        yield from names
+        yield "States.Timeout"  # one more than its Retrier allows
+
+
+class Worst:
+    """Services of which everything fails in the worst order, until a lane's renewal was refused for two passes."""
+
+    def __init__(self) -> None:
+        self.errors = {lane: worst(lane) for lane in LANES}
+        self.renewals = dict.fromkeys(LANES, 0)
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What a call answers."""
+        if call.function is not None:
+            lane = call.payload["lane"]
+            if self.renewals[lane] == 2 * 4:
+                return {"Payload": {"status": "superseded"}, "status": "superseded"}
+            raise TaskFailure(next(self.errors[lane]), "worst")
+        if call.action == "startExecution":
+            at = self.renewals[call.state[0]] % 4
+            self.renewals[call.state[0]] += 1
+            names = ["AWSStepFunctionsException", "SdkClientException", "SdkClientException", "none"]
+            raise TaskFailure(f"StepFunctions.{names[at]}" if at else "States.Timeout", "no")
+        return {}
+
+
+def run(renew_after: int) -> Execution:
+    """An execution whose lanes meet the worst in each pass until one has come to its renewal twice."""
+    machine = definition("connections")
+    for lane, branch in zip(LANES, machine["States"]["Lanes"]["Branches"], strict=True):
+        branch["States"][f"{lane} is due"]["Choices"][0]["NumericGreaterThanEquals"] = renew_after
+    clock = VirtualClock()
+
+    async def main() -> Execution:
+        return await load(machine).start(INPUT, clock=clock, perform=Worst().perform).wait()
+
+    return clock.run(main())
+
+
+def by_lane(execution: Execution, lane: str) -> list[list[str]]:
+    """The event types of a lane, cut at each count."""
+    branch_of = {0: ""}
+    passes: list[list[str]] = [[]]
+    for event in execution.history:
+        name = event.get("stateEnteredEventDetails", {}).get("name", "")
+        mine = name[:1] if name[1:2] == " " and name[0] in LANES else branch_of.get(event["previousEventId"], "")
+        branch_of[event["id"]] = mine
+        if mine == lane:
+            if name == f"{lane} counts":
+                passes.append([])
+            passes[-1].append(event["type"])
+    return passes
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_the_worst_pass_is_as_long_as_computed(lane: str) -> None:
+    """A pass in which every name fails as often as its Retrier allows has exactly the computed number of events."""
+    branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
+    found = by_lane(run(4), lane)
+    assert [len(one) for one in found[1:4]] == [bounds.pass_events(branch)] * 3
+
+
+@pytest.mark.parametrize("renew_after", [1, 2, 10])
+def test_no_history_is_longer_than_computed(renew_after: int) -> None:
+    """Until the successor has taken over, the history of the worst execution stays below the bound."""
+    execution = run(renew_after)
+    assert execution.output == {"status": "superseded"}
+    assert len(execution.history) <= bounds.history_events(definition("connections"), renew_after)
+
+
+def test_the_worst_execution_of_a_stage_stays_below_four_fifths_of_the_limit() -> None:
+    """With the setting of the stages and everything failing always, 20,000 events are not reached."""
+    renew_after = int(settings.load("prod")["renew_after"])
+    execution = run(renew_after)
+    assert execution.status == "SUCCEEDED"
+    assert 17_000 < len(execution.history) <= bounds.ALLOWED
+
+
+@pytest.mark.parametrize("stage", ["local", "test", "dev", "prod"])
+def test_the_settings_allow_what_the_bound_allows(stage: str) -> None:
+    """The highest `renew_after` that a settings file may hold is the one that the definition gives."""
+    machine = definition("connections", stage)
+    assert settings.NUMBERS["renew_after"][1] == bounds.most_passes(machine)
+    assert bounds.history_events(machine) <= bounds.ALLOWED
+    assert bounds.history_events(machine, bounds.most_passes(machine) + 1) > bounds.ALLOWED
+
+
+def test_an_execution_lives_for_days() -> None:
+    """Two lanes that take turns at 15 minutes make a pass in twice the wait each."""
+    prod = settings.load("prod")
+    passes_s = int(prod["renew_after"]) * 2 * int(prod["wait_s"])
+    assert passes_s > 2.9 * 86_400
+
+
+def test_what_has_no_bound_is_refused_by_name() -> None:
+    """A Retrier of States.ALL, a loop beside the count, and a lane without one are named."""
+    machine = definition("connections")
+    lane = machine["States"]["Lanes"]["Branches"][0]
+    lane["States"]["A connects"]["Retry"].append({"ErrorEquals": ["States.ALL"], "MaxAttempts": 1})
+    with pytest.raises(bounds.Unbounded, match=r"^A connects: a Retrier of States\.ALL counts each name"):
+        bounds.pass_events(lane)
+    lane = definition("connections")["States"]["Lanes"]["Branches"][0]
+    lane["States"]["A connects"]["Catch"][1]["Next"] = "A waits"
+    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no passes$"):
+        bounds.pass_events(lane)
+    for plain in definition("staggered")["States"]["Lanes"]["Branches"]:
+        with pytest.raises(bounds.Unbounded, match=r"counts no passes$"):
+            bounds.pass_events(plain)

@@ -1,0 +1,55 @@
+"""The wish to stop and the machine's claim: who may take the wish away."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from moto import mock_aws
+
+from tests.statemachines.connections import LEASE, NAMES, Aws, tables
+
+OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    """AWS with an empty control table; the execution `other` runs."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with mock_aws():
+        for client in tables():
+            yield Aws(client, {OTHER: "RUNNING"})
+
+
+def lease(aws: Aws) -> Any:
+    """The lease as it stands."""
+    return aws.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE, ConsistentRead=True)["Item"]
+
+
+def never(_payload: Any, _lambda_context: Any) -> Any:
+    """A connection that must not be made."""
+    raise AssertionError
+
+
+def test_a_post_while_a_stream_stops_disturbs_nothing(aws: Aws) -> None:
+    """It learns of the execution that is stopping; wish, fence and holder stay as they were, and nothing connects."""
+    aws.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True})
+    before = lease(aws)
+    execution = aws.run(never)
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "AlreadyRunning", "execution": OTHER})
+    assert lease(aws) == before
+
+
+@pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
+def test_a_post_after_a_stop_takes_the_wish_away(aws: Aws, holder: dict[str, Any]) -> None:
+    """The next generation starts, also where the execution that was to be stopped died before it could let go."""
+    aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, **holder)
+    seen: list[Any] = []
+
+    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
+        seen.append(lease(aws))
+        return {"status": "ended"}
+
+    aws.run(function)
+    assert [(found["generation"]["N"], "stop" in found) for found in seen] == [("4", False)]
+    assert lease(aws) == {**LEASE, "generation": {"N": "4"}, "fence": {"N": "7"}}
