@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,22 @@ class Service:
         with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=30) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
+
+    def ask(self, method: str, stream_id: str) -> tuple[int, Any]:
+        """Returns status and JSON of a request to /connections/{stream_id}, whatever the status is."""
+        address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=30) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, json.load(refusal)
+
+    def execution(self, arn: str) -> dict[str, Any]:
+        """Returns what Step Functions tells of an execution."""
+        with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{self.port + 1}")) as client:
+            found: dict[str, Any] = client.describe_execution(executionArn=arn)
+            return found
 
     def items(self, table: str, stream_id: str, prefix: str = "") -> list[dict[str, Any]]:
         """Returns the items of a stream whose sort key begins with `prefix`, their values plain."""
