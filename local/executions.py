@@ -145,8 +145,8 @@ class Executions:
         return left
 
     def resume(self, left: Iterable[Known]) -> list[Known]:
-        """Returns successors of `left` with the same input, one a machine and input."""
-        wanted = {(known.opening.machine_arn, known.opening.input) for known in left}
+        """Returns executions that go on with what `left` did, one a machine and input."""
+        wanted = {(known.opening.machine_arn, _first_input(known.opening.input)) for known in left}
         return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
 
     def close(self) -> None:
@@ -239,6 +239,14 @@ def description(known: Known) -> dict[str, Any]:
             name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
         }
     return found
+
+
+def _first_input(text: str) -> str:
+    """The input without the predecessor that a renewal names: that one is dead too, and its lease is taken over."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or "renews" not in data:
+        return text
+    return json.dumps({"pathParameters": data.get("pathParameters", {}), "queryStringParameters": {}})
 
 
 def _same(text: str, data: Any) -> bool:

@@ -7,32 +7,41 @@ Invariant: whatever goes wrong comes back as a TaskFailure with AWS's name for i
 import asyncio
 import datetime
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, UnknownServiceError
 from botocore.model import ListShape, MapShape, OperationModel, Shape, StructureShape
 
 from local.asl import TaskCall, TaskFailure
 from local.aws import Endpoints
+from local.executions import Known, Refusal
 from local.pool import Pool, UnknownFunction
 
 # How an error name begins: the optimised integrations have names of their own, the others are those of the Java SDK 2.
 # Source: AWS Step Functions developer guide, "Learning to use AWS service SDK integrations".
-_OPTIMISED = {"dynamodb": "DynamoDB", "sqs": "SQS", "sns": "SNS"}
+_OPTIMISED = {"dynamodb": "DynamoDB", "sqs": "SQS", "sns": "SNS", "states": "StepFunctions"}
 _SDK = {"dynamodb": "DynamoDb", "sfn": "Sfn", "secretsmanager": "SecretsManager", "eventbridge": "EventBridge"}
 _BOTO_NAMES = {"sfn": "stepfunctions", "cloudwatchlogs": "logs", "eventbridge": "events"}
-Describe = Callable[[str], dict[str, Any]]
+
+
+class Machines(Protocol):
+    """What is asked of the executions of this machine; `local.executions.Executions` answers."""
+
+    def describe(self, arn: str) -> dict[str, Any]:
+        """Returns DescribeExecution's answer; KeyError where there is none of this ARN."""
+
+    def start(self, machine_arn: str, text: str, name: str | None) -> Known:
+        """Returns the execution that StartExecution began; raises Refusal."""
 
 
 class Integrations:
-    """Carries out Task states; `describe_execution` answers aws-sdk:sfn:describeExecution, KeyError where unknown."""
+    """Carries out Task states; `executions` answers for Step Functions itself, which runs in this process."""
 
-    def __init__(self, functions: Pool, endpoints: Endpoints, describe_execution: Describe) -> None:
+    def __init__(self, functions: Pool, endpoints: Endpoints, executions: Machines) -> None:
         self._functions = functions
         self._endpoints = endpoints
-        self._describe_execution = describe_execution
+        self._executions = executions
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
 
     async def perform(self, call: TaskCall) -> Any:
@@ -41,6 +50,8 @@ class Integrations:
             return await self._invoke(call.function, call.payload)
         if (call.service, call.action) == ("sfn", "describeExecution"):
             return self._describe(call.parameters)
+        if (call.service, call.action) in (("states", "startExecution"), ("sfn", "startExecution")):
+            return self._start(call)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._request, call)
 
@@ -65,10 +76,21 @@ class Integrations:
     def _describe(self, parameters: Any) -> Any:
         arn = (parameters or {}).get("ExecutionArn", "")
         try:
-            described = self._describe_execution(arn)
+            described = self._executions.describe(arn)
         except KeyError:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'") from None
         return {_pascal(name): _date(name, value) for name, value in described.items()}
+
+    def _start(self, call: TaskCall) -> Any:
+        given = call.parameters or {}
+        text = given.get("Input", {})
+        try:
+            # The Input of the optimised integration may be JSON; the API's own is text.
+            text = text if isinstance(text, str) else json.dumps(text)
+            known = self._executions.start(given.get("StateMachineArn", ""), text, given.get("Name"))
+        except Refusal as refusal:
+            raise TaskFailure(f"{_prefix(call)}.{_error_name(refusal.code)}", str(refusal)) from None
+        return {"ExecutionArn": known.opening.arn, "StartDate": _date("StartDate", known.opening.started_ms / 1000)}
 
     def _request(self, call: TaskCall) -> Any:
         prefix = _prefix(call)
@@ -79,7 +101,9 @@ class Integrations:
             answer = method(**_arguments(call.parameters or {}, operation.input_shape))
         except ClientError as refusal:
             error = refusal.response.get("Error", {})
-            raise TaskFailure(f"{prefix}.{_error_name(error.get('Code', ''))}", error.get("Message", "")) from None
+            # The modelled exception's name is the one that AWS's SDKs share; a code may be older than the model.
+            modelled = type(refusal).__name__ if type(refusal) is not ClientError else error.get("Code", "")
+            raise TaskFailure(f"{prefix}.{_error_name(modelled)}", error.get("Message", "")) from None
         except ParamValidationError as refusal:
             raise TaskFailure("States.Runtime", str(refusal)) from None
         except UnknownServiceError:

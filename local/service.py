@@ -118,7 +118,7 @@ class Service:
         records = Records(self._data / "executions")
         executions = self._executions = Executions(self._machines, records, self._clock, changed)
         watch = Watch(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen)
-        integrations = Integrations(pool, self._endpoints, executions.describe)
+        integrations = Integrations(pool, self._endpoints, executions)
         executions.perform = integrations.perform
         step_functions = StepFunctions(executions, self._clock.now_ms())
         aws = AwsEndpoint(step_functions, pool, self._endpoints)

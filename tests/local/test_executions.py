@@ -107,6 +107,22 @@ def test_what_ran_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
     in_service(tmp_path, third)
 
 
+def test_what_ran_in_place_of_a_dead_predecessor_is_resumed_as_if_by_a_post(tmp_path: Path) -> None:
+    """A predecessor's renewal was under way: one execution goes on, with an input that names no predecessor."""
+
+    async def first(executions: Executions) -> None:
+        old = executions.start(WAITS, DEMO, "old").opening.arn
+        renewal = {"pathParameters": {"streamId": "demo"}, "renews": old}
+        executions.start(WAITS, json.dumps(renewal), "new")
+
+    async def second(executions: Executions) -> None:
+        (successor,) = executions.resume(executions.restore())
+        assert successor.opening.input == DEMO
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+
+
 def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     """A kill in the middle of a write costs that line alone."""
 

@@ -59,6 +59,10 @@ MACHINES: dict[str, dict[str, Any]] = {
     "claims-sdk": task("arn:aws:states:::aws-sdk:dynamodb:updateItem", UPDATE),
     "looks": task("arn:aws:states:::aws-sdk:sfn:describeExecution", {"ExecutionArn.$": "$.arn"}),
     "reads": task("arn:aws:states:::dynamodb:getItem", {"TableName": "events", "Key": {"PK": {"S": "one"}}}),
+    "starts": task(
+        "arn:aws:states:::states:startExecution",
+        {"StateMachineArn.$": "$.machine", "Name.$": "$.name", "Input": {"started.$": "$$.Execution.Id"}},
+    ),
     "sends": task("arn:aws:states:::sqs:sendMessage", {"QueueUrl.$": "$.url", "MessageBody": {"n": 1}}),
 }
 
@@ -84,7 +88,7 @@ async def service(folder: Path) -> AsyncIterator[Running]:
         endpoints = Endpoints({}, engine.url)
         pool = Pool([Function("echo", "sample.echo", 5, 128, {})], {}, folder, folder / "logs")
         executions = Executions(machines, Records(folder / "executions"), clock, lambda _: None)
-        integrations = Integrations(pool, endpoints, executions.describe)
+        integrations = Integrations(pool, endpoints, executions)
         executions.perform = integrations.perform
         endpoint = AwsEndpoint(StepFunctions(executions, clock.now_ms()), pool, endpoints)
         listener = Listener(endpoint.app, bind(0, "a test"))
@@ -242,6 +246,47 @@ def test_a_machine_can_look_at_an_execution(states: Any) -> None:
     assert (seen["Status"], seen["ExecutionArn"]) == ("SUCCEEDED", arn)
     assert seen["StartDate"].endswith("Z")
     assert ended(states, "looks", {"arn": arn + "x"})["error"] == "Sfn.ExecutionDoesNotExistException"
+
+
+def test_a_machine_starts_an_execution(states: Any) -> None:
+    """states:startExecution answers with ARN and date and waits for nothing; the input is what the machine says."""
+    machine = PREFIX + "answers"
+    output = json.loads(ended(states, "starts", {"machine": machine, "name": "started"})["output"])
+    arn = machine.replace(":stateMachine:", ":execution:") + ":started"
+    assert output["ExecutionArn"] == arn
+    assert datetime.fromisoformat(output["StartDate"]).year >= 2024
+    assert until(lambda: states.describe_execution(executionArn=arn)["status"] == "SUCCEEDED")
+    assert list(json.loads(states.describe_execution(executionArn=arn)["input"])) == ["started"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "error"),
+    [
+        (PREFIX + "nowhere", "any", "StepFunctions.StateMachineDoesNotExistException"),
+        (PREFIX + "answers", "bad*name", "StepFunctions.InvalidNameException"),
+    ],
+)
+def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(
+    states: Any, machine: str, name: str, error: str
+) -> None:
+    """A refusal of StartExecution fails the Task under the service's name for it."""
+    assert ended(states, "starts", {"machine": machine, "name": name})["error"] == error
+
+
+def test_a_queue_is_found_by_the_address_that_aws_gives_it(endpoint: Running, states: Any) -> None:
+    """The message reaches this machine's queue under the URL with region, account and name; no other host is asked."""
+    sqs = client("sqs", endpoint.url)
+    url = sqs.create_queue(QueueName="addressed")["QueueUrl"]
+    address = "https://sqs.us-east-1.amazonaws.com/000000000000/addressed"
+    assert "MessageId" in json.loads(ended(states, "sends", {"url": address})["output"])
+    (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=2)["Messages"]
+    assert json.loads(message["Body"]) == {"n": 1}
+
+
+def test_a_queue_that_is_not_there_fails_by_name(states: Any) -> None:
+    """The Error Name begins as those of the optimised integration do."""
+    error = ended(states, "sends", {"url": "https://sqs.us-east-1.amazonaws.com/000000000000/absent"})["error"]
+    assert error == "SQS.QueueDoesNotExistException"
 
 
 def test_lambda_invoke(endpoint: Running) -> None:
