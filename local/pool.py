@@ -78,10 +78,13 @@ class Pool:
         return frozenset(self._all)
 
     async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
-        """Returns the function's answer; raises UnknownFunction. `payload` is JSON text."""
+        """Returns the function's answer; raises UnknownFunction. `payload` is JSON text. Closed, it never returns."""
         name = function_name(name_or_arn)
         if name not in self._functions:
             raise UnknownFunction(name)
+        if self._closed:
+            # A machine retries what the end of its function left. It is not told of this end, and nothing is started.
+            await asyncio.get_running_loop().create_future()
         sandbox = self._take_idle(name) or await self._new(name)
         try:
             answer = await sandbox.invoke(payload)

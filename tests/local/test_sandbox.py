@@ -229,3 +229,15 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
     assert until(lambda: not running(child))
+
+
+def test_nothing_starts_once_the_pool_is_closed(tmp_path: Path) -> None:
+    """A machine that retries while the service ends starts no process, and hears nothing."""
+
+    async def body(functions: Pool) -> None:
+        await functions.close()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(functions.invoke("echo", b"{}"), 0.1)
+        assert not functions.sandboxes
+
+    in_sandbox(tmp_path, body)
