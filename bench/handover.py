@@ -1,0 +1,149 @@
+"""`python -m bench.handover`: how long a stream is without a connection, ours beside the plain machine, in one run.
+
+Decides when harm is done and what is reported. The gaps are the upstream's own: from the moment it saw the last
+connection of a stream end until it answered the next. Both machines run at once, with the same function, settings and
+upstream, and each stream is harmed on its own: a third of the time not at all, a third by resets, a third by SIGKILL.
+Reconnection in place is not measured: it is a profile's choice, and these profiles leave it to the machine.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.gaps import DROP, HANDOVER, KILL, Gauge, summary
+from bench.stage import CONNECTIONS, STAGE, STAGGERED, Stage, open_stage
+from local import settings
+from local.errors import UserError
+from local.upstreams.clockwork import Clockwork
+
+POLICIES = {"evicts": "demo", "tolerates": "demo-ndjson", "forbids": "demo-exclusive"}
+# Between two harms of one stream: long enough for the machine to be back in its rhythm.
+HARM_EVERY_S = (4.0, 8.0)
+GOALS = {HANDOVER: "0 ms", DROP: "p99 <= 2000 ms", KILL: "-"}
+# The first connections are made and, at the end, what was missed is asked for.
+SETTLE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one stream; see docs/bench.md."""
+
+    machine: str
+    policy: str
+    gaps: dict[str, dict[str, Any]]
+    unconnected_ms: float
+    happened_unconnected: int
+    stored: int
+    lost: int
+    duplicates: int
+    connections_per_hour: int
+
+
+async def measure(seconds: float, seed: int) -> list[Row]:
+    """Returns a row for each machine and policy. Takes `seconds` and the service's start; raises UserError."""
+    streams = {
+        f"{profile}:{machine}": (machine, policy)
+        for machine in (CONNECTIONS, STAGGERED)
+        for policy, profile in POLICIES.items()
+    }
+    gauges = {stream_id: Gauge() for stream_id in streams}
+
+    def seen(stream_id: str, connected: int) -> None:
+        gauges[stream_id].changed(time.monotonic() * 1000, connected)
+
+    async with open_stage(seen) as stage:
+        for stream_id, (machine, _) in streams.items():
+            await stage.start(machine, stream_id)
+        started_s = time.monotonic()
+        dice = random.Random(seed)
+        await asyncio.gather(
+            *(_harm(stage, stream_id, gauges[stream_id], seconds, dice.random()) for stream_id in streams)
+        )
+        for stream_id in streams:
+            await _settled(gauges[stream_id])
+        await asyncio.sleep(SETTLE_S)
+        elapsed_s = time.monotonic() - started_s
+        return [await _row(stage, stream_id, *of, gauges[stream_id], elapsed_s) for stream_id, of in streams.items()]
+
+
+async def _harm(stage: Stage, stream_id: str, gauge: Gauge, seconds: float, seed: float) -> None:
+    """Nothing, then resets, then kills, a third of the time each, at random moments at which somebody is connected."""
+    dice = random.Random(seed)
+    begun_s = time.monotonic()
+    await asyncio.sleep(seconds / 3)
+    while (elapsed_s := time.monotonic() - begun_s) < seconds:
+        kind, harm = (DROP, stage.drop) if elapsed_s < seconds * 2 / 3 else (KILL, stage.kill)
+        await _settled(gauge)
+        gauge.fault(kind)
+        harm(stream_id)
+        await asyncio.sleep(dice.uniform(*HARM_EVERY_S))
+
+
+async def _settled(gauge: Gauge) -> None:
+    while not gauge.connected:
+        await asyncio.sleep(0.05)
+
+
+async def _row(stage: Stage, stream_id: str, machine: str, policy: str, gauge: Gauge, elapsed_s: float) -> Row:
+    numbers = await stage.stored(stream_id)
+    return Row(
+        machine=machine,
+        policy=policy,
+        gaps={kind: asdict(summary(gaps_ms)) for kind, gaps_ms in gauge.gaps_ms.items()},
+        unconnected_ms=round(gauge.unconnected_ms, 1),
+        happened_unconnected=round(gauge.unconnected_ms / Clockwork().interval_ms),
+        stored=len(numbers),
+        lost=numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0,
+        duplicates=await stage.duplicates(stream_id),
+        connections_per_hour=round(gauge.openings * 3600 / elapsed_s),
+    )
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """Returns the lines that a person reads."""
+    lines = [f"{'':<23}{'gaps: count / p50 / p99 / most, in ms':<78}", f"{'machine':<13}{'policy':<10}"]
+    lines[1] += "".join(f"{f'{kind} ({goal})':<26}" for kind, goal in GOALS.items())
+    lines[1] += f"{'missed':>7}{'stored':>7}{'lost':>5}{'dupl.':>6}{'conn./h':>8}"
+    for row in rows:
+        cells = "".join(f"{_cell(found):<26}" for found in row.gaps.values())
+        counts = f"{row.happened_unconnected:>7}{row.stored:>7}{row.lost:>5}{row.duplicates:>6}"
+        lines.append(f"{row.machine:<13}{row.policy:<10}{cells}{counts}{row.connections_per_hour:>8}")
+    return lines
+
+
+def _cell(found: dict[str, Any]) -> str:
+    if not found["count"]:
+        return "0"
+    return f"{found['count']} / {found['p50_ms']:.0f} / {found['p99_ms']:.0f} / {found['most_ms']:.0f}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0, or 2 where the service cannot be started."""
+    parser = argparse.ArgumentParser(prog="python -m bench.handover", description="Measures gaps on real sockets.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--seconds", type=float, default=120, help="how long to measure (default 120)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the moments at which harm is done")
+    wanted = parser.parse_args(argv)
+    try:
+        rows = asyncio.run(measure(wanted.seconds, wanted.seed))
+    except UserError as mistake:
+        print(f"bench.handover: {mistake}", file=sys.stderr)
+        return 2
+    limits = {name: settings.load(STAGE)[name] for name in ("function_timeout_s", "wait_s", "margin_s")}
+    if wanted.json:
+        about = {"seconds": wanted.seconds, "seed": wanted.seed, "limits": limits}
+        print(json.dumps(about | {"rows": [asdict(row) for row in rows]}, indent=1))
+        return 0
+    print(f"{wanted.seconds:g} s, limits scaled down: {', '.join(f'{name} {limit}' for name, limit in limits.items())}")
+    print("\n".join(table(rows)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

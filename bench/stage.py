@@ -1,0 +1,150 @@
+"""The local service in this process with both machines, and one upstream for all streams, which tells what it sees.
+
+Decides nothing about what is measured. It knows the product only as the local run does: the compiled template, with the
+plain machine laid beside the deployed one. Invariant: when `open_stage` is left, no process and no file of it is left.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local import resolved, settings
+from local.aws import Endpoints
+from local.engine import lock
+from local.listener import HOST, Listener, bind, port_of
+from local.live import Screen
+from local.service import ROOT, Service, Sockets
+from local.upstreams.app import Upstreams
+
+STAGE = "test"
+CONNECTIONS, STAGGERED = "connections", "staggered"
+# No connection is dropped but by the benchmark.
+_NEVER_S = (86_400.0, 86_400.0)
+
+
+class Stage:
+    """What a benchmark does with the running service."""
+
+    def __init__(self, service: Service, upstreams: Upstreams, upstream_port: int) -> None:
+        self._service = service
+        self._upstreams = upstreams
+        self._upstream_port = upstream_port
+        self._endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
+
+    async def start(self, machine: str, stream_id: str) -> None:
+        """Returns when an execution of the machine has been started for the stream."""
+        name = f"{settings.SERVICE}-{STAGE}-{machine}"
+        arn = next(described.arn for described in self._service.stack.machines if described.name == name)
+        text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+        client = self._endpoints.client("stepfunctions")
+        await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
+
+    def drop(self, stream_id: str) -> None:
+        """Resets every connection of the stream."""
+        self._upstreams.drop(stream_id)
+
+    def kill(self, stream_id: str) -> None:
+        """Kills every function that is connected to the stream, with SIGKILL."""
+        inodes = {
+            inode
+            for _, port in self._upstreams.presence.clients(stream_id)
+            for inode in _inodes(port, self._upstream_port)
+        }
+        for pid in _owners(inodes):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    async def stored(self, stream_id: str) -> list[int]:
+        """Returns the numbers of the stored events, in order."""
+        items = await asyncio.to_thread(self._items, "events", stream_id)
+        return sorted(json.loads(item["data"]["S"])["n"] for item in items)
+
+    async def duplicates(self, stream_id: str) -> int:
+        """Returns how many deliveries were turned away, as the connections count them."""
+        items = await asyncio.to_thread(self._items, "control", stream_id)
+        return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
+
+    def _items(self, table: str, stream_id: str) -> list[dict[str, Any]]:
+        pages = self._endpoints.client("dynamodb").get_paginator("query").paginate(
+            TableName=f"{settings.SERVICE}-{STAGE}-{table}", ConsistentRead=True, KeyConditionExpression="PK = :stream",
+            ExpressionAttributeValues={":stream": {"S": stream_id}},
+        )  # fmt: skip
+        return [item for page in pages for item in page["Items"]]
+
+
+@contextlib.asynccontextmanager
+async def open_stage(watch: Callable[[str, int], None]) -> AsyncIterator[Stage]:
+    """Gives the running stage; `watch` hears of each change of a stream's connections. Raises UserError."""
+    listener: Listener
+    upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=_NEVER_S, watch=watch)
+    listener = Listener(upstreams.app, bind(0, "the benchmark's upstream"))
+    variables = {"UPSTREAM_DEMO": f"http://{HOST}:{listener.port}"}
+    template = resolved.template(STAGE)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, lock(Path(folder)) as held:
+        sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
+        service = Service(Path(folder), _beside(template), sockets, held, variables, _Silence(), _fail)
+        await listener.start()
+        try:
+            await service.start()
+            yield Stage(service, upstreams, listener.port)
+        finally:
+            upstreams.close()
+            await service.stop()
+            await listener.close()
+
+
+class _Silence(Screen):
+    """A screen on which nothing is shown: what is printed is the measurement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interactive = False
+
+    def plain(self, text: str) -> None:
+        """Prints nothing."""
+
+
+def _beside(template: dict[str, Any]) -> dict[str, Any]:
+    """The template with the plain machine in it, which is not deployed."""
+    definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
+    whole = settings.resolve(definition, settings.load(STAGE), settings.names(STAGE))
+    plain = {
+        "Type": "AWS::StepFunctions::StateMachine",
+        "Properties": {
+            "StateMachineName": f"{settings.SERVICE}-{STAGE}-{STAGGERED}",
+            "DefinitionString": json.dumps(whole),
+        },
+    }
+    return {**template, "Resources": {**template["Resources"], "PlainMachine": plain}}
+
+
+def _fail() -> None:
+    # What is measured after this is the failure, and the numbers tell: nothing is stored any more.
+    return
+
+
+def _inodes(port: int, remote_port: int) -> Iterator[int]:
+    """The socket on 127.0.0.1 that is connected from `port` to `remote_port`. Source: proc(5), /proc/net/tcp."""
+    ends = [f"0100007F:{port:04X}", f"0100007F:{remote_port:04X}"]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1:3] == ends:
+            yield int(fields[9])
+
+
+def _owners(inodes: set[int]) -> Iterator[int]:
+    """The processes that hold one of the sockets; never this one, which holds the other ends."""
+    wanted = {f"socket:[{inode}]" for inode in inodes if inode}
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):
+            pid = int(folder.parent.name)
+            if pid != os.getpid() and any(os.readlink(entry) in wanted for entry in folder.iterdir()):
+                yield pid

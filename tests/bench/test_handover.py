@@ -1,0 +1,24 @@
+"""The benchmark itself, as short as it can be: it measures, and what it measures keeps the promise."""
+
+import json
+
+import pytest
+
+from bench.handover import main
+
+
+def test_both_machines_are_measured_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Six rows; no event is lost; our handovers leave no gap, and a drop's is shorter than two seconds at p99."""
+    assert main(["--json", "--seconds", "12"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["machine"], row["policy"]) for row in rows] == [
+        (machine, policy)
+        for machine in ("connections", "staggered")
+        for policy in ("evicts", "tolerates", "forbids")
+    ]  # fmt: skip
+    for row in rows:
+        assert (row["lost"], row["stored"] > 100, row["duplicates"] >= 0) == (0, True, True), row
+        assert all(row["gaps"][kind]["count"] for kind in ("handover", "drop", "kill")), row
+    for row in rows[:2]:
+        assert row["gaps"]["handover"]["most_ms"] == 0, row
+        assert row["gaps"]["drop"]["p99_ms"] <= 2000, row
