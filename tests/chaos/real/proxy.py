@@ -119,9 +119,11 @@ class _Pair:
     def reset(self) -> None:
         for end in self._ends:
             with contextlib.suppress(OSError):
-                # SO_LINGER with zero seconds makes close(2) send RST. The shutdown wakes the thread that reads, and
-                # that thread closes.
+                # SO_LINGER with zero seconds makes close(2) send RST.
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                # Wakes the thread that reads, and that thread closes both.
                 end.shutdown(socket.SHUT_RD)
 
     def shut(self) -> None:
