@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import gc
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ import yaml
 
 from handlers.stream import profiles
 from local import scenario, settings
-from local.asl import DefinitionError, Execution, load
+from local.asl import DefinitionError, Execution, Machine, load
 from local.clock import VirtualClock
 from local.errors import UserError
 from local.scenario import Scenario
+from local.virtual.executions import VirtualExecutions
 from local.virtual.sandbox import VirtualSandbox
 from local.virtual.upstream import ScriptedUpstream
 from timeline import picture, spans
@@ -35,8 +37,47 @@ INPUT = {"pathParameters": {"streamId": "replay"}, "queryStringParameters": {}}
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a replay; times count from the start of the first."""
+
+    arn: str
+    from_ms: int
+    to_ms: int | None
+    status: str
+    output: Any
+    rows: list[spans.Row]
+    transitions: int
+    history_events: int
+
+    @classmethod
+    def of(cls, execution: Execution, origin_ms: int) -> Run:
+        """Returns what an execution did so far."""
+        from_ms, history = execution.started_ms - origin_ms, execution.history
+        rows = spans.rows(history)
+        return cls(
+            arn=execution.arn,
+            from_ms=from_ms,
+            to_ms=None if execution.stopped_ms is None else execution.stopped_ms - origin_ms,
+            status=execution.status,
+            output=execution.output,
+            rows=[spans.Row(row.at_ms + from_ms, row.lane, row.what, row.error) for row in rows] if from_ms else rows,
+            transitions=spans.transitions(history),
+            history_events=len(history),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the object that `--json` prints for it."""
+        names = ("from_ms", "to_ms", "status", "output", "transitions", "history_events")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay found; times are milliseconds from the start of the execution."""
+    """What a replay found; times are milliseconds from the start of the first execution.
+
+    `transitions` are those of all executions, `history_events` those of the longest; `status` and `error` are the
+    last's.
+    """
 
     rows: list[spans.Row]
     spans: list[spans.Span]
@@ -49,6 +90,7 @@ class Replay:
     status: str
     error: str | None
     until_ms: int
+    runs: list[Run]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
@@ -67,6 +109,7 @@ class Replay:
             "lost": self.deliveries.lost,
             "status": self.status,
             "error": self.error,
+            "executions": [run.as_json() for run in self.runs],
         }
 
 
@@ -84,49 +127,58 @@ class Latencies:
 def replay(source: Scenario) -> Replay:
     """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine."""
     names = settings.names(STAGE)
-    try:
-        definition = yaml.safe_load(source.machine.read_text(encoding="utf-8"))
-        machine = load(settings.resolve(definition, source.settings, names))
-    except (OSError, yaml.YAMLError, DefinitionError) as error:
-        raise UserError(f"{source.machine}: {' '.join(str(error).split())}") from None
+    machine = _machine(source, source.machine, names)
+    later = [(one.at_ms, _machine(source, one.machine, names)) for one in source.redeployments]
     clock = VirtualClock(seed=source.seed)
     latencies = Latencies(source)
     origin_ms = clock.now_ms()
+    executions = VirtualExecutions(machine, clock, latencies)
 
-    async def run() -> tuple[Execution, VirtualSandbox]:
+    async def run() -> VirtualSandbox:
         upstream = ScriptedUpstream(clock, source.upstream, origin_ms, latencies.connect_ms)
-        sandbox = VirtualSandbox(clock, _profile(source), upstream, source.settings, names)
-        execution = machine.start(INPUT, clock=clock, perform=sandbox.perform, latencies=latencies)
-        ended = asyncio.ensure_future(execution.wait())
+        sandbox = VirtualSandbox(clock, _profile(source), upstream, source.settings, names, executions)
+        for at_ms, changed in later:
+            clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
+        executions.begin(INPUT, sandbox.perform)
+        ended = asyncio.ensure_future(executions.over())
         over = asyncio.ensure_future(clock.sleep_until(origin_ms + source.run_for_ms))
         await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
-        return execution, sandbox
+        return sandbox
 
-    execution, sandbox = clock.run(run())
-    return _found(source, execution, sandbox, origin_ms)
+    return _found(source, executions, clock.run(run()), origin_ms)
 
 
-def _found(source: Scenario, execution: Execution, sandbox: VirtualSandbox, origin_ms: int) -> Replay:
-    history = execution.history
-    rows = spans.rows(history)
+def _machine(source: Scenario, path: Path, names: Mapping[str, str]) -> Machine:
+    try:
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return load(settings.resolve(definition, source.settings, names))
+    except (OSError, yaml.YAMLError, DefinitionError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int) -> Replay:
+    runs = [Run.of(execution, origin_ms) for execution in executions.all]
+    last = executions.last
     # An execution that succeeded has seen the stream's end, so what follows is no gap.
     until_ms = source.run_for_ms
-    if execution.status == "SUCCEEDED" and execution.stopped_ms is not None:
-        until_ms = min(execution.stopped_ms - origin_ms, until_ms)
-    lanes = [row.lane for row in rows if row.what == "task_started"]
+    if last.status == "SUCCEEDED" and last.stopped_ms is not None:
+        until_ms = min(last.stopped_ms - origin_ms, until_ms)
+    rows = sorted((row for run in runs for row in run.rows), key=lambda row: row.at_ms)
+    lanes = {run.arn: [row.lane for row in run.rows if row.what == "task_started"] for run in runs}
     connections = sandbox.connections(lanes, origin_ms, until_ms)
     return Replay(
         rows=rows,
-        spans=spans.spans(rows),
+        spans=[span for run in runs for span in spans.spans(run.rows)],
         connections=connections,
         gaps=gaps(connections, until_ms),
         overlap_ms=overlap_ms(connections),
-        transitions=spans.transitions(history),
-        history_events=len(history),
+        transitions=sum(run.transitions for run in runs),
+        history_events=max(run.history_events for run in runs),
         deliveries=deliveries(connections, source.upstream.events_every_ms, until_ms, resumes=source.upstream.resumes),
-        status=execution.status,
-        error=execution.error,
+        status=last.status,
+        error=last.error,
         until_ms=until_ms,
+        runs=runs,
     )
 
 
@@ -198,9 +250,10 @@ def _totals(found: Replay) -> list[str]:
     gap_ms = sum(gap.to_ms - gap.from_ms for gap in found.gaps)
     count = found.deliveries
     ending = found.status + (f" ({found.error})" if found.error else "")
+    longest = "" if len(found.runs) == 1 else f" in the longest of {len(found.runs)} executions"
     return [
         f"overlap {found.overlap_ms / 1000:.3f} s, gaps {len(found.gaps)}, {gap_ms / 1000:.3f} s in all",
         *(f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s: {gap.cause}" for gap in found.gaps),
         f"stored {count.stored}, duplicates turned away {count.duplicates}, lost {count.lost}",
-        f"transitions {found.transitions}, history events {found.history_events}, execution {ending}",
+        f"transitions {found.transitions}, history events {found.history_events}{longest}, execution {ending}",
     ]

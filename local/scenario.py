@@ -48,6 +48,14 @@ class Upstream:
     ends_at_ms: int | None = None
 
 
+@dataclass(frozen=True)
+class Redeployment:
+    """From `at_ms` on, executions that start run the machine in this file."""
+
+    at_ms: int
+    machine: Path
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A replay's whole input; `latencies_ms` holds for each name the values to use in turn; the last repeats."""
@@ -58,6 +66,7 @@ class Scenario:
     latencies_ms: Mapping[str, tuple[int, ...]]
     upstream: Upstream
     seed: int = 0
+    redeployments: tuple[Redeployment, ...] = ()
 
 
 DERIVED = ("task_timeout_s",)
@@ -84,6 +93,7 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
         latencies_ms=_latencies(fields),
         upstream=_upstream(fields.sub("upstream")),
         seed=fields.whole("seed", 0),
+        redeployments=tuple(_redeployment(item, path.parent, root) for item in fields.items("redeployments")),
     )
     fields.refuse_the_rest()
     return scenario
@@ -145,6 +155,12 @@ def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
         if (base / name).is_file():
             return base / name
     raise fields.wrong("machine", f"names {name}, and there is no such file")
+
+
+def _redeployment(item: _Fields, folder: Path, root: Path) -> Redeployment:
+    found = Redeployment(item.whole("at_ms", None), _machine(item, folder, root))
+    item.refuse_the_rest()
+    return found
 
 
 def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ A history is the list that GetExecutionHistory answers with: each event has `id`
 points to its ParallelStateStarted. Lane A is the branch that begins with a Wait; the others are B, C … in order. A
 machine without a Parallel has the one lane B.
 
+A Task that calls no function (it starts a successor, say) is no part of what a lane is there for, and is left out.
 It knows nothing of connections: a Task that runs may still be connecting. Invariant: rows are in the order of the
 history.
 """
@@ -122,7 +123,8 @@ def _reading(event: Event) -> tuple[str, str]:
     if kind in _WAIT_ENDED:
         return "wait_ended", ""
     if kind in _TASK_STARTED:
-        return "task_started", ""
+        details = event.get("taskStartedEventDetails", {})
+        return ("task_started", "") if details.get("resourceType", "lambda") == "lambda" else ("", "")
     if kind in _TASK_ENDED:
         return "task_ended", event.get(_TASK_ENDED[kind], {}).get("error", "")
     return "", ""

@@ -22,6 +22,7 @@ from handlers.stream.signals import Outcome
 from local.asl import TaskCall, TaskFailure
 from local.clock import Clock
 from local.virtual.connection import Invocation, VirtualConnection
+from local.virtual.executions import VirtualExecutions
 from local.virtual.table import Key, MemoryDynamoDB
 from local.virtual.upstream import ScriptedUpstream
 from timeline.coverage import Connection
@@ -39,8 +40,10 @@ class VirtualSandbox:
         upstream: ScriptedUpstream,
         settings: Mapping[str, Any],
         names: Mapping[str, str],
+        executions: VirtualExecutions,
     ) -> None:
         self._clock = clock
+        self._executions = executions
         self._profile = profile
         self._upstream = upstream
         self._settings = settings
@@ -53,7 +56,7 @@ class VirtualSandbox:
             control_table=names["control_table"],
             dead_letter_queue_url="",
         )
-        self._connections: list[VirtualConnection] = []
+        self._connections: list[tuple[str, VirtualConnection]] = []
         self._running: list[VirtualConnection] = []
 
     async def perform(self, call: TaskCall) -> Any:
@@ -62,21 +65,23 @@ class VirtualSandbox:
             return await self._invoke(call)
         if call.service == "dynamodb":
             return self._dynamodb(call)
-        if call.service == "sfn" and call.action == "describeExecution":
-            # A replay has one execution; any other that a lease names is long forgotten.
-            arn = call.parameters["ExecutionArn"]
-            if arn != call.execution_arn:
-                raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
-            return {"ExecutionArn": arn, "Status": "RUNNING"}
+        if (call.service, call.action) == ("sfn", "describeExecution"):
+            return self._executions.describe(call)
+        if (call.service, call.action) == ("states", "startExecution"):
+            return self._executions.start(call)
+        if (call.service, call.action) == ("sqs", "sendMessage"):
+            return {"MessageId": f"00000000-0000-4000-8000-{0:012d}"}
         raise TaskFailure("States.Runtime", f"a replay has no {call.service}:{call.action}")
 
-    def connections(self, lanes: Sequence[str], origin_ms: int, until_ms: int) -> list[Connection]:
+    def connections(self, lanes: Mapping[str, Sequence[str]], origin_ms: int, until_ms: int) -> list[Connection]:
         """Returns what was connected and how it ended, in milliseconds from `origin_ms`; open ones end at `until_ms`.
 
-        `lanes` names the lane of each invocation, in the order of the invocations.
+        `lanes` names for each execution's ARN the lane of each of its invocations, in their order.
         """
         found = []
-        for lane, connection in zip(lanes, self._connections, strict=True):
+        lane_of = {arn: iter(names) for arn, names in lanes.items()}
+        for arn, connection in self._connections:
+            lane = next(lane_of[arn])
             link = connection.link
             if link is None or link.opened_ms is None:
                 continue
@@ -93,7 +98,7 @@ class VirtualSandbox:
         future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         limit_s = self._settings["function_timeout_s"]
         request_id = f"00000000-0000-4000-8000-{len(self._connections) + 1:012d}"
-        connection = self._start(call.payload, request_id, _setter(future))
+        connection = self._start(call, request_id, _setter(future))
         killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(connection, future))
         outcome = await future
         killer.cancel()
@@ -113,8 +118,8 @@ class VirtualSandbox:
             raise TaskFailure(outcome.error, json.dumps(cause))
         return {"status": outcome.status}
 
-    def _start(self, payload: Any, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualConnection:
-        settings = self._settings
+    def _start(self, call: TaskCall, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualConnection:
+        settings, payload = self._settings, call.payload
         every_ms = (settings["lease_every_s"] * 1000, settings["progress_every_s"] * 1000)
         execution = payload.get("execution", "")
         manager = Manager(
@@ -129,7 +134,7 @@ class VirtualSandbox:
         connection = VirtualConnection(
             self._clock, self._store, self._upstream, manager, who, every_ms, self._renew_all, on_end
         )
-        self._connections.append(connection)
+        self._connections.append((call.execution_arn, connection))
         self._running.append(connection)
         connection.start()
         return connection

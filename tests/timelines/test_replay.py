@@ -1,5 +1,6 @@
 """Replays of whole machines in virtual time: the recorded run, the machines compared, and generated upstreams."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.replay import Replay, replay, text
+from local import bounds
+from local.replay import Replay, Run, replay, text
 from local.scenario import read
+from timeline import spans
 
 HERE = Path(__file__).parent
 LIMIT_MS, WAIT_MS = 45_000, 35_000
@@ -113,6 +116,97 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
     first, second = (run("connections-drop.yml") for _ in range(2))
     assert json.dumps(first.as_json()) == json.dumps(second.as_json())
     assert text(first, 96) == text(second, 96)
+
+
+def test_sixty_days_cross_renewals_without_a_gap() -> None:
+    """At 15 minutes a function, twenty renewals in sixty days: no gap, no event lost, no history near its limit."""
+    found = run("sixty-days.yml")
+    assert (found.gaps, found.deliveries.lost, found.status) == ([], 0, "RUNNING")
+    assert len(found.runs) == 21
+    assert [run.output for run in found.runs[:-1]] == [{"status": "superseded"}] * 20
+    assert found.history_events == max(run.history_events for run in found.runs) <= bounds.ALLOWED
+
+
+def short(policy: str, renew_after: int = 3, **rest: Any) -> dict[str, Any]:
+    """A scenario in which an execution lives for some minutes."""
+    return {
+        "machine": "statemachines/connections.asl.yml",
+        "settings": {"wait_s": 35, "function_timeout_s": 45, "renew_after": renew_after},
+        "run_for_s": 1200,
+        "latencies_ms": {"start": 25, "wait_overshoot": 60, "wait_to_task": 80, "connect": [0, 900]},
+        "upstream": {"policy": policy},
+        **rest,
+    }
+
+
+@pytest.mark.parametrize("policy", ["tolerates", "evicts"])
+def test_a_renewal_overlaps(tmp_path: Path, policy: str) -> None:
+    """The successor begins while its predecessor runs; the stream stays connected from one to the next."""
+    found = run_table(tmp_path, short(policy))
+    assert (found.gaps, found.deliveries.lost, found.status) == ([], 0, "RUNNING")
+    assert len(found.runs) >= 4
+    for older, newer in itertools.pairwise(found.runs):
+        assert older.to_ms is not None
+        assert newer.from_ms < older.to_ms <= newer.from_ms + 6_000
+        assert older.output == {"status": "superseded"}
+
+
+def test_a_renewal_where_two_are_forbidden_never_opens_a_second(tmp_path: Path) -> None:
+    """The predecessor lets go when it sees the successor's claim; the gap is that of any handover."""
+    found = run_table(tmp_path, short("forbids"))
+    assert (found.overlap_ms, found.status) == (0, "RUNNING")
+    assert len(found.runs) >= 4
+    assert max(gap.to_ms - gap.from_ms for gap in found.gaps) <= 200 + 900
+
+
+def test_an_outage_renews_and_ends_no_stream(tmp_path: Path) -> None:
+    """Hours in which every opening is answered 503 use up executions; the stream is connected when they are over."""
+    refusals = [{"from_ms": 60_000, "to_ms": 7_260_000, "status": 503}]
+    found = run_table(
+        tmp_path, short("tolerates", 20, run_for_s=7_500, upstream={"policy": "tolerates", "refusals": refusals})
+    )
+    assert found.status == "RUNNING"
+    assert len(found.runs) > 3
+    assert found.connections[-1].ended_by == "still open"
+    (gap,) = [one for one in found.gaps if one.to_ms > 7_000_000]
+    assert gap.to_ms - 7_260_000 <= 5_000 + 1_000 + 900
+
+
+def test_the_end_of_the_stream_ends_a_renewal_with_it(tmp_path: Path) -> None:
+    """Whenever the stream ends about a renewal, both executions end within a minute, cleanly, and nothing begins."""
+    renewed_ms = run_table(tmp_path, short("tolerates")).runs[1].from_ms
+    for late_ms in (0, 10, 25, 26, 500, 1_000, 3_000):
+        table = short("tolerates", upstream={"policy": "tolerates", "ends_at_ms": renewed_ms + late_ms})
+        found = run_table(tmp_path, table)
+        assert {run.status for run in found.runs} == {"SUCCEEDED"}
+        assert len(found.runs) <= 2
+        assert max(run.to_ms or 0 for run in found.runs) <= renewed_ms + 60_000
+
+
+def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
+    """What runs goes on under its own definition; its successor runs the new one, and the stream stays connected."""
+    text = Path("statemachines/connections.asl.yml").read_text()
+    (tmp_path / "changed.asl.yml").write_text(text.replace("Seconds: ${self:custom.settings.wait_s}", "Seconds: 20"))
+    found = run_table(tmp_path, short("tolerates", redeployments=[{"at_ms": 100_000, "machine": "changed.asl.yml"}]))
+    assert (found.gaps, found.status) == ([], "RUNNING")
+
+    def waits_ms(run: Run) -> set[int]:
+        return {
+            span.to_ms - span.from_ms
+            for span in spans.spans(run.rows)
+            if span.kind == "wait" and span.to_ms is not None
+        }
+
+    assert max(waits_ms(found.runs[0])) == 35_060
+    assert max(waits_ms(found.runs[1])) == 20_060
+
+
+def test_a_second_successor_disturbs_nothing(tmp_path: Path) -> None:
+    """One successor is slow to start and the other lane starts another: the later is not needed and says so."""
+    table = short("tolerates", 1, run_for_s=100, latencies_ms={"start": [25, 45_000, 25], "connect": 300})
+    found = run_table(tmp_path, table)
+    assert found.runs[1].output == {"status": "NotNeeded", "renews": found.runs[0].arn}
+    assert (found.runs[2].status, found.gaps) == ("RUNNING", [])
 
 
 policies = st.sampled_from(["evicts", "tolerates", "forbids"])

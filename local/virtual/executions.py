@@ -1,0 +1,70 @@
+"""The executions of one replay: the first, and those that executions start.
+
+Answers states:startExecution and describeExecution as Step Functions does, for one machine. A definition that is put in
+place of another takes effect at the next start; what runs goes on under its own. It does not know what a Task does.
+Invariant: executions are kept in the order in which they began, and none is forgotten.
+"""
+
+import json
+from typing import Any
+
+from local.asl import Execution, Latencies, Machine, Perform, TaskCall, TaskFailure
+from local.clock import Clock
+
+
+class VirtualExecutions:
+    """All executions of one machine; `machine` may be replaced while they run."""
+
+    def __init__(self, machine: Machine, clock: Clock, latencies: Latencies) -> None:
+        self.machine = machine
+        self._clock = clock
+        self._latencies = latencies
+        self._all: list[Execution] = []
+
+    @property
+    def all(self) -> list[Execution]:
+        """Returns every execution, oldest first."""
+        return self._all
+
+    @property
+    def last(self) -> Execution:
+        """Returns the youngest that runs, or where none does the one that ended last."""
+        return max(self._all, key=lambda one: (one.status == "RUNNING", one.stopped_ms or one.started_ms))
+
+    def begin(self, data: Any, perform: Perform) -> Execution:
+        """Returns the first execution; `perform` carries out its Tasks and those of its successors."""
+        self._perform = perform
+        return self._start(data, None)
+
+    async def over(self) -> None:
+        """Returns when no execution runs any more."""
+        while any(one.status == "RUNNING" for one in self._all):
+            await next(one for one in self._all if one.status == "RUNNING").wait()
+
+    def start(self, call: TaskCall) -> Any:
+        """Returns StartExecution's answer; TaskFailure with AWS's error name otherwise."""
+        given = call.parameters
+        machine_arn, name = self._all[0].machine_arn, given.get("Name")
+        if given.get("StateMachineArn") != machine_arn:
+            said = f"State Machine Does Not Exist: '{given.get('StateMachineArn')}'"
+            raise TaskFailure("StepFunctions.StateMachineDoesNotExistException", said)
+        if name is not None and any(one.name == name for one in self._all):
+            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"Execution Already Exists: '{name}'")
+        data = given.get("Input", {})
+        execution = self._start(json.loads(data) if isinstance(data, str) else data, name)
+        return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms / 1000}
+
+    def describe(self, call: TaskCall) -> Any:
+        """Returns DescribeExecution's answer; TaskFailure with AWS's error name where there is no such execution."""
+        arn = call.parameters["ExecutionArn"]
+        for one in self._all:
+            if one.arn == arn:
+                return {"ExecutionArn": arn, "Name": one.name, "Status": one.status}
+        raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
+
+    def _start(self, data: Any, name: str | None) -> Execution:
+        execution = self.machine.start(
+            data, clock=self._clock, perform=self._perform, name=name, latencies=self._latencies
+        )
+        self._all.append(execution)
+        return execution
