@@ -12,6 +12,8 @@ has more events than `history_events` says until its lanes have made `GRACE_PASS
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from local.asl.graph import targets
+
 LIMIT = 25_000
 ALLOWED = LIMIT * 4 // 5
 # The pass in which renewal is due, and one more until the successor is connected.
@@ -100,31 +102,6 @@ def _weight(name: str, state: Definition, kinds: int | None = None) -> int:
     if state["Type"] == "Task":
         return task_events(name, state, kinds=kinds)
     return 1 if state["Type"] == "Fail" else 2
-
-
-def targets(state: Definition) -> Iterator[tuple[str, str]]:
-    """Yields the states that may follow, each with what leads there: "", the rule's or the Catcher's words."""
-    for rule in state.get("Choices", []):
-        yield rule["Next"], _words(rule)
-    if "Default" in state:
-        yield state["Default"], "otherwise"
-    for catcher in state.get("Catch", []):
-        yield catcher["Next"], ", ".join(catcher["ErrorEquals"])
-    if "Next" in state:
-        yield state["Next"], ""
-
-
-def _words(rule: Definition) -> str:
-    """Returns a Choice Rule in words, such as `$.a is 1`."""
-    for word in ("And", "Or"):
-        if word in rule:
-            return f" {word.lower()} ".join(_words(one) for one in rule[word])
-    if "Not" in rule:
-        return f"not {_words(rule['Not'])}"
-    ((operator, value),) = ((name, one) for name, one in rule.items() if name not in ("Variable", "Next", "Comment"))
-    if operator == "IsPresent":
-        return f"{rule['Variable']} is {'there' if value else 'absent'}"
-    return f"{rule['Variable']} {'at least' if operator == 'NumericGreaterThanEquals' else 'is'} {value}"
 
 
 class _Longest:

@@ -1,0 +1,125 @@
+"""Draws a machine as Mermaid flowcharts: one for its own line of states, one for each branch of a Parallel.
+
+Decides which mark a state gets and what stands at an arrow. It reads the definition alone, resolved or not: a variable
+such as `${self:custom.settings.wait_s}` is drawn as its last name. `python -m local.asl.graph FOLDER` prints the README
+of a folder of machines. Invariant: the same definition gives the same text, to the byte.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Definition = Mapping[str, Any]
+
+_VARIABLE = re.compile(r"\$\{[^}]*?([A-Za-z0-9_]+)\}")
+# How a state of a type is drawn; the name stands for {}.
+_SHAPES = {
+    "Choice": '{"{}"}',
+    "Wait": '(["{}"])',
+    "Succeed": '(("{}"))',
+    "Fail": '((("{}")))',
+    "Parallel": '[["{}"]]',
+}
+_BOX = '["{}"]'
+_OPERATORS = {"GreaterThanEquals": "≥", "LessThanEquals": "≤", "GreaterThan": ">", "LessThan": "<", "Equals": "="}
+_KINDS = ("String", "Numeric", "Boolean", "Timestamp")
+HEAD = """# State machines
+
+Each file is Amazon States Language; the deployed one is `connections.asl.yml`, the others are kept for comparison. A
+rounded box waits, a rhombus chooses, a ring ends, two rings fail. This page is made from the files:
+`python -m local.asl.graph statemachines` prints it.
+"""
+
+
+def targets(state: Definition) -> Iterator[tuple[str, str]]:
+    """Yields the states that may follow, in the order in which they are tried, each with the words of the arrow."""
+    for rule in state.get("Choices", []):
+        yield rule["Next"], words(rule)
+    if "Default" in state:
+        yield state["Default"], "otherwise"
+    for number, catcher in enumerate(state.get("Catch", [])):
+        wildcard = "any other error" if number else "any error"
+        names = [wildcard if name == "States.ALL" else name for name in catcher["ErrorEquals"]]
+        yield catcher["Next"], ", ".join(names)
+    if "Next" in state:
+        yield state["Next"], ""
+
+
+def words(rule: Definition) -> str:
+    """Returns a Choice Rule in words, such as `$.a = 1`."""
+    for joint in ("And", "Or"):
+        if joint in rule:
+            return f" {joint.lower()} ".join(words(one) for one in rule[joint])
+    if "Not" in rule:
+        return f"not {words(rule['Not'])}"
+    ((operator, value),) = ((name, one) for name, one in rule.items() if name not in ("Variable", "Next", "Comment"))
+    if operator == "IsPresent":
+        return f"{rule['Variable']} is {'there' if value else 'absent'}"
+    name = operator.removesuffix("Path")
+    for kind in _KINDS:
+        name = name.removeprefix(kind)
+    return f"{rule['Variable']} {_OPERATORS.get(name, operator)} {_plain(value)}"
+
+
+def flowchart(line: Definition) -> str:
+    """Returns the Mermaid text of one line of states: a machine, or a branch."""
+    states = line["States"]
+    key = {name: f"s{number}" for number, name in enumerate(states)}
+    drawn = ["flowchart TD", f"  start(( )) --> {key[line['StartAt']]}"]
+    for name, state in states.items():
+        label = name
+        if state["Type"] == "Wait":
+            label += f"<br/>{_duration(state)}"
+        shape = _SHAPES.get(state["Type"], _BOX)
+        drawn.append(f"  {key[name]}{shape.replace('{}', _quoted(label))}")
+    for name, state in states.items():
+        for target, said in targets(state):
+            drawn.append(f"  {key[name]} -->{f'|{chr(34)}{_quoted(said)}{chr(34)}|' if said else ''} {key[target]}")
+        if state.get("End"):
+            drawn.append(f"  {key[name]} --> stop(( ))")
+    return "\n".join(drawn)
+
+
+def lines(definition: Definition, title: str = "") -> Iterator[tuple[str, Definition]]:
+    """Yields the machine's own line and every branch below it, each with a title ("" for the machine's own)."""
+    yield title, definition
+    for name, state in definition["States"].items():
+        for number, branch in enumerate(state.get("Branches", []), 1):
+            yield from lines(branch, f"{name}, branch {number}")
+
+
+def page(folder: Path) -> str:
+    """Returns the README of a folder: each machine's comment, pictures, and what each of its states is for."""
+    parts = [HEAD]
+    for path in sorted(folder.glob("*.asl.yml")):
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+        parts.append(f"## {path.name}\n\n{_plain(definition.get('Comment', ''))}\n")
+        for title, line in lines(definition):
+            if title:
+                parts.append(f"### {title}\n")
+            parts.append(f"```mermaid\n{flowchart(line)}\n```\n")
+            parts.append("| state | type | |\n|---|---|---|")
+            parts += [f"| {name} | {one['Type']} | {_plain(one['Comment'])} |" for name, one in line["States"].items()]
+            parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _duration(state: Definition) -> str:
+    field = next(name for name in ("Seconds", "Timestamp", "SecondsPath", "TimestampPath") if name in state)
+    return _plain(state[field])
+
+
+def _plain(value: Any) -> str:
+    return " ".join(_VARIABLE.sub(r"\1", str(value)).split())
+
+
+def _quoted(text: str) -> str:
+    return _plain(text).replace('"', "#quot;")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(Path(sys.argv[1])))
