@@ -25,6 +25,14 @@ def definition(machine: str, stage: str = STAGE) -> Any:
     return settings.resolve(yaml.safe_load(text), settings.load(stage), settings.names(stage))
 
 
+def after(passes: int) -> Any:
+    """The machine with another `renew_after`."""
+    text = definition("connections")
+    for lane, branch in zip("AB", text["States"]["Lanes"]["Branches"], strict=True):
+        branch["States"][f"{lane} is due"]["Choices"][0]["NumericGreaterThanEquals"] = passes
+    return text
+
+
 class Aws:
     """The services that the machine calls, with what is known of other executions."""
 

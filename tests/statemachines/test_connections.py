@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from moto import mock_aws
 
 from handlers import errors
-from local.asl import Execution
-from tests.statemachines.connections import INPUT, NAMES, Aws, tables
+from local.asl import Execution, TaskCall, TaskFailure, load
+from local.clock import VirtualClock
+from tests.statemachines.connections import INPUT, NAMES, Aws, after, tables
 
 MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
 OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
@@ -114,6 +117,50 @@ def test_an_outage_ends_no_execution(aws: Aws) -> None:
     execution = aws.run(scripted(*[errors.StreamDropped("no")] * 100, "ended"))
     assert execution.output == {"status": "ended"}
     assert {"A cools down", "B cools down"} <= {name for _, name in entered(execution)}
+
+
+errors_of_aws = st.sampled_from(
+    [
+        "Lambda.TooManyRequestsException",
+        "Lambda.ServiceException",
+        "Lambda.ResourceNotFoundException",
+        "Lambda.Unknown",
+        "Sandbox.Timedout",
+        "Runtime.ExitError",
+        "States.Timeout",
+        "States.TaskFailed",
+        "States.DataLimitExceeded",
+        "StreamDropped",
+        "StreamThrottled",
+        "StreamTakenOver",
+        "StoreUnavailable",
+        "ConnectionExpired",
+    ]
+)
+
+
+@given(st.lists(st.one_of(errors_of_aws, st.text(min_size=1, max_size=20)), max_size=80), st.integers(1, 5))
+@example(["Lambda.ServiceException"] * 80, 150)
+@example(["StoreUnavailable"] * 80, 2)
+def test_no_failure_of_a_lane_ends_an_execution(names: list[str], renew_after: int) -> None:
+    """Whatever fails, in whatever order, renewal included: the stream's end ends the execution, cleanly."""
+    left = list(names)
+
+    async def perform(call: TaskCall) -> Any:
+        if call.function is not None and left:
+            raise TaskFailure(left.pop(0), "generated")
+        if call.action == "startExecution":
+            raise TaskFailure(left[0] if left else "StepFunctions.SdkClientException", "generated")
+        return {"status": "ended"}
+
+    machine = after(renew_after)
+    clock = VirtualClock()
+
+    async def main() -> Execution:
+        return await load(machine).start(INPUT, clock=clock, perform=perform).wait()
+
+    execution = clock.run(main())
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
 
 
 def test_an_error_nobody_named_cools_down_and_tries_again(aws: Aws) -> None:

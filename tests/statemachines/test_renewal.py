@@ -8,7 +8,7 @@ from moto import mock_aws
 
 from handlers import errors
 from local import settings
-from tests.statemachines.connections import INPUT, NAMES, Aws, definition, tables
+from tests.statemachines.connections import INPUT, NAMES, Aws, after, definition, tables
 from tests.statemachines.test_connections import MINE, OTHER, ended, entered, scripted
 
 
@@ -20,14 +20,6 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     with mock_aws():
         for client in tables():
             yield Aws(client, {OTHER: "RUNNING"})
-
-
-def after(passes: int) -> Any:
-    """The machine with another `renew_after`."""
-    text = definition("connections")
-    for lane, branch in zip("AB", text["States"]["Lanes"]["Branches"], strict=True):
-        branch["States"][f"{lane} is due"]["Choices"][0]["NumericGreaterThanEquals"] = passes
-    return text
 
 
 def lease(aws: Aws) -> dict[str, Any]:
@@ -85,10 +77,10 @@ def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
     "standing",
     [
         {"execution": {"S": OTHER + "-successor"}},
-        {},
+        {"stop": {"BOOL": True}},
         {"execution": {"S": OTHER}, "stop": {"BOOL": True}},
     ],
-    ids=["another successor has it", "it has ended", "it is to be stopped"],
+    ids=["another successor has it", "it was stopped", "it is to be stopped"],
 )
 def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[str, Any]) -> None:
     """The lease stays as it is, the stop wish too, no function is called, and the end is clean."""
@@ -96,6 +88,13 @@ def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[
     execution = aws.run(scripted(), renews=OTHER)
     assert execution.output == {"status": "NotNeeded", "renews": OTHER}
     assert lease(aws) == standing
+
+
+def test_a_stream_that_an_earlier_successor_let_go_is_renewed_all_the_same(aws: Aws) -> None:
+    """A successor that was rejected has let go of the lease while its predecessor runs on: the next one claims it."""
+    aws.put(generation={"N": "7"})
+    assert aws.run(ended, renews=OTHER).output == {"status": "ended"}
+    assert lease(aws)["generation"] == {"N": "8"}
 
 
 def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> None:
