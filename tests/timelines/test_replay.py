@@ -159,6 +159,14 @@ def test_a_renewal_where_two_are_forbidden_never_opens_a_second(tmp_path: Path) 
     assert max(gap.to_ms - gap.from_ms for gap in found.gaps) <= 200 + 900
 
 
+def test_a_renewal_of_a_hot_standby_never_opens_a_third(tmp_path: Path) -> None:
+    """Both lanes are connected and one comes to its renewal: the successor's connection takes its place."""
+    found = run_table(tmp_path, short("tolerates", upstream={"policy": "tolerates", "standby": "hot"}))
+    assert (found.gaps, found.status, len(found.runs) >= 4) == ([], "RUNNING", True)
+    edges = sorted(edge for c in found.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
+    assert max(itertools.accumulate(step for _, step in edges)) == 2
+
+
 def test_an_outage_renews_and_ends_no_stream(tmp_path: Path) -> None:
     """Hours in which every opening is answered 503 use up executions; the stream is connected when they are over."""
     refusals = [{"from_ms": 60_000, "to_ms": 7_260_000, "status": 503}]
