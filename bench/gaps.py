@@ -23,7 +23,7 @@ class Gauge:
     _closed_ms: float = 0.0
 
     def fault(self, kind: str) -> None:
-        """Notes that every connection of the stream is about to be ended by `kind`."""
+        """Notes that the newest connection of the stream is about to be ended by `kind`."""
         self._fault = kind
 
     def changed(self, at_ms: float, connected: int) -> None:

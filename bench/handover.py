@@ -3,7 +3,6 @@
 Decides when harm is done and what is reported. The gaps are the upstream's own: from the moment it saw the last
 connection of a stream end until it answered the next. Both machines run at once, with the same function, settings and
 upstream, and each stream is harmed on its own: a third of the time not at all, a third by resets, a third by SIGKILL.
-Reconnection in place is not measured: it is a profile's choice, and these profiles leave it to the machine.
 """
 
 import argparse
@@ -17,12 +16,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.gaps import DROP, HANDOVER, KILL, Gauge, summary
-from bench.stage import CONNECTIONS, STAGE, STAGGERED, Stage, open_stage
+from bench.stage import STAGE, Stage, open_stage
+from bench.streams import STREAMS, Stream
 from local import settings
 from local.errors import UserError
 from local.upstreams.clockwork import Clockwork
 
-POLICIES = {"evicts": "demo", "tolerates": "demo-ndjson", "forbids": "demo-exclusive"}
 # Between two harms of one stream: long enough for the machine to be back in its rhythm.
 HARM_EVERY_S = (4.0, 8.0)
 GOALS = {HANDOVER: "0 ms", DROP: "p99 <= 2000 ms", KILL: "-"}
@@ -46,33 +45,28 @@ class Row:
 
 
 async def measure(seconds: float, seed: int) -> list[Row]:
-    """Returns a row for each machine and policy. Takes `seconds` and the service's start; raises UserError."""
-    streams = {
-        f"{profile}:{machine}": (machine, policy)
-        for machine in (CONNECTIONS, STAGGERED)
-        for policy, profile in POLICIES.items()
-    }
-    gauges = {stream_id: Gauge() for stream_id in streams}
+    """Returns a row for each of STREAMS. Takes `seconds` and the service's start; raises UserError."""
+    gauges = {stream.upstream_id: Gauge() for stream in STREAMS}
 
-    def seen(stream_id: str, connected: int) -> None:
-        gauges[stream_id].changed(time.monotonic() * 1000, connected)
+    def seen(upstream_id: str, connected: int) -> None:
+        gauges[upstream_id].changed(time.monotonic() * 1000, connected)
 
     async with open_stage(seen) as stage:
-        for stream_id, (machine, _) in streams.items():
-            await stage.start(machine, stream_id)
+        for stream in STREAMS:
+            await stage.start(stream)
         started_s = time.monotonic()
         dice = random.Random(seed)
         await asyncio.gather(
-            *(_harm(stage, stream_id, gauges[stream_id], seconds, dice.random()) for stream_id in streams)
+            *(_harm(stage, stream, gauges[stream.upstream_id], seconds, dice.random()) for stream in STREAMS)
         )
-        for stream_id in streams:
-            await _settled(gauges[stream_id])
+        for gauge in gauges.values():
+            await _settled(gauge)
         await asyncio.sleep(SETTLE_S)
         elapsed_s = time.monotonic() - started_s
-        return [await _row(stage, stream_id, *of, gauges[stream_id], elapsed_s) for stream_id, of in streams.items()]
+        return [await _row(stage, stream, gauges[stream.upstream_id], elapsed_s) for stream in STREAMS]
 
 
-async def _harm(stage: Stage, stream_id: str, gauge: Gauge, seconds: float, seed: float) -> None:
+async def _harm(stage: Stage, stream: Stream, gauge: Gauge, seconds: float, seed: float) -> None:
     """Nothing, then resets, then kills, a third of the time each, at random moments at which somebody is connected."""
     dice = random.Random(seed)
     begun_s = time.monotonic()
@@ -81,7 +75,7 @@ async def _harm(stage: Stage, stream_id: str, gauge: Gauge, seconds: float, seed
         kind, harm = (DROP, stage.drop) if elapsed_s < seconds * 2 / 3 else (KILL, stage.kill)
         await _settled(gauge)
         gauge.fault(kind)
-        harm(stream_id)
+        harm(stream)
         await asyncio.sleep(dice.uniform(*HARM_EVERY_S))
 
 
@@ -90,30 +84,30 @@ async def _settled(gauge: Gauge) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _row(stage: Stage, stream_id: str, machine: str, policy: str, gauge: Gauge, elapsed_s: float) -> Row:
-    numbers = await stage.stored(stream_id)
+async def _row(stage: Stage, stream: Stream, gauge: Gauge, elapsed_s: float) -> Row:
+    numbers = await stage.stored(stream)
     return Row(
-        machine=machine,
-        policy=policy,
+        machine=stream.machine,
+        policy=stream.policy,
         gaps={kind: asdict(summary(gaps_ms)) for kind, gaps_ms in gauge.gaps_ms.items()},
         unconnected_ms=round(gauge.unconnected_ms, 1),
         happened_unconnected=round(gauge.unconnected_ms / Clockwork().interval_ms),
         stored=len(numbers),
         lost=numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0,
-        duplicates=await stage.duplicates(stream_id),
+        duplicates=await stage.duplicates(stream),
         connections_per_hour=round(gauge.openings * 3600 / elapsed_s),
     )
 
 
 def table(rows: Iterable[Row]) -> list[str]:
     """Returns the lines that a person reads."""
-    lines = [f"{'':<23}{'gaps: count / p50 / p99 / most, in ms':<78}", f"{'machine':<13}{'policy':<10}"]
+    lines = [f"{'':<25}{'gaps: count / p50 / p99 / most, in ms':<78}", f"{'machine':<13}{'policy':<12}"]
     lines[1] += "".join(f"{f'{kind} ({goal})':<26}" for kind, goal in GOALS.items())
     lines[1] += f"{'missed':>7}{'stored':>7}{'lost':>5}{'dupl.':>6}{'conn./h':>8}"
     for row in rows:
         cells = "".join(f"{_cell(found):<26}" for found in row.gaps.values())
         counts = f"{row.happened_unconnected:>7}{row.stored:>7}{row.lost:>5}{row.duplicates:>6}"
-        lines.append(f"{row.machine:<13}{row.policy:<10}{cells}{counts}{row.connections_per_hour:>8}")
+        lines.append(f"{row.machine:<13}{row.policy:<12}{cells}{counts}{row.connections_per_hour:>8}")
     return lines
 
 

@@ -6,6 +6,7 @@ plain machine laid beside the deployed one. Invariant: when `open_stage` is left
 
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from bench.streams import STAGGERED, Stream, write_profiles
 from local import resolved, settings
 from local.aws import Endpoints
 from local.engine import lock
@@ -25,7 +27,6 @@ from local.service import ROOT, Service, Sockets
 from local.upstreams.app import Upstreams
 
 STAGE = "test"
-CONNECTIONS, STAGGERED = "connections", "staggered"
 # No connection is dropped but by the benchmark.
 _NEVER_S = (86_400.0, 86_400.0)
 
@@ -39,37 +40,33 @@ class Stage:
         self._upstream_port = upstream_port
         self._endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
 
-    async def start(self, machine: str, stream_id: str) -> None:
-        """Returns when an execution of the machine has been started for the stream."""
-        name = f"{settings.SERVICE}-{STAGE}-{machine}"
+    async def start(self, stream: Stream) -> None:
+        """Returns when an execution of the stream's machine has been started."""
+        name = f"{settings.SERVICE}-{STAGE}-{stream.machine}"
         arn = next(described.arn for described in self._service.stack.machines if described.name == name)
-        text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+        text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
         client = self._endpoints.client("stepfunctions")
         await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
 
-    def drop(self, stream_id: str) -> None:
-        """Resets every connection of the stream."""
-        self._upstreams.drop(stream_id)
+    def drop(self, stream: Stream) -> None:
+        """Resets the newest connection of the stream."""
+        self._upstreams.drop(stream.upstream_id)
 
-    def kill(self, stream_id: str) -> None:
-        """Kills every function that is connected to the stream, with SIGKILL."""
-        inodes = {
-            inode
-            for _, port in self._upstreams.presence.clients(stream_id)
-            for inode in _inodes(port, self._upstream_port)
-        }
-        for pid in _owners(inodes):
+    def kill(self, stream: Stream) -> None:
+        """Kills the function that has the newest connection of the stream, with SIGKILL."""
+        _, port = self._upstreams.presence.clients(stream.upstream_id)[-1]
+        for pid in _owners(set(_inodes(port, self._upstream_port))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    async def stored(self, stream_id: str) -> list[int]:
+    async def stored(self, stream: Stream) -> list[int]:
         """Returns the numbers of the stored events, in order."""
-        items = await asyncio.to_thread(self._items, "events", stream_id)
+        items = await asyncio.to_thread(self._items, "events", stream.stream_id)
         return sorted(json.loads(item["data"]["S"])["n"] for item in items)
 
-    async def duplicates(self, stream_id: str) -> int:
+    async def duplicates(self, stream: Stream) -> int:
         """Returns how many deliveries were turned away, as the connections count them."""
-        items = await asyncio.to_thread(self._items, "control", stream_id)
+        items = await asyncio.to_thread(self._items, "control", stream.stream_id)
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 
     def _items(self, table: str, stream_id: str) -> list[dict[str, Any]]:
@@ -90,7 +87,10 @@ async def open_stage(watch: Callable[[str, int], None]) -> AsyncIterator[Stage]:
     template = resolved.template(STAGE)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, lock(Path(folder)) as held:
         sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
-        service = Service(Path(folder), _beside(template), sockets, held, variables, _Silence(), _fail)
+        write_profiles(ROOT / "env" / "streams", Path(folder) / "streams")
+        service = Service(
+            Path(folder), _changed(template, Path(folder) / "streams"), sockets, held, variables, _Silence(), _fail
+        )
         await listener.start()
         try:
             await service.start()
@@ -112,18 +112,22 @@ class _Silence(Screen):
         """Prints nothing."""
 
 
-def _beside(template: dict[str, Any]) -> dict[str, Any]:
-    """The template with the plain machine in it, which is not deployed."""
+def _changed(template: dict[str, Any], streams: Path) -> dict[str, Any]:
+    """The template with the plain machine in it, which is not deployed, and with the benchmark's profiles."""
     definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
     whole = settings.resolve(definition, settings.load(STAGE), settings.names(STAGE))
-    plain = {
+    changed = copy.deepcopy(template)
+    for resource in changed["Resources"].values():
+        if resource["Type"] == "AWS::Lambda::Function":
+            resource["Properties"]["Environment"]["Variables"]["STREAMS_DIR"] = str(streams)
+    changed["Resources"]["PlainMachine"] = {
         "Type": "AWS::StepFunctions::StateMachine",
         "Properties": {
             "StateMachineName": f"{settings.SERVICE}-{STAGE}-{STAGGERED}",
             "DefinitionString": json.dumps(whole),
         },
     }
-    return {**template, "Resources": {**template["Resources"], "PlainMachine": plain}}
+    return changed
 
 
 def _fail() -> None:

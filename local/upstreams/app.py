@@ -52,12 +52,12 @@ class Upstreams:
         for end in self._open:
             end.set()
 
-    def drop(self, stream_id: str) -> int:
-        """Returns how many connections of a stream it has reset."""
+    def drop(self, stream_id: str) -> bool:
+        """Returns whether there was a connection of the stream to reset; it resets the newest."""
         clients = self.presence.clients(stream_id)
-        for client in clients:
-            self._reset(client)
-        return len(clients)
+        if clients:
+            self._reset(clients[-1])
+        return bool(clients)
 
     async def _stream(self, request: Request) -> Response:
         """The part of the stream id before the first colon says which it is."""

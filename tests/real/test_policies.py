@@ -1,7 +1,9 @@
 """Each way in which an upstream takes a second connection, through the whole local service on real sockets."""
 
+import contextlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,14 @@ def taken_over(service: Service, stream_id: str) -> int:
     return sum(record.get("ended_by") == "taken_over" for record in service.connections(stream_id))
 
 
+def closed(service: Service, stream_id: str) -> list[dict[str, Any]]:
+    return [record for record in service.connections(stream_id) if "closed_ms" in record]
+
+
+def numbers_of(service: Service, stream_id: str) -> list[int]:
+    return sorted(json.loads(item["data"])["n"] for item in service.items("events", stream_id))
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
     """Three streams of one service, one of each policy, each handed over twice in each direction or more."""
@@ -42,7 +52,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
         found = {
             policy: Kept(
                 service.connections(stream_id),
-                sorted(json.loads(item["data"])["n"] for item in service.items("events", stream_id)),
+                numbers_of(service, stream_id),
                 upstreams.presence.most(stream_id),
             )
             for policy, stream_id in STREAMS.items()
@@ -72,3 +82,19 @@ def test_every_connection_ended_by_the_handover(kept: dict[str, Kept], policy: s
     assert {record["ended_by"] for record in closed} == {"taken_over"}
     assert [record["lane"] for record in closed[:HANDOVERS]] == ["B", "A"]
     assert {record["ended_by"] for record in kept[policy].connections} <= {"taken_over", ""}
+
+
+def test_a_hot_standby_leaves_no_gap_when_one_connection_drops(tmp_path: Path) -> None:
+    """Both lanes stay connected: through a drop and two function limits the upstream never sees fewer than one."""
+    counts: list[int] = []
+    stream_id, upstream_id = "demo-standby:policy", "demo-ndjson:demo-standby:policy"
+    with contextlib.ExitStack() as stack:
+        upstreams, port = stack.enter_context(serving(lambda _, count: counts.append(count)))
+        service = stack.enter_context(running(tmp_path, UPSTREAM_DEMO=f"http://127.0.0.1:{port}"))
+        service.post(stream_id)
+        assert until(lambda: len(upstreams.presence.clients(upstream_id)) == 2, 20), service.log
+        assert upstreams.drop(upstream_id)
+        assert until(lambda: len(closed(service, stream_id)) >= 3, 30), service.log
+        numbers, seen = numbers_of(service, stream_id), list(counts)
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert set(seen) == {1, 2}

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from local.listener import Listener, bind
 from local.upstreams.app import Upstreams
+from local.upstreams.presence import Watch
 from tests.local.support import in_thread
 
 # A connection of demo-ndjson outlives any test, so that only the test's own faults end one.
@@ -12,13 +13,13 @@ NEVER_S = (3600.0, 3600.0)
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[tuple[Upstreams, int]]:
-    """Yields the upstream and its port on 127.0.0.1."""
+def serving(watch: Watch | None = None) -> Iterator[tuple[Upstreams, int]]:
+    """Yields the upstream and its port on 127.0.0.1; `watch` hears of each change of a stream's connections."""
 
     @contextlib.asynccontextmanager
     async def service() -> AsyncIterator[tuple[Upstreams, int]]:
         listener: Listener
-        upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=NEVER_S)
+        upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=NEVER_S, watch=watch)
         listener = Listener(upstreams.app, bind(0, "a test"))
         await listener.start()
         yield upstreams, listener.port

@@ -63,7 +63,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
     """Every file in env/streams parses, and the demo profile shows every field there is."""
     found = {file.stem: tomllib.loads(file.read_text()) for file in STREAMS.glob("*.toml")}
     profiles = {name: parse(name, table, VARIABLES) for name, table in found.items()}
-    assert set(profiles) == {"demo", "demo-exclusive", "demo-ndjson", "couchdb", "wikimedia"}
+    assert set(profiles) == {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "wikimedia"}
     assert set(found["demo"]) == set(Profile.__dataclass_fields__) - {"name"}
     assert profiles["demo"].address_for("demo:a") == "http://127.0.0.1:9000/demo%3Aa"
     assert profiles["wikimedia"].request("wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
