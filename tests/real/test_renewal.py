@@ -1,0 +1,92 @@
+"""A renewal on real sockets: a successor takes the stream from a running execution, as the machine starts it."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.harness import Service, running
+from tests.local import support
+from tests.local.support import until
+
+STREAM = "demo:renewal"
+
+
+@dataclass(frozen=True)
+class Story:
+    """A stream whose execution was renewed once, and stopped when the successor had stored some events more."""
+
+    old: dict[str, Any]
+    last_states: list[str]
+    holder: str
+    generation: int
+    executions: list[str]
+    gaps: list[dict[str, Any]]
+    numbers: list[int]
+
+
+def numbers(service: Service) -> list[int]:
+    """The numbers of the stored events, in order."""
+    return sorted(json.loads(item["data"])["n"] for item in service.items("events", STREAM))
+
+
+def successor_of(service: Service, arn: str) -> str:
+    """The ARN of an execution that renews `arn`, started with the input that the machine gives."""
+    data = {"pathParameters": {"streamId": STREAM}, "renews": arn}
+    machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
+    with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{service.port + 1}")) as client:
+        found: str = client.start_execution(stateMachineArn=machine_arn, input=json.dumps(data))["executionArn"]
+    return found
+
+
+def states_of(service: Service, arn: str) -> list[str]:
+    """The names of the states that an execution has entered, in order."""
+    with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{service.port + 1}")) as client:
+        events = client.get_execution_history(executionArn=arn, maxResults=1000)["events"]
+    return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """The stream from its POST to its stop."""
+    with running(tmp_path_factory.mktemp("renewal")) as service:
+        old = service.post(STREAM)["executionArn"]
+        assert until(lambda: len(numbers(service)) > 10, 20), service.log
+        new = successor_of(service, old)
+        assert until(lambda: service.execution(old)["status"] != "RUNNING", 20), service.log
+        stored = len(numbers(service))
+        assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
+        _, told = service.ask("GET", STREAM)
+        service.ask("DELETE", STREAM)
+        assert until(lambda: service.execution(new)["status"] != "RUNNING", 20), service.log
+        yield Story(
+            old=service.execution(old),
+            last_states=[states_of(service, arn)[-1] for arn in (old, new)],
+            holder="new" if told["execution"] == new else told["execution"],
+            generation=told["generation"],
+            executions=["old" if one["execution"] == old else "new" for one in service.connections(STREAM)],
+            gaps=service.items("control", STREAM, "gap#"),
+            numbers=numbers(service),
+        )
+
+
+def test_the_successor_holds_the_stream_under_the_next_generation(story: Story) -> None:
+    """Its connections follow those of its predecessor, and none of the predecessor comes after."""
+    assert (story.holder, story.generation) == ("new", 2)
+    assert story.executions == sorted(story.executions, reverse=True)
+    assert set(story.executions) == {"old", "new"}
+
+
+def test_the_predecessor_ends_as_renewed(story: Story) -> None:
+    """A clean end with its name; the successor ends as stopped when that is wished for."""
+    assert (story.old["status"], json.loads(story.old["output"])) == ("SUCCEEDED", {"status": "superseded"})
+    assert story.last_states == ["Renewed", "Stopped"]
+
+
+def test_nothing_is_missed(story: Story) -> None:
+    """Every number between the first and the last event is stored, and no gap is written down."""
+    assert story.numbers == list(range(story.numbers[0], story.numbers[-1] + 1))
+    assert story.gaps == []
