@@ -1,0 +1,227 @@
+"""Deliberate defects of the manager, the lease, the store's conditions and the machine, which the model must catch.
+
+Each says what is wrong in one sentence and under which policy and faults it is looked for. Defects of the manager are
+subclasses of it; the others are rules. It decides nothing else. Invariant: without the defect, the same exploration
+finds nothing (`test_model.py` holds both).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from handlers.handover.lease import Lease, Standing
+from handlers.stream.manager import Manager, Phase
+from handlers.stream.signals import (
+    Chunk,
+    Claim,
+    Claimed,
+    Closed,
+    CloseUpstream,
+    Effect,
+    LeaseRead,
+    MarkConnected,
+    MarkReleased,
+    Opened,
+    Outcome,
+    ReadCursor,
+    Woken,
+)
+from tests.chaos.model_rules import Rules
+from tests.chaos.model_world import World
+
+FOREVER_MS = 10**12
+
+
+class _ClaimsAfterConnecting(Manager):
+    def start(self, now_ms: int) -> list[Effect]:
+        super().start(now_ms)
+        self.phase = Phase.OPENING
+        return [ReadCursor()]
+
+    def _open_then_claim(self, now_ms: int, _given: Opened) -> list[Effect]:
+        self.phase = Phase.CLAIMING
+        self._opened(now_ms, _given)
+        self.phase = Phase.CLAIMING
+        self.lease_due_ms = None
+        return [Claim()]
+
+    def _claim_then_mark(self, now_ms: int, given: Claimed) -> list[Effect]:
+        self._lease = given.lease
+        self.progress = replace(self.progress, fence=given.lease.fence)
+        self.phase = Phase.CONNECTED
+        self.lease_due_ms = now_ms + self._lease_every_ms
+        return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms)]
+
+    _TABLE: ClassVar[Any] = {
+        **Manager._TABLE,
+        Opened: (frozenset({Phase.OPENING}), _open_then_claim),
+        Claimed: (frozenset({Phase.CLAIMING}), _claim_then_mark),
+        Closed: (frozenset(Phase), Manager._closed),
+    }
+
+
+class _DoesNotWatch(Manager):
+    def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
+        return super()._settle(now_ms, Standing.HOLDER if found is Standing.CLAIMED else found)
+
+
+class _WaitsForAClaim(Manager):
+    def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
+        return super()._settle(now_ms, Standing.TAKEN_OVER if found is Standing.CLAIMED else found)
+
+
+class _ReleasesBeforeClosing(Manager):
+    def _leave(self, *given: Any, **more: Any) -> list[Effect]:
+        effects = super()._leave(*given, **more)
+        return [MarkReleased(self.fence), *effects] if CloseUpstream() in effects else effects
+
+
+class _OpensAtOnce(Manager):
+    def _claimed(self, _now_ms: int, given: Claimed) -> list[Effect]:
+        self._lease = given.lease
+        self.progress = replace(self.progress, fence=given.lease.fence)
+        self.phase = Phase.OPENING
+        return [ReadCursor()]
+
+    _TABLE: ClassVar[Any] = {**Manager._TABLE, Claimed: (frozenset({Phase.CLAIMING}), _claimed)}
+
+
+class _IgnoresTheClaim(Manager):
+    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
+        if self.phase is Phase.CONNECTED and not given.lease.stop and not self._expiring:
+            given = LeaseRead(replace(given.lease, fence=self.fence, connected=self.fence))
+        return super()._lease_read(now_ms, given)
+
+    _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
+
+
+class _IgnoresTheStop(Manager):
+    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
+        return super()._lease_read(now_ms, LeaseRead(replace(given.lease, stop=False)))
+
+    _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
+
+
+class _SavesBeforeStoring(Manager):
+    def _chunk(self, now_ms: int, given: Chunk) -> list[Effect]:
+        effects = super()._chunk(now_ms, given)
+        self._written_cursor = self._writes[-1] if self._writes else self._written_cursor
+        return [self._save(now_ms), *effects]
+
+    _TABLE: ClassVar[Any] = {**Manager._TABLE, Chunk: (Manager._TABLE[Chunk][0], _chunk)}
+
+
+class _ForgetsItsDeadline(Manager):
+    def _woken(self, now_ms: int, given: Woken) -> list[Effect]:
+        if self.phase is Phase.CONNECTED and self._overlap_ends_ms is None:
+            self._leave_at_ms = FOREVER_MS
+            return []
+        return super()._woken(now_ms, given)
+
+    _TABLE: ClassVar[Any] = {**Manager._TABLE, Woken: (Manager._TABLE[Woken][0], _woken)}
+
+
+def with_manager(defective: type[Manager]) -> Rules:
+    """The sound rules with a defective manager."""
+    rules = Rules()
+    rules.manager = defective
+    return rules
+
+
+class _WaitsAfterADrop(Rules):
+    def after(self, outcome: Outcome | None) -> str:
+        return "waiting" if outcome is not None and outcome.error == "StreamDropped" else super().after(outcome)
+
+
+class _EndsAfterAKill(Rules):
+    def after(self, outcome: Outcome | None) -> str:
+        return "over" if outcome is None else super().after(outcome)
+
+
+class _ClaimsDespiteTheStop(Rules):
+    def claim(self, lease: Lease, execution: str) -> Lease | None:
+        found = super().claim(replace(lease, stop=False), execution)
+        return None if found is None else replace(found, stop=lease.stop)
+
+
+class _RaisesNoFence(Rules):
+    def claim(self, lease: Lease, execution: str) -> Lease | None:
+        found = super().claim(lease, execution)
+        return None if found is None else replace(found, fence=max(lease.fence, 1))
+
+
+class _ClaimsForAnyExecution(Rules):
+    def claim(self, lease: Lease, execution: str) -> Lease | None:
+        return super().claim(lease, lease.execution or execution)
+
+
+class _MarksConnectedAlways(Rules):
+    def mark_connected(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
+        return replace(lease, connected=fence, expires_at_ms=expires_at_ms)
+
+
+class _MarksReleasedAlways(Rules):
+    def mark_released(self, lease: Lease, fence: int) -> Lease:
+        return replace(lease, released=fence)
+
+
+class _SavesAnyCursor(Rules):
+    def save_cursor(self, world: World, cursor: int, fence: int, at_ms: int) -> World:
+        return replace(world, cursor=cursor, cursor_fence=fence, cursor_at_ms=at_ms)
+
+
+class _TakesARunningStream(Rules):
+    def begin(self, lease: Lease, execution: str, renews: str) -> Lease | None:
+        return super().begin(replace(lease, execution=""), execution, renews)
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One defect: what is wrong, the rules that have it, where it is looked for, and the invariant that catches it."""
+
+    what: str
+    rules: Rules
+    caught_by: str
+    policy: str = "evicts"
+    budget: dict[str, int] = field(default_factory=dict)
+
+
+DEFECTS = (
+    Defect("claims after connecting", with_manager(_ClaimsAfterConnecting), "connected again"),
+    Defect("a lane waits after a drop", _WaitsAfterADrop(), "who waits is relieved", budget={"drop": 1}),
+    Defect("an execution ends with a killed function", _EndsAfterAKill(), "connected again", budget={"kill": 1}),
+    Defect("no watch for the connected mark", with_manager(_DoesNotWatch), "connected again"),
+    Defect(
+        "taken over is judged by the claim", with_manager(_WaitsForAClaim), "who waits is relieved", budget={"drop": 1}
+    ),
+    Defect("the standby ignores the stop", _ClaimsDespiteTheStop(), "a stop is final", budget={"stop": 1}),
+    Defect("the holder ignores the stop", with_manager(_IgnoresTheStop), "rests in time", budget={"stop": 1}),
+    Defect(
+        "released is marked before the close", with_manager(_ReleasesBeforeClosing), "connections allowed", "forbids"
+    ),
+    Defect("opens without waiting for the release", with_manager(_OpensAtOnce), "connections allowed", "forbids"),
+    Defect(
+        "the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "connections allowed", "forbids"
+    ),
+    Defect("never lets go", with_manager(_IgnoresTheClaim), "rests in time", "tolerates"),
+    Defect("the claim raises no fence", _RaisesNoFence(), "fences are unique"),
+    Defect("connected is marked without a condition", _MarksConnectedAlways(), "only forward", budget={"lost": 1}),
+    Defect("released is marked without a condition", _MarksReleasedAlways(), "only forward", budget={"lost": 1}),
+    Defect("no fence on the cursor", _SavesAnyCursor(), "only forward", "tolerates", {"event": 1}),
+    Defect(
+        "the cursor is saved before its events",
+        with_manager(_SavesBeforeStoring),
+        "the cursor passes nothing",
+        budget={"event": 1},
+    ),
+    Defect("the deadline is forgotten", with_manager(_ForgetsItsDeadline), "in time", budget={"late": 4}),
+    Defect("a second POST takes the stream", _TakesARunningStream(), "one execution", budget={"post": 1}),
+    Defect(
+        "a claim asks for no execution's right",
+        _ClaimsForAnyExecution(),
+        "connections allowed",
+        "tolerates",
+        {"renew": 1},
+    ),
+)

@@ -1,0 +1,145 @@
+"""What the machine and those who ask it do in the model: lanes, executions, POSTs, renewals, the wish to stop.
+
+It decides the steps that no function and no upstream makes. Invariant: an execution that ended is never heard again,
+and the steps of a state come in the same order each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from handlers.stream.signals import Outcome
+from tests.chaos.model_parts import is_connected, over, with_state
+from tests.chaos.model_rules import Rules
+from tests.chaos.model_world import (
+    EXECUTIONS,
+    FUNCTION_TICKS,
+    LATE_TICKS,
+    MARGIN_TICKS,
+    PROFILES,
+    TICK_MS,
+    WAIT_TICKS,
+    Lane,
+    Process,
+    Violation,
+    World,
+    summary,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: what it is called, whether it is a fault or a wish, whether a tick passes, and where it leads."""
+
+    label: str
+    world: World
+    free: bool = True
+    ticks: int = 0
+
+
+class Machine:
+    """The machine under one policy and one set of rules."""
+
+    def __init__(self, policy: str, rules: Rules) -> None:
+        self.policy = policy
+        self.rules = rules
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Every step of the machine, and of those who ask it, in `world`."""
+        for execution, state in enumerate(world.executions):
+            own_name = EXECUTIONS[execution]
+            if state in ("claiming", "renewing"):
+                yield Step(f"{own_name} claims the stream", self._begin(world, execution, state == "renewing"))
+            elif state == "releasing":
+                own = world.lease.execution == own_name
+                lease = replace(world.lease, execution="") if own else world.lease
+                yield Step(f"{own_name} has ended", replace(with_state(world, execution, "over"), lease=lease))
+            for lane in (0, 1):
+                yield from self._lane(world, execution, lane)
+        if world.left("stop") and not world.stopped:
+            lease = replace(world.lease, stop=True)
+            yield Step("the stop is wished", replace(world.spend("stop"), lease=lease, stopped=True), False)
+        if world.left("post"):
+            yield Step("a second POST", self._post(world.spend("post")), False)
+        if world.left("orphan"):
+            for process in world.processes:
+                if process.heard:
+                    again = Lane("starting", world.now_ms, world.now_ms + TICK_MS)
+                    alone = world.spend("orphan").with_process(replace(process, heard=False))
+                    alone = alone.with_lane(process.execution, process.lane, again)
+                    yield Step(f"the machine loses {process.label}", alone, False)
+
+    def _begin(self, world: World, execution: int, renews: bool) -> World:
+        me = EXECUTIONS[execution]
+        lease = self.rules.begin(world.lease, me, EXECUTIONS[0] if renews else "")
+        if lease is None:
+            return with_state(world, execution, "over")
+        now = world.now_ms
+        waits = now + TICK_MS * WAIT_TICKS
+        world = world.with_lane(execution, 0, Lane("waiting", waits, waits))
+        world = world.with_lane(execution, 1, Lane("starting", now, now + TICK_MS))
+        return replace(with_state(world, execution, "running"), lease=lease, stopped=world.stopped and renews)
+
+    def _lane(self, world: World, execution: int, lane: int) -> Iterator[Step]:
+        found, label = world.lanes[execution * 2 + lane], f"{EXECUTIONS[execution]}{'AB'[lane]}"
+        now = world.now_ms
+        # The pass is counted where the lane comes by, on its way into the Wait.
+        passes = found.state == "waiting" and found.from_ms == now + TICK_MS * WAIT_TICKS
+        if passes and world.left("renew") and world.executions[1] == "off" and execution == 0:
+            yield Step(f"{label} starts the next execution", with_state(world.spend("renew"), 1, "renewing"), False)
+        if found.state in ("waiting", "starting") and now >= found.from_ms:
+            if found.state == "waiting":
+                start = Lane("starting", now, now + TICK_MS)
+                yield Step(f"{label} has waited", world.with_lane(execution, lane, start))
+                return
+            yield Step(f"{label}'s function starts", self._start(world, execution, lane))
+            if world.left("late") and now >= found.until_ms:
+                late = Lane("starting", now + TICK_MS * LATE_TICKS, now + TICK_MS * LATE_TICKS)
+                yield Step(
+                    f"{label}'s function starts late", world.spend("late").with_lane(execution, lane, late), False
+                )
+
+    def _start(self, world: World, execution: int, lane: int) -> World:
+        deadline_ms = world.now_ms + TICK_MS * FUNCTION_TICKS
+        manager = self.rules.manager(
+            PROFILES[self.policy],
+            deadline_ms=deadline_ms,
+            margin_ms=TICK_MS * MARGIN_TICKS,
+            lease_every_ms=TICK_MS,
+            progress_every_ms=TICK_MS,
+            execution=EXECUTIONS[execution],
+        )
+        effects = tuple(manager.start(world.now_ms))
+        process = Process(world.started + 1, execution, lane, manager, effects, deadline_ms, summary(manager))
+        world = world.with_lane(execution, lane, Lane("running"))
+        return replace(world, processes=(*world.processes, process), started=world.started + 1)
+
+    def _post(self, world: World) -> World:
+        """A POST while an execution runs learns of it and changes nothing; after the end it begins the next one."""
+        running = "running" in world.executions
+        if world.executions[1] != "off" or (running and self.rules.begin(world.lease, "E2", "") is None):
+            return world
+        if running and world.lease.execution:
+            raise Violation("one execution", "a second POST took the stream from an execution that runs")
+        return with_state(world, 1, "claiming")
+
+    def gone(self, world: World, process: Process, outcome: Outcome | None) -> World:
+        """The world without the process: what its lane does next. Its sockets close with it."""
+        world = replace(world, processes=tuple(p for p in world.processes if p.name != process.name))
+        if not process.heard:
+            return world
+        execution, lane = process.execution, process.lane
+        state = self.rules.after(outcome)
+        if state == "over":
+            return over(world, execution)
+        ticks = (WAIT_TICKS, WAIT_TICKS) if state == "waiting" else (0, 1)
+        times = (world.now_ms + TICK_MS * ticks[0], world.now_ms + TICK_MS * ticks[1])
+        world = world.with_lane(execution, lane, Lane(state, *times))
+        if state == "waiting":
+            if world.answered <= process.manager.fence:
+                raise Violation("who waits is relieved", f"{process.label} waits, and no newer connection was answered")
+            other = world.lanes[execution * 2 + 1 - lane].state
+            if other == "waiting" and not any(is_connected(p) for p in world.processes):
+                raise Violation("who waits is relieved", "both lanes wait and nothing is connected")
+        return world

@@ -1,0 +1,123 @@
+"""Small parts of the model's steps: what is due, what a lease may become, and what a step is called in a trace.
+
+It decides no step. Invariant: each function returns a new world and changes none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from handlers.handover.lease import Lease
+from handlers.stream.manager import Phase
+from handlers.stream.signals import (
+    Chunk,
+    Claim,
+    Claimed,
+    ClaimRefused,
+    Closed,
+    Effect,
+    Input,
+    MarkConnected,
+    MarkReleased,
+    Opened,
+    SaveProgress,
+)
+from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, World
+
+
+def is_urgent(world: World) -> bool:
+    """Whether something is due that cannot wait for the next tick."""
+    now = world.now_ms
+    if any(state in ("claiming", "renewing", "releasing") for state in world.executions):
+        return True
+    if any(lane.state in ("waiting", "starting") and lane.until_ms <= now for lane in world.lanes):
+        return True
+    for process in world.processes:
+        manager = process.manager
+        due = [at for at in (manager.wake_at_ms, manager.lease_due_ms) if at is not None]
+        if process.effects or process.inbox or (due and min(due) <= now):
+            return True
+        if process.link == "asked" and process.asked_until_ms <= now:
+            return True
+    return False
+
+
+def with_lease(world: World, lease: Lease) -> World:
+    """The world with the lease as it was written; a Violation where one of its counters went back."""
+    before = world.lease
+    for name in ("fence", "connected", "released", "generation"):
+        if getattr(lease, name) < getattr(before, name):
+            raise Violation("only forward", f"{name} went back from {getattr(before, name)} to {getattr(lease, name)}")
+    if max(lease.connected, lease.released) > lease.fence:
+        raise Violation("only forward", "a mark is ahead of the fence")
+    return replace(world, lease=lease)
+
+
+def with_state(world: World, execution: int, state: str) -> World:
+    """The world with an execution in its new state."""
+    first, second = world.executions
+    return replace(world, executions=(state, second) if execution == 0 else (first, state))
+
+
+def over(world: World, execution: int) -> World:
+    """The world after a lane ended its execution: the other lane ends with it, its function is heard no more."""
+    world = with_state(world.with_lane(execution, 0, Lane()).with_lane(execution, 1, Lane()), execution, "releasing")
+    unheard = tuple(replace(p, heard=False) if p.execution == execution else p for p in world.processes)
+    return replace(world, processes=unheard)
+
+
+def is_connected(process: Process) -> bool:
+    """Whether it reads: answered, open at the upstream, and not leaving."""
+    return process.link == "open" and process.manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING)
+
+
+def chunk(number: int) -> Chunk:
+    """One whole line of the stream."""
+    return Chunk(b'{"id": "%d"}\n' % number)
+
+
+def late_write(process: Process, effect: Effect) -> Late:
+    """The conditional write that an effect asks for."""
+    fence = process.manager.fence
+    match effect:
+        case MarkConnected(fence, expires_at_ms):
+            return Late("MarkConnected", fence, expires_at_ms)
+        case MarkReleased(fence):
+            return Late("MarkReleased", fence, 0)
+        case SaveProgress(cursor, progress, expires_at_ms):
+            is_open = progress.opened_ms is not None and progress.closed_ms is None
+            return Late("Renew" if is_open else "Save", fence, expires_at_ms, None if cursor is None else int(cursor))
+        case Claim():
+            return Late("Claim", fence, 0, None, EXECUTIONS[process.execution])
+    raise TypeError(effect)
+
+
+def name(signal: Effect | Input) -> str:
+    """Its word in a trace."""
+    return type(signal).__name__
+
+
+def told(answer: Input | None) -> str:
+    """What an answer says, for a trace."""
+    match answer:
+        case Claimed(lease):
+            return f": granted, {said(lease)}"
+        case ClaimRefused():
+            return ": refused"
+    return ""
+
+
+def detail(given: Input) -> str:
+    """What an arrival says, for a trace."""
+    match given:
+        case Opened(status):
+            return f" {status}"
+        case Closed(reason):
+            return f" ({reason})"
+    return ""
+
+
+def said(lease: Lease) -> str:
+    """The lease in a few words."""
+    stop = ", stop" if lease.stop else ""
+    return f"fence {lease.fence}, connected {lease.connected}, released {lease.released}{stop}"

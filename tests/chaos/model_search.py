@@ -1,0 +1,208 @@
+"""Explores every state of the model breadth first, then asks what becomes of each when faults cease.
+
+Safety is checked step by step (`model_steps.py`); a violation comes with its shortest trace. Liveness is checked on
+the whole graph afterwards, over the free steps alone: from every state every path must come to its goal, which is so
+when the states that are short of it form no cycle and no dead end; the longest such path, in ticks, is how long it
+takes. The goal is a stable stream (one connection that nobody is taking over, the other lane waiting), or quiet after
+a stop. An eviction war never gets there. With a depth, what lies behind it counts as reached. Invariant: the result does
+not depend on the order of a set, nor on the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.model_parts import is_connected
+from tests.chaos.model_rules import Rules
+from tests.chaos.model_steps import Model
+from tests.chaos.model_world import START_MS, Violation, World
+
+
+@dataclass(slots=True)
+class Result:
+    """What was found. `stable_ticks` and `connected_ticks` are the longest ways to the goals once faults cease."""
+
+    policy: str
+    budget: dict[str, int]
+    states: int = 0
+    transitions: int = 0
+    depth: int = 0
+    complete: bool = True
+    seconds: float = 0.0
+    connected_ticks: int = 0
+    stable_ticks: int = 0
+    violation: str = ""
+    message: str = ""
+    trace: list[str] = field(default_factory=list)
+
+
+# How long the way to rest may be: the longest that each sound model needs, and no whole turn of a lane.
+REST_TICKS = 12
+
+
+class _Graph:
+    """The states found so far: how each was reached first, and the free steps between them."""
+
+    def __init__(self) -> None:
+        self.parent = array("l")
+        self.ordinal = array("l")
+        self.depth = array("l")
+        self.stable = bytearray()
+        self.connected = bytearray()
+        self.sources = array("l")
+        self.targets = array("l")
+        self.numbers = array("l")
+        self.ticks = bytearray()
+
+    def add(self, parent: int, ordinal: int, world: World, policy: str) -> int:
+        """The number of a new state."""
+        self.parent.append(parent)
+        self.ordinal.append(ordinal)
+        self.depth.append(0 if parent < 0 else self.depth[parent] + 1)
+        quiet = _is_quiet(world)
+        self.stable.append(quiet or _is_stable(world, policy))
+        self.connected.append(quiet or world.stopped or any(is_connected(p) for p in world.processes))
+        return len(self.parent) - 1
+
+    def way(self, state: int) -> list[int]:
+        """The numbers of the steps from the first state to this one."""
+        found: list[int] = []
+        while self.parent[state] >= 0:
+            found.append(self.ordinal[state])
+            state = self.parent[state]
+        return found[::-1]
+
+    def longest(self, goal: bytearray) -> tuple[array[int], list[int]]:
+        """The most ticks from each state to the goal, and the states from which it may never be reached."""
+        open_steps = array("l", bytes(8 * len(self.parent)))
+        before: dict[int, list[int]] = {}
+        for at, (source, target) in enumerate(zip(self.sources, self.targets, strict=True)):
+            if not goal[source]:
+                open_steps[source] += 1
+                before.setdefault(target, []).append(at)
+        ticks = array("l", bytes(8 * len(self.parent)))
+        done = bytearray(goal)
+        ready = deque(state for state, reached in enumerate(goal) if reached)
+        while ready:
+            state = ready.popleft()
+            for at in before.get(state, ()):
+                source = self.sources[at]
+                ticks[source] = max(ticks[source], ticks[state] + self.ticks[at])
+                open_steps[source] -= 1
+                if not open_steps[source]:
+                    done[source] = True
+                    ready.append(source)
+        return ticks, [state for state, reached in enumerate(done) if not reached]
+
+    def round(self, lost: list[int]) -> list[int]:
+        """The steps to the first of the `lost` states and on among them, until one comes again or none follows."""
+        onward: dict[int, tuple[int, int]] = {}
+        among = set(lost)
+        for source, target, number in zip(self.sources, self.targets, self.numbers, strict=True):
+            if source in among and target in among:
+                onward.setdefault(source, (target, number))
+        state, way = lost[0], self.way(lost[0])
+        been: set[int] = set()
+        while state not in been and state in onward:
+            been.add(state)
+            state, number = onward[state]
+            way.append(number)
+        return way
+
+
+def explore(
+    policy: str, budget: dict[str, int], rules: Rules | None = None, *, depth: int = 0, most: int = 0
+) -> Result:
+    """Every state within `budget`, and within `depth` steps and `most` states where these are not 0."""
+    since = time.perf_counter()
+    result = Result(policy, budget)
+    model = Model(policy, rules or Rules())
+    first = World(START_MS, tuple(sorted(budget.items())))
+    graph = _Graph()
+    state = graph.add(-1, 0, first, policy)
+    intern: dict[Any, int] = {}
+    seen = {first.key(intern): state}
+    ready = deque([(state, first)])
+    try:
+        while ready:
+            state, world = ready.popleft()
+            result.depth = graph.depth[state]
+            if (depth and result.depth >= depth) or (most and len(seen) >= most):
+                graph.stable[state] = graph.connected[state] = True
+                result.complete = False
+                continue
+            for ordinal, step in enumerate(model.steps(world)):
+                result.transitions += 1
+                key = step.world.key(intern)
+                target = seen.get(key)
+                if target is None:
+                    target = seen[key] = graph.add(state, ordinal, step.world, policy)
+                    ready.append((target, step.world))
+                if step.free:
+                    graph.sources.append(state)
+                    graph.targets.append(target)
+                    graph.numbers.append(ordinal)
+                    graph.ticks.append(step.ticks)
+        way = _check_liveness(graph, result)
+    except Violation as violation:
+        result.violation, result.message = violation.invariant, str(violation)
+        way = graph.way(state)
+    if result.violation:
+        result.trace = _trace(model, first, way)
+    result.states = len(seen)
+    result.seconds = time.perf_counter() - since
+    return result
+
+
+def _check_liveness(graph: _Graph, result: Result) -> list[int]:
+    """Fills in the ticks, or the violation; returns the steps that show it."""
+    ticks, lost = graph.longest(graph.connected)
+    result.connected_ticks = max(ticks)
+    if lost:
+        result.violation, result.message = "connected again", "the stream may never be connected again"
+        return graph.round(lost)
+    ticks, lost = graph.longest(graph.stable)
+    result.stable_ticks = max(ticks)
+    if lost:
+        result.violation, result.message = "comes to rest", "the stream may never come to rest"
+        return graph.round(lost)
+    if result.stable_ticks > REST_TICKS:
+        result.violation = "rests in time"
+        result.message = f"the stream may take {result.stable_ticks} ticks to come to rest, {REST_TICKS} are allowed"
+        return graph.way(ticks.index(result.stable_ticks))
+    return []
+
+
+def _trace(model: Model, world: World, way: list[int]) -> list[str]:
+    """The steps by name, with the time since the start; where a step broke an invariant, it is the one that follows."""
+    lines: list[str] = []
+    for ordinal in way:
+        step = next(step for at, step in enumerate(model.steps(world)) if at == ordinal)
+        lines.append(f"{(world.now_ms - START_MS) / 1000:4.0f} s  {step.label}")
+        world = step.world
+    return lines
+
+
+def _is_quiet(world: World) -> bool:
+    """Whether nothing runs any more, as a stop wishes; nothing else may end a stream in the model."""
+    return world.stopped and not world.processes and all(state in ("off", "over") for state in world.executions)
+
+
+def _is_stable(world: World, policy: str) -> bool:
+    """Whether the stream is connected and nobody is about to take over."""
+    if world.stopped:
+        return False
+    holders = [p for p in world.processes if p.link == "open" and p.manager.phase.value == "connected"]
+    if len(holders) != len(world.processes):
+        return False
+    fences = {p.manager.fence for p in holders}
+    if policy == "hot":
+        return len(holders) == 2 and world.lease.fence in fences
+    lanes = sorted(lane.state for lane in world.lanes if lane.state != "off")
+    # A claim whose function is gone is nothing to most, but a reason to let go where the upstream forbids two.
+    last = world.lease.fence if policy == "forbids" else world.lease.connected
+    return fences == {world.lease.connected} == {last} and lanes == ["running", "waiting"]

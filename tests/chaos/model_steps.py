@@ -1,0 +1,235 @@
+"""Which steps a state of the model allows, and what must hold of each: the transition relation.
+
+A step is one thing that one process, the upstream, the machine or the surroundings does; an effect of a manager and the
+input that answers it are one step, for nobody else can see between them. Faults and wishes cost budget; every other
+step is free and must, together with the passing of ticks, lead to a connected stream (`model_search.py`). It knows no
+order of search. Invariant: the steps of a state come in the same order each time, so a trace is a list of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from handlers.stream.manager import Phase
+from handlers.stream.signals import (
+    Claim,
+    Claimed,
+    ClaimRefused,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Effect,
+    Finish,
+    Input,
+    LeaseRead,
+    MarkConnected,
+    MarkReleased,
+    Open,
+    Opened,
+    ReadCursor,
+    RecordGaps,
+    SaveProgress,
+    StoreFailed,
+    Woken,
+    Write,
+    Written,
+)
+from tests.chaos.model_machine import Machine, Step
+from tests.chaos.model_parts import (
+    chunk,
+    detail,
+    is_urgent,
+    late_write,
+    name,
+    said,
+    told,
+    with_lease,
+)
+from tests.chaos.model_rules import Rules
+from tests.chaos.model_world import (
+    TICK_MS,
+    Late,
+    Process,
+    Violation,
+    World,
+    clone,
+    summary,
+)
+
+LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2, "hot": 2}
+LOSABLE = (Claim, MarkConnected, MarkReleased, SaveProgress)
+
+
+class Model:
+    """The steps under one policy and one set of rules."""
+
+    def __init__(self, policy: str, rules: Rules) -> None:
+        self.policy = policy
+        self.rules = rules
+        self.machine = Machine(policy, rules)
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Every step of `world`; raises Violation where one breaks an invariant."""
+        for process in world.processes:
+            if process.effects:
+                yield from self._perform(world, process)
+            else:
+                yield from self._hear(world, process)
+            yield from self._upstream(world, process)
+            if world.left("kill"):
+                yield Step(f"{process.label} is killed", self.machine.gone(world.spend("kill"), process, None), False)
+        yield from self.machine.steps(world)
+        yield from self._surroundings(world)
+        if not is_urgent(world):
+            yield Step("a tick passes", self._tick(world), ticks=1)
+
+    # --- a function ---------------------------------------------------------------------------------------------------
+
+    def _perform(self, world: World, process: Process) -> Iterator[Step]:
+        """The first effect of `process` and what follows at once; or its answer is lost, the write made or not."""
+        effect, rest = process.effects[0], process.effects[1:]
+        label = f"{process.label} {name(effect)}"
+        process = replace(process, effects=rest)
+        world = world.with_process(process)
+        after, answer = self._effect(world, process, effect)
+        if isinstance(effect, Finish):
+            if rest:
+                raise Violation("one Finish, and last", f"{process.label} has {rest} behind its Finish")
+            yield Step(f"{label}: {effect.outcome.error or effect.outcome.status}", after)
+            return
+        yield Step(f"{label}{told(answer)}", after if answer is None else self._feed(after, process, answer))
+        if world.left("lost") and isinstance(effect, LOSABLE):
+            lost = StoreFailed("the answer was lost")
+            for text, made in (("made", after), ("not made", world)):
+                yield Step(f"{label}: answer lost, {text}", self._feed(made.spend("lost"), process, lost), False)
+            late = replace(world, late=(*world.late, late_write(process, effect)))
+            yield Step(f"{label}: answer lost, lands late", self._feed(late.spend("lost"), process, lost), False)
+
+    def _effect(self, world: World, process: Process, effect: Effect) -> tuple[World, Input | None]:
+        """The world after an effect, and the input that answers it."""
+        if isinstance(effect, LOSABLE):
+            return self._write(world, late_write(process, effect))
+        match effect:
+            case ReadCursor():
+                return world, CursorRead(str(world.cursor) if world.cursor else None)
+            case Open():
+                asked = replace(process, link="asked", asked_until_ms=world.now_ms + TICK_MS)
+                return world.with_process(replace(asked, inbox=())), None
+            case CloseUpstream():
+                if process.link == "none" or any(isinstance(given, Closed) for given in process.inbox):
+                    return world.with_process(process), None
+                inbox = (*process.inbox, Closed("closed_here"))
+                return world.with_process(replace(process, link="gone", inbox=inbox)), None
+            case Write(_, _, events):
+                numbers = frozenset(int(event.key) for event in events)
+                new = len(numbers - world.stored)
+                return replace(world, stored=world.stored | numbers), Written(new, len(events) - new)
+            case Finish(outcome):
+                return self.machine.gone(world, process, outcome), None
+        raise TypeError(effect)
+
+    def _write(self, world: World, write: Late) -> tuple[World, Input | None]:
+        """The world after a conditional write, and its answer."""
+        lease, rules = world.lease, self.rules
+        if write.kind == "Claim":
+            claimed = rules.claim(lease, write.execution)
+            if claimed is None:
+                return world, ClaimRefused(lease)
+            if world.stopped:
+                raise Violation("a stop is final", "a claim was granted while the stop wish stands")
+            if claimed.fence <= lease.fence:
+                raise Violation("fences are unique", f"two connections hold the fence {claimed.fence}")
+            return with_lease(world, claimed), Claimed(claimed)
+        if write.kind == "MarkConnected":
+            world = replace(world, answered=max(world.answered, write.fence))
+            return with_lease(world, rules.mark_connected(lease, write.fence, write.at_ms)), None
+        if write.kind == "MarkReleased":
+            return with_lease(world, rules.mark_released(lease, write.fence)), None
+        if write.kind == "Renew":
+            world = with_lease(world, rules.renew(lease, write.fence, write.at_ms))
+        if write.cursor is not None:
+            before = world
+            world = rules.save_cursor(world, write.cursor, write.fence, write.at_ms)
+            if world.cursor_fence < before.cursor_fence:
+                raise Violation("only forward", "the cursor was saved by an older fence than before")
+            if missing := set(range(1, world.cursor + 1)) - world.stored:
+                raise Violation("the cursor passes nothing", f"the cursor is {world.cursor}, {missing} are not stored")
+        return world, None
+
+    def _feed(self, world: World, process: Process, given: Input) -> World:
+        """The world after the manager of `process` was told; as the driver does, a failed store clears the effects."""
+        manager = clone(process.manager)
+        finished = manager.phase is Phase.FINISHED
+        found = tuple(effect for effect in manager.handle(world.now_ms, given) if not isinstance(effect, RecordGaps))
+        if finished and found:
+            raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
+        rest = () if isinstance(given, StoreFailed) and found else process.effects
+        now = next((p for p in world.processes if p.name == process.name), process)
+        return world.with_process(replace(now, manager=manager, effects=(*rest, *found), seen=summary(manager)))
+
+    def _hear(self, world: World, process: Process) -> Iterator[Step]:
+        """What may arrive at an idle process: a message of the upstream, an alarm, the lease."""
+        manager = process.manager
+        if process.inbox:
+            given, rest = process.inbox[0], process.inbox[1:]
+            link = "none" if isinstance(given, Closed) else process.link
+            heard = replace(process, inbox=rest, link=link)
+            label = f"{process.label} hears {name(given)}{detail(given)}"
+            yield Step(label, self._feed(world.with_process(heard), heard, given))
+        # Its own alarms come in their order, and Woken first where both are due at once: so does the driver.
+        wake_at_ms, due_ms = manager.wake_at_ms, manager.lease_due_ms
+        reads_first = due_ms is not None and (wake_at_ms is None or due_ms < wake_at_ms)
+        if wake_at_ms is not None and world.now_ms >= wake_at_ms and not reads_first:
+            yield Step(f"{process.label} wakes", self._feed(world, process, Woken()))
+        if due_ms is not None and world.now_ms >= due_ms and reads_first:
+            lease = world.lease
+            label = f"{process.label} reads the lease: {said(lease)}"
+            yield Step(label, self._feed(world, process, LeaseRead(lease)))
+
+    # --- the upstream -------------------------------------------------------------------------------------------------
+
+    def _upstream(self, world: World, process: Process) -> Iterator[Step]:
+        if process.link == "asked":
+            yield Step(f"the upstream answers {process.label}", self._accept(world, process))
+            if world.left("refuse"):
+                refused = replace(process, link="gone", inbox=(Opened(503),))
+                yield Step(f"the upstream refuses {process.label}", world.spend("refuse").with_process(refused), False)
+        if process.link == "open" and world.left("drop"):
+            dropped = replace(process, link="gone", inbox=(*process.inbox, Closed("reset")))
+            yield Step(f"the upstream drops {process.label}", world.spend("drop").with_process(dropped), False)
+
+    def _accept(self, world: World, process: Process) -> World:
+        others = [p for p in world.processes if p.link == "open"]
+        if self.policy == "evicts":
+            for other in others:
+                ended = replace(other, link="gone", inbox=(*other.inbox, Closed("ended_by_upstream")))
+                world = world.with_process(ended)
+        elif len(others) + 1 > LIMIT[self.policy]:
+            names = ", ".join(p.label for p in (*others, process))
+            raise Violation("connections allowed", f"{names} are connected, {LIMIT[self.policy]} allowed")
+        since = int(process.manager.__dict__["_saved_cursor"] or 0)
+        replayed = tuple(chunk(number) for number in range(since + 1, world.emitted + 1))
+        accepted = replace(process, link="open", inbox=(*process.inbox, Opened(200), *replayed))
+        answered = max(world.answered, process.manager.fence)
+        return replace(world.with_process(accepted), answered=answered)
+
+    # --- the surroundings ---------------------------------------------------------------------------------------------
+
+    def _surroundings(self, world: World) -> Iterator[Step]:
+        if world.left("event"):
+            sent = replace(world.spend("event"), emitted=world.emitted + 1)
+            for process in world.processes:
+                if process.link == "open":
+                    sent = sent.with_process(replace(process, inbox=(*process.inbox, chunk(sent.emitted))))
+            yield Step(f"the upstream sends {sent.emitted}", sent, False)
+        for at, write in enumerate(world.late):
+            rest = replace(world, late=(*world.late[:at], *world.late[at + 1 :]))
+            yield Step(f"a late {write.kind} of fence {write.fence} lands", self._write(rest, write)[0])
+
+    def _tick(self, world: World) -> World:
+        now_ms = world.now_ms + TICK_MS
+        for process in world.processes:
+            if now_ms >= process.deadline_ms:
+                raise Violation("in time", f"{process.label} reaches its deadline")
+        return replace(world, now_ms=now_ms)

@@ -1,0 +1,265 @@
+"""What one state of the model is: the lease, the upstream, two lanes of up to two executions, and real managers.
+
+It decides what makes two states the same (`World.key`): times count from now, fences by their order alone, and the two
+lanes of an execution may change places. Every attribute of a manager is part of the key unless `IGNORED` says why not,
+so one that is added to it makes more states, never fewer. Time is a grid of `TICK_MS`: what happens within a tick
+happens in every order, and a tick passes only when nothing that is due is left. It knows no transition.
+Invariant: a World is never changed once it was made; a step copies it, and the managers that it feeds.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from handlers.handover.lease import Lease
+from handlers.stream.manager import Manager
+from handlers.stream.profiles import parse
+from handlers.stream.signals import Chunk, Closed, Effect, Input, Opened, Outcome, Progress, SaveProgress
+
+TICK_MS = 1_000
+START_MS = 1_000_000
+NO_LEASE = Lease()
+# In ticks: the manager leaves after 16, gives up after 17, is killed after 18; a lane waits 8. The order of these and
+# the room between them are those of env/prod.yml.
+FUNCTION_TICKS, MARGIN_TICKS, WAIT_TICKS, LATE_TICKS = 18, 2, 8, 3
+EXECUTIONS = ("E1", "E2")
+POLICIES = ("evicts", "tolerates", "forbids", "hot")
+PROFILES = {
+    policy: parse(
+        "model",
+        {
+            "address": "http://127.0.0.1/",
+            "framing": "ndjson",
+            "key": "$.id",
+            "cursor": "$.id",
+            "resume": {"query": "since"},
+            "overlap": "tolerates" if policy == "hot" else policy,
+            "standby": "hot" if policy == "hot" else "cold",
+            "overlap_s": 1,
+            "connect_timeout_s": 1,
+        },
+        {},
+    )
+    for policy in POLICIES
+}
+# Not of the state: what never changes, and what only the ledger and the log are told.
+IGNORED = frozenset(
+    {
+        "_profile",
+        "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
+        "_lease_every_ms",
+        "_progress_every_ms",
+        "lease_ttl_ms",
+        "_execution",  # the process's own
+        "_events",
+        "_gaps_recorded",
+        "_pending_close",
+    }
+)
+
+
+class Violation(Exception):
+    """An invariant does not hold; `invariant` is its name."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A function that runs. `link` is its connection as the upstream sees it: none, asked, open or gone.
+
+    `seen` is the summary of its manager.
+    """
+
+    name: int
+    execution: int
+    lane: int
+    manager: Manager
+    effects: tuple[Effect, ...]
+    deadline_ms: int
+    seen: tuple[tuple[int | None, ...], tuple[Any, ...]]
+    heard: bool = True  # whether the machine still waits for its answer
+    link: str = "none"
+    asked_until_ms: int = 0
+    inbox: tuple[Input, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What it is called in a trace."""
+        return f"E{self.execution + 1}{'AB'[self.lane]}#{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where the machine is in a branch: off, waiting, starting, running; when it may go on, and when it must."""
+
+    state: str = "off"
+    from_ms: int = 0
+    until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A write whose answer was lost and which has not landed."""
+
+    kind: str
+    fence: int
+    at_ms: int
+    cursor: int | None = None
+    execution: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One state. `budget` is what faults are left; `answered` the highest fence that the upstream ever accepted."""
+
+    now_ms: int
+    budget: tuple[tuple[str, int], ...]
+    lease: Lease = NO_LEASE
+    cursor: int = 0
+    cursor_fence: int = 0
+    cursor_at_ms: int = 0
+    emitted: int = 0
+    stored: frozenset[int] = frozenset()
+    executions: tuple[str, str] = ("claiming", "off")
+    lanes: tuple[Lane, ...] = (Lane(), Lane(), Lane(), Lane())
+    processes: tuple[Process, ...] = ()
+    late: tuple[Late, ...] = ()
+    answered: int = 0
+    stopped: bool = False
+    started: int = 0
+
+    def left(self, fault: str) -> int:
+        """How many faults of this kind may still happen."""
+        return dict(self.budget).get(fault, 0)
+
+    def spend(self, fault: str) -> World:
+        """The world with one of them used up."""
+        return replace(self, budget=tuple((name, count - (name == fault)) for name, count in self.budget))
+
+    def with_process(self, process: Process) -> World:
+        """The world with `process` in its new form."""
+        found = tuple(process if p.name == process.name else p for p in self.processes)
+        return replace(self, processes=found)
+
+    def with_lane(self, execution: int, lane: int, found: Lane) -> World:
+        """The world with one lane in its new state."""
+        at = execution * 2 + lane
+        return replace(self, lanes=(*self.lanes[:at], found, *self.lanes[at + 1 :]))
+
+    def key(self, intern: dict[Any, int]) -> tuple[Any, ...]:
+        """What two equal states have in common; parts of it are replaced by their number in `intern`."""
+        now = self.now_ms
+        lease = self.lease
+        rank = _ranks(self)
+        by_lane: list[list[int]] = [[], [], [], []]
+        for process in self.processes:
+            part = _process_key(process, now, rank)
+            by_lane[process.execution * 2 + process.lane].append(intern.setdefault(part, len(intern)))
+        lanes = []
+        for lane, processes in zip(self.lanes, by_lane, strict=True):
+            times = (max(lane.from_ms - now, 0), max(lane.until_ms - now, 0)) if lane.state != "off" else ()
+            part = (lane.state, times, tuple(sorted(processes)))
+            lanes.append(intern.setdefault(part, len(intern)))
+        late = tuple((w.kind, rank[w.fence], max(w.at_ms - now, -TICK_MS), w.cursor, w.execution) for w in self.late)
+        return (
+            (rank[lease.fence], rank[lease.connected], rank[lease.released], lease.execution, lease.stop),
+            max(lease.expires_at_ms - now, 0),
+            (self.cursor, rank[self.cursor_fence], self.emitted, self.stored),
+            self.executions,
+            (*sorted(lanes[:2]), *sorted(lanes[2:])),
+            intern.setdefault(late, len(intern)),
+            rank[self.answered],
+            self.stopped,
+            self.budget,
+        )
+
+
+def _ranks(world: World) -> dict[int, int]:
+    lease = world.lease
+    fences = {0, lease.fence, lease.connected, lease.released, world.cursor_fence, world.answered}
+    fences.update(process.manager.fence for process in world.processes)
+    fences.update(write.fence for write in world.late)
+    return {fence: rank for rank, fence in enumerate(sorted(fences))}
+
+
+def _process_key(process: Process, now: int, rank: dict[int, int]) -> tuple[Any, ...]:
+    asked = max(process.asked_until_ms - now, 0) if process.link == "asked" else 0
+    instants, rest = process.seen
+    return (
+        process.heard,
+        process.link,
+        asked,
+        process.deadline_ms - now,
+        tuple([_input_key(given) for given in process.inbox]),
+        tuple([_effect_key(effect, now) for effect in process.effects]),
+        rank[process.manager.fence],
+        tuple([None if at is None else max(at - now, -TICK_MS) for at in instants]),
+        rest,
+    )
+
+
+def _input_key(given: Input) -> Any:
+    match given:
+        case Chunk(data):
+            return data
+        case Opened(status):
+            return status
+        case Closed(reason):
+            return reason
+    return repr(given)
+
+
+def _effect_key(effect: Effect, now: int) -> Any:
+    name = type(effect).__name__
+    if isinstance(effect, SaveProgress):
+        return name, effect.cursor, effect.expires_at_ms - now, effect.progress.closed_ms is None
+    if hasattr(effect, "expires_at_ms"):
+        return name, effect.expires_at_ms - now
+    if hasattr(effect, "events"):
+        return name, tuple(event.data for event in effect.events)
+    if hasattr(effect, "outcome"):
+        return name, effect.outcome.error, effect.outcome.status
+    return name
+
+
+@lru_cache(maxsize=4096)
+def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which attributes of a manager are instants, and which are the rest."""
+    counted = [name for name in names if name not in IGNORED]
+    instants = tuple(name for name in counted if name.endswith("_ms"))
+    return instants, tuple(name for name in counted if name not in instants)
+
+
+def summary(manager: Manager) -> tuple[tuple[int | None, ...], tuple[Any, ...]]:
+    """The visible state of a manager but its fence: its instants, and the rest."""
+    found = manager.__dict__
+    instants, rest = _plan(tuple(found))
+    return tuple([found[name] for name in instants]), tuple([_plain(found[name]) for name in rest])
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Progress():
+            return value.opened_ms is None, value.closed_ms is None
+        case Lease():
+            return value.execution, value.stop
+        case Outcome():
+            return value.error, value.status
+        case deque():
+            return tuple(value)
+    return value
+
+
+def clone(manager: Manager) -> Manager:
+    """A manager that can be fed without changing the first one."""
+    twin = object.__new__(type(manager))
+    for name, value in manager.__dict__.items():
+        twin.__dict__[name] = copy.copy(value) if isinstance(value, deque | list | dict | set) else value
+    return twin
