@@ -256,8 +256,12 @@ class Manager:
         return self._progress_made(now_ms)
 
     def _progress_made(self, now_ms: int) -> list[Effect]:
-        """Returns the writes that are due while it is connected: cursor and ledger, and once what gaps there were."""
-        if self.phase not in self._LIVE or now_ms - self._saved_at_ms < self._progress_every_ms:
+        """Returns the writes that are due while it is connected: cursor and ledger, and once what gaps there were.
+
+        The stream's very first cursor is saved at once: until then a kill has nothing to resume from.
+        """
+        is_first = self._saved_cursor is None and self._written_cursor is not None
+        if self.phase not in self._LIVE or (now_ms - self._saved_at_ms < self._progress_every_ms and not is_first):
             return []
         assert self.progress.opened_ms is not None
         is_settled = now_ms - self.progress.opened_ms > self.lease_ttl_ms
@@ -407,7 +411,9 @@ class Manager:
         cursor = self._written_cursor if self._written_cursor != self._saved_cursor else None
         self._saved_cursor = self._written_cursor
         self._saved_at_ms = now_ms
-        self.progress = replace(self.progress, ended_by=self._pending_close)
+        # A quiet stream is connected all the same: what is seen is the connection, not its bytes.
+        seen_ms = now_ms if self.phase in self._LIVE else self.progress.seen_ms
+        self.progress = replace(self.progress, ended_by=self._pending_close, seen_ms=seen_ms)
         return SaveProgress(cursor, self.progress, now_ms + self.lease_ttl_ms)
 
     def _finish(self, outcome: Outcome) -> list[Effect]:

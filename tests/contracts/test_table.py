@@ -106,7 +106,7 @@ def calls(draw: st.DrawFn) -> Call:
     if draw(st.booleans()):
         call["ConditionExpression"] = draw(conditions)
     said = call.get("UpdateExpression", "") + " " + call.get("ConditionExpression", "")
-    values = {":v": draw(numbers), ":w": draw(st.one_of(texts, flags)), ":n": {"N": "2"}}
+    values = {":v": draw(numbers), ":w": draw(texts), ":n": {"N": "2"}}
     used = {name: value for name, value in values.items() if name in said}
     if used:
         call["ExpressionAttributeValues"] = used

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
+from local.asl import TaskCall, TaskFailure
 from tests.statemachines.connections import LEASE, NAMES, Aws, tables
 
+MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
 OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
 
 
@@ -53,3 +55,48 @@ def test_a_post_after_a_stop_takes_the_wish_away(aws: Aws, holder: dict[str, Any
     aws.run(function)
     assert [(found["generation"]["N"], "stop" in found) for found in seen] == [("4", False)]
     assert lease(aws) == {**LEASE, "generation": {"N": "4"}, "fence": {"N": "7"}}
+
+
+class LosesTheFirstAnswer(Aws):
+    """The first update is made, its answer is lost, and somebody wishes the stop before it is repeated."""
+
+    lost = False
+
+    async def perform(self, call: TaskCall) -> Any:
+        answer = await super().perform(call)
+        if call.action == "updateItem" and not self.lost:
+            self.lost = True
+            self.dynamodb.update_item(
+                TableName=NAMES["control_table"],
+                Key=LEASE,
+                UpdateExpression="SET #stop = :yes",
+                ExpressionAttributeNames={"#stop": "stop"},
+                ExpressionAttributeValues={":yes": {"BOOL": True}},
+            )
+            raise TaskFailure("DynamoDB.SdkClientException", "the answer was lost")
+        return answer
+
+
+@pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
+def test_a_claim_that_is_repeated_leaves_a_new_wish(aws: Aws, holder: dict[str, Any]) -> None:
+    """The repeated request is refused, the lease names this execution, and its first connection is told to stop."""
+    aws.put(generation={"N": "3"}, fence={"N": "7"}, **holder)
+    loses = LosesTheFirstAnswer(aws.dynamodb, aws.executions)
+    seen: list[Any] = []
+
+    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
+        seen.append(lease(aws))
+        return {"status": "stopped"}
+
+    execution = loses.run(function)
+    assert seen == [
+        {
+            **LEASE,
+            "execution": {"S": MINE},
+            "generation": {"N": "4"},
+            "fence": {"N": "7"},
+            "stop": {"BOOL": True},
+        }
+    ]
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
+    assert loses.holder() is None
