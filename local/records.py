@@ -2,19 +2,22 @@
 
 Decides the form of a record and how many are kept. It does not know what an execution does. Invariants: a line is
 appended whole or, after a kill, is torn at the end of the file and left out when the file is read; the lines before
-it stand. A full disk ends no execution: what could not be written is written before the next line that can be.
+it stand; files sort by name in the order of the starts. A full disk ends no execution: what could not be written is
+written before the next line that can be.
 """
 
 import contextlib
 import hashlib
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 MOST_KEPT = 200
+_NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,14 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self._begun = max((_number(path) for path in folder.glob("*.jsonl")), default=0)
 
     def journal(self, opening: Opening) -> Journal:
-        """Returns the journal of a new execution with its first line written. The file's name sorts by time."""
+        """Returns the journal of a new execution with its first line written. The file's name sorts by start."""
+        # Two may start within one millisecond; the number goes on where an earlier service left it.
+        self._begun += 1
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
-        journal = Journal(self._folder / f"{opening.started_ms:015d}-{digest}.jsonl")
+        journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl")
         journal.opening(opening)
         return journal
 
@@ -134,6 +140,12 @@ class Records:
         for path in old:
             path.unlink(missing_ok=True)
         return old
+
+
+def _number(path: Path) -> int:
+    """The second part of a name; the names of older services have none."""
+    found = _NAME.fullmatch(path.name)
+    return int(found[1]) if found else 0
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
