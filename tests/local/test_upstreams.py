@@ -29,9 +29,24 @@ def serving(drop_after_s: tuple[float, float] = (20.0, 60.0)) -> contextlib.Abst
     return in_thread(service)
 
 
-def opened(http: urllib3.PoolManager, address: str, **headers: str) -> urllib3.BaseHTTPResponse:
-    """An answer whose body is read as it comes."""
-    return http.request("GET", address, headers=headers, preload_content=False, timeout=10)
+class Http(urllib3.PoolManager):
+    """A client that closes at its end every answer it opened."""
+
+    def __init__(self, maxsize: int = 1) -> None:
+        super().__init__(maxsize=maxsize)
+        self._answers: list[urllib3.BaseHTTPResponse] = []
+
+    def opened(self, address: str, **headers: str) -> urllib3.BaseHTTPResponse:
+        """An answer whose body is read as it comes."""
+        answer = self.request("GET", address, headers=headers, preload_content=False, timeout=10)
+        self._answers.append(answer)
+        return answer
+
+    def clear(self) -> None:
+        """Closes what is open; the pool's own end calls it."""
+        for answer in self._answers:
+            answer.close()
+        super().clear()
 
 
 def ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
@@ -54,20 +69,20 @@ def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
 
 def test_events_are_numbered_without_a_hole_and_their_backlog_can_be_asked_for() -> None:
     """Ids are contiguous, and a reader that names the last one it saw gets the next one first."""
-    with serving() as origin, urllib3.PoolManager() as http:
-        first = ids(opened(http, f"{origin}/demo?interval_ms=20"), 5)
+    with serving() as origin, Http() as http:
+        first = ids(http.opened(f"{origin}/demo?interval_ms=20"), 5)
         assert first == list(range(first[0], first[0] + 5))
-        again = ids(opened(http, f"{origin}/demo?interval_ms=20", **{"Last-Event-ID": str(first[1])}), 5)
+        again = ids(http.opened(f"{origin}/demo?interval_ms=20", **{"Last-Event-ID": str(first[1])}), 5)
         assert again == list(range(first[2], first[2] + 5))
 
 
 def test_a_newer_connection_ends_the_older() -> None:
     """The older connection of a path gets a clean end once the newer was answered; other paths go on."""
-    with serving() as origin, urllib3.PoolManager(maxsize=3) as http:
-        older = opened(http, f"{origin}/demo")
-        other = opened(http, f"{origin}/demo:other")
+    with serving() as origin, Http(maxsize=3) as http:
+        older = http.opened(f"{origin}/demo")
+        other = http.opened(f"{origin}/demo:other")
         ids(older, 1)
-        newer = opened(http, f"{origin}/demo")
+        newer = http.opened(f"{origin}/demo")
         assert older.read().endswith(b"\n\n") or older.data == b""
         ids(newer, 2)
         ids(other, 2)
@@ -85,17 +100,19 @@ def test_the_same_moment_offers_the_same_events_to_everyone() -> None:
 
 def test_heartbeats_fill_silence() -> None:
     """A stream whose next event is far away sends comments."""
-    with serving() as origin, urllib3.PoolManager() as http:
-        answer = opened(http, f"{origin}/demo?interval_ms=3600000&heartbeat_ms=20")
+    with serving() as origin, Http() as http:
+        answer = http.opened(f"{origin}/demo?interval_ms=3600000&heartbeat_ms=20")
         text = b""
-        while text.count(b": heartbeat\n\n") < 3:
-            text += answer.read1()
+        while text.count(b": heartbeat\n\n") < 3 and (chunk := answer.read1()):
+            text += chunk
+        greeting, *comments, _ = text.split(b"\n\n")
+        assert (greeting[:2], comments[:3]) == (b": ", [b": heartbeat"] * 3)
 
 
 def test_json_lines_tolerate_two_and_are_reset() -> None:
     """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the hole."""
-    with serving(drop_after_s=(0.3, 0.4)) as origin, urllib3.PoolManager(maxsize=2) as http:
-        one, two = (opened(http, f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
+    with serving(drop_after_s=(0.3, 0.4)) as origin, Http(maxsize=2) as http:
+        one, two = (http.opened(f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
         text = b""
         while text.count(b"{") < 3:
             text += one.read1()
@@ -104,7 +121,7 @@ def test_json_lines_tolerate_two_and_are_reset() -> None:
         with pytest.raises(urllib3.exceptions.ProtocolError):
             until_it_breaks(two, b"")
         last = [json.loads(line)["n"] for line in text.split(b"\n")[:-1] if line][-1]
-        resumed = opened(http, f"{origin}/demo-ndjson:two?interval_ms=20&since={last}")
+        resumed = http.opened(f"{origin}/demo-ndjson:two?interval_ms=20&since={last}")
         lines = b""
         while lines.count(b"}\n") < 1:
             lines += resumed.read1()
@@ -113,7 +130,7 @@ def test_json_lines_tolerate_two_and_are_reset() -> None:
 
 def test_a_bad_query_is_refused() -> None:
     """An interval that is no number is a 400 with a sentence."""
-    with serving() as origin, urllib3.PoolManager() as http:
+    with serving() as origin, Http() as http:
         answer = http.request("GET", f"{origin}/demo?interval_ms=soon")
         assert (answer.status, "interval_ms" in answer.json()["message"]) == (400, True)
         assert http.request("GET", f"{origin}/other").status == 404
@@ -121,17 +138,17 @@ def test_a_bad_query_is_refused() -> None:
 
 def test_an_exclusive_stream_refuses_a_second_connection() -> None:
     """The second is told 429 while the first lives, and is served as soon as it has ended; never are there two."""
-    with serving() as origin, urllib3.PoolManager(maxsize=2) as http:
+    with serving() as origin, Http(maxsize=2) as http:
         path = f"{origin}/demo-exclusive:one?interval_ms=20"
-        first = opened(http, path)
+        first = http.opened(path)
         last = ids(first, 2)[-1]
         assert http.request("GET", path).status == 429
         first.close()
         tried: list[urllib3.BaseHTTPResponse] = []
 
         def served() -> bool:
-            tried.append(opened(http, path, **{"Last-Event-ID": str(last)}))
+            tried.append(http.opened(path, **{"Last-Event-ID": str(last)}))
             return tried[-1].status == 200
 
         assert until(served)
-        assert opened(http, path).status == 429
+        assert http.opened(path).status == 429
