@@ -21,7 +21,7 @@ const NUMBERS = {
 };
 const LOG_LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
-// The settings in `table` with task_timeout_s added; throws an Error with one sentence for the first rule that is broken.
+// The settings in `table` with what follows from them added; throws an Error with one sentence for the first rule that is broken.
 function checked(table, where) {
   if (table === null || typeof table !== 'object' || Array.isArray(table)) {
     throw new Error(`${where} must be a table of settings.`);
@@ -46,7 +46,16 @@ function checked(table, where) {
   if (table.throttle_delay_s > table.throttle_max_delay_s) {
     throw new Error(`${where}: throttle_delay_s must not exceed throttle_max_delay_s.`);
   }
-  return { ...table, task_timeout_s: table.function_timeout_s + table.start_allowance_s };
+  return {
+    ...table,
+    task_timeout_s: table.function_timeout_s + table.start_allowance_s,
+    // A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
+    // the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
+    overlap_max_s: Math.max(
+      0,
+      table.function_timeout_s - table.wait_s - table.margin_s - table.lease_every_s - Math.floor(table.margin_s / 2),
+    ),
+  };
 }
 
 module.exports = async ({ resolveVariable }) => {

@@ -101,6 +101,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         margin_ms=settings.margin_ms,
         lease_every_ms=settings.lease_every_ms,
         progress_every_ms=settings.progress_every_ms,
+        overlap_max_ms=settings.overlap_max_ms,
     )
     logger.info("connecting", extra={"remaining_ms": deadline_ms - clock.now_ms()})
     tries = profile.reconnect_tries

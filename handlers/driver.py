@@ -74,6 +74,7 @@ class Invocation:
     margin_ms: int
     lease_every_ms: int
     progress_every_ms: int
+    overlap_max_ms: int
     after_fence: int = 0
 
 
@@ -101,6 +102,7 @@ class Driver:
             margin_ms=invocation.margin_ms,
             lease_every_ms=invocation.lease_every_ms,
             progress_every_ms=invocation.progress_every_ms,
+            overlap_max_ms=invocation.overlap_max_ms,
             execution=invocation.execution,
         )
         self._hard_stop_ms = invocation.deadline_ms - min(HARD_STOP_MS, invocation.margin_ms // 4)

@@ -29,6 +29,7 @@ class Settings:
     margin_ms: int
     lease_every_ms: int
     progress_every_ms: int
+    overlap_max_ms: int
     upstreams: Mapping[str, str]
 
 
@@ -58,6 +59,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         margin_ms=_milliseconds(environment, "MARGIN_S"),
         lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
         progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
+        overlap_max_ms=_milliseconds(environment, "OVERLAP_MAX_S", least_s=0),
         upstreams={name: value for name, value in environment.items() if _UPSTREAM.fullmatch(name)},
     )
 
@@ -86,8 +88,8 @@ def _text(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _milliseconds(environment: Mapping[str, str], name: str) -> int:
+def _milliseconds(environment: Mapping[str, str], name: str, least_s: int = 1) -> int:
     text = _text(environment, name)
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= MAX_SECONDS):
-        raise SettingsError(f"the variable {name} must be a whole number of seconds from 1 to {MAX_SECONDS}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and least_s <= int(text) <= MAX_SECONDS):
+        raise SettingsError(f"the variable {name} must be a whole number of seconds from {least_s} to {MAX_SECONDS}")
     return int(text) * 1000

@@ -13,6 +13,8 @@ import functools
 import gc
 import itertools
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,7 +224,11 @@ def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
     gc.disable()  # a replay keeps nearly all that it makes, so looking for garbage costs a fifth of it and finds none
     found = replay(scenario.read(args.scenario, STAGE))
-    print(json.dumps(found.as_json()) if args.json else text(found, args.width))
+    try:
+        print(json.dumps(found.as_json()) if args.json else text(found, args.width), flush=True)
+    except BrokenPipeError:
+        # Whoever read it has seen enough; the interpreter must not try to flush the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

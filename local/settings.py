@@ -59,7 +59,10 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
-    """The settings in `table` with task_timeout_s added, the seconds the machine waits for the function's answer.
+    """The settings in `table` with what follows from them added.
+
+    `task_timeout_s` is how long the machine waits for the function's answer, `overlap_max_s` the longest overlap that
+    leaves no gap.
 
     `where` names the table in messages. Raises UserError for the first rule that is broken.
     """
@@ -79,7 +82,13 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
         raise UserError(f"{where}: wait_s + margin_s must be less than function_timeout_s.")
     if table["throttle_delay_s"] > table["throttle_max_delay_s"]:
         raise UserError(f"{where}: throttle_delay_s must not exceed throttle_max_delay_s.")
-    return dict(table) | {"task_timeout_s": table["function_timeout_s"] + table["start_allowance_s"]}
+    # A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
+    # the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
+    spare_s = table["function_timeout_s"] - table["wait_s"] - table["margin_s"] - table["lease_every_s"]
+    return dict(table) | {
+        "task_timeout_s": table["function_timeout_s"] + table["start_allowance_s"],
+        "overlap_max_s": max(0, spare_s - table["margin_s"] // 2),
+    }
 
 
 def names(stage: str) -> dict[str, str]:

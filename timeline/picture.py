@@ -66,7 +66,7 @@ def _scale(until_ms: int, width: int) -> str:
     text = ""
     for step in range(6):
         column = step * width // 5
-        label = f"{until_ms * step / 5_000:g}"
+        label = f"{until_ms * step / 5_000:.{0 if until_ms >= 50_000 else 1}f}"
         at = column if step == 0 else min(column, width) - len(label)
         text = text.ljust(max(at, len(text) + bool(text))) + label
     return text

@@ -92,8 +92,8 @@ class Manager:
     """One connection's decisions; see the module's docstring for the phases.
 
     `deadline_ms` is when the function is killed; the connection leaves `margin_ms` before, or half of that while a
-    successor is connecting. `execution` is the execution
-    that started it ("" where none is known).
+    successor is connecting. `execution` is the execution that started it ("" where none is known). An overlap ends
+    after `overlap_max_ms` at most, for a longer one would leave its lane too late for its next turn.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class Manager:
         margin_ms: int,
         lease_every_ms: int,
         progress_every_ms: int,
+        overlap_max_ms: int | None = None,
         execution: str = "",
     ) -> None:
         self._profile = profile
@@ -113,6 +114,7 @@ class Manager:
         self._lease_every_ms = lease_every_ms
         self._progress_every_ms = progress_every_ms
         self.lease_ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
+        self._overlap_ms = profile.overlap_ms if overlap_max_ms is None else min(profile.overlap_ms, overlap_max_ms)
         self._execution = execution
         self._lease = Lease()
         self._writes: deque[str | None] = deque()  # the last cursor of each Write that is not answered yet
@@ -291,7 +293,7 @@ class Manager:
             return self._await_release(now_ms, found)
         if found is Standing.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._stays:
             self.phase = Phase.OVERLAPPING
-            self._overlap_ends_ms = now_ms + self._profile.overlap_ms
+            self._overlap_ends_ms = now_ms + self._overlap_ms
         elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
         elif self._expiring and (found is Standing.HOLDER or self._stays):

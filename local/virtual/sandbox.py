@@ -128,6 +128,7 @@ class VirtualSandbox:
             margin_ms=settings["margin_s"] * 1000,
             lease_every_ms=every_ms[0],
             progress_every_ms=every_ms[1],
+            overlap_max_ms=settings["overlap_max_s"] * 1000,
             execution=execution,
         )
         who = Invocation(payload["pathParameters"]["streamId"], execution, payload.get("lane", ""), request_id)

@@ -44,6 +44,7 @@ def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "DEAD_LETTER_QUEUE_URL": aws.queue_url,
         "STREAMS_DIR": str(tmp_path),
         "MARGIN_S": "1",
+        "OVERLAP_MAX_S": "2",
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "1",
         # A logger lives as long as the process and keeps the output it was made with: each sandbox has its own.

@@ -43,6 +43,7 @@ def run(
         margin_ms=margin_ms,
         lease_every_ms=100,
         progress_every_ms=100,
+        overlap_max_ms=60_000,
     )
     report = Driver(found, store, invocation, clock).run()
     assert clock.now_ms() < deadline_ms

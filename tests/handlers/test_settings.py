@@ -15,6 +15,7 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "CONTROL_TABLE": "control",
         "DEAD_LETTER_QUEUE_URL": "https://sqs.example.org/1/dead",
         "MARGIN_S": "5",
+        "OVERLAP_MAX_S": "0",
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "2",
         "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
@@ -33,6 +34,7 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
         margin_ms=5000,
         lease_every_ms=1000,
         progress_every_ms=2000,
+        overlap_max_ms=0,
         upstreams={"UPSTREAM_DEMO": "http://127.0.0.1:1"},
     )
 
@@ -44,7 +46,15 @@ def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
     assert load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
 
 
-NEEDED = ["EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "MARGIN_S", "LEASE_EVERY_S", "PROGRESS_EVERY_S"]
+NEEDED = [
+    "EVENTS_TABLE",
+    "CONTROL_TABLE",
+    "DEAD_LETTER_QUEUE_URL",
+    "MARGIN_S",
+    "LEASE_EVERY_S",
+    "PROGRESS_EVERY_S",
+    "OVERLAP_MAX_S",
+]
 
 
 @pytest.mark.parametrize("name", [*NEEDED, "POWERTOOLS_METRICS_NAMESPACE"])

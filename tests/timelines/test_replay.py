@@ -217,6 +217,25 @@ def test_a_second_successor_disturbs_nothing(tmp_path: Path) -> None:
     assert (found.runs[2].status, found.gaps) == ("RUNNING", [])
 
 
+@given(st.integers(0, 300), st.sampled_from([(35, 45, 5), (840, 900, 20)]))
+def test_no_overlap_that_a_profile_may_ask_for_leaves_a_gap(
+    tmp_path_factory: pytest.TempPathFactory, overlap_s: int, limits: tuple[int, int, int]
+) -> None:
+    """A lane that reads on too long would be late for its next turn, so the settings bound the overlap."""
+    wait_s, function_timeout_s, margin_s = limits
+    found = run_table(
+        tmp_path_factory.mktemp("replay"),
+        {
+            "machine": "statemachines/connections.asl.yml",
+            "settings": {"wait_s": wait_s, "function_timeout_s": function_timeout_s, "margin_s": margin_s},
+            "run_for_s": 10 * function_timeout_s,
+            "latencies_ms": {"start": 25, "wait_overshoot": 60, "wait_to_task": 80, "connect": [0, 950]},
+            "upstream": {"policy": "tolerates", "overlap_s": overlap_s},
+        },
+    )
+    assert (found.gaps, found.deliveries.lost) == ([], 0)
+
+
 policies = st.sampled_from(["evicts", "tolerates", "forbids"])
 connects = st.lists(st.integers(0, 1_000), min_size=1, max_size=6)
 

@@ -206,6 +206,24 @@ def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
     assert outcome(effects).error == "StreamTakenOver"
 
 
+def test_an_overlap_is_bounded_by_the_settings() -> None:
+    """A profile that asks for more gets what leaves its lane in time for its next turn."""
+    manager = Manager(
+        profile("tolerates", overlap_s=60),
+        deadline_ms=DEADLINE_MS,
+        margin_ms=MARGIN_MS,
+        lease_every_ms=1_000,
+        progress_every_ms=5_000,
+        overlap_max_ms=2_000,
+    )
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(None))
+    manager.handle(30, Opened(200))
+    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1)))
+    assert manager.wake_at_ms == 3_030
+
+
 def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
     """On a claim without a connection a tolerated connection stays; a forbidden one closes and releases at once."""
     claimed = Lease(fence=FENCE + 1, connected=FENCE)
