@@ -150,13 +150,16 @@ class Executions:
         return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
 
     def close(self) -> None:
-        """Lets go of everything without a last line, so that the next service resumes what runs now."""
+        """Halts everything without a last line, so that the next service resumes what runs now."""
         self._closed = True
         for task in self._waiting:
             task.cancel()
         for known in self._known.values():
+            # In this order, so that the end of the halted machine is not in its record.
             if known.journal is not None:
                 known.journal.close()
+            if known.live is not None:
+                known.live.stop()
 
     def _begin(self, machine_arn: str, arn: str, name: str, text: str, data: Any) -> Known:
         assert self.perform is not None

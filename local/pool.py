@@ -108,7 +108,9 @@ class Pool:
         for sandboxes in self._idle.values():
             for _, timer in sandboxes:
                 timer.cancel()
-        await asyncio.gather(*(sandbox.close() for sandbox in tuple(self._all)), *self._closing)
+        # An invocation that ends now closes its sandbox too.
+        while self._all or self._closing:
+            await asyncio.gather(*(self._close(sandbox) for sandbox in tuple(self._all)), *self._closing)
         for log in self._open_logs.values():
             log.close()
 

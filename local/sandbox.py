@@ -73,6 +73,7 @@ class Sandbox:
         self._deadline: asyncio.TimerHandle | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._doomed = False
+        self._starting = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._listener = Listener(self._runtime_api(), bind(0, "a Lambda sandbox"))
 
@@ -89,8 +90,13 @@ class Sandbox:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Returns when the subprocess is running; its init phase goes on meanwhile."""
-        await self._listener.start()
+        """Returns when the subprocess is running; its init phase goes on meanwhile. Once killed, it starts nothing."""
+        async with self._starting:
+            if not self._doomed:
+                await self._listener.start()
+                await self._spawn()
+
+    async def _spawn(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", str(_BOOTSTRAP),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
@@ -124,6 +130,9 @@ class Sandbox:
     async def close(self) -> None:
         """Returns when the subprocess has gone and its listener is closed."""
         self.kill()
+        async with self._starting:
+            # It may have come into being meanwhile.
+            self.kill()
         self._offered.put_nowait(None)
         await self._listener.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -9,16 +9,27 @@ from typing import Any
 
 import pytest
 
-from local.asl import load
+from local.asl import TaskFailure, load
 from local.clock import RealClock
 from local.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Refusal
 from local.records import MOST_KEPT, Journal, Opening, Records
 from local.template import StateMachine
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
-WAITS, ANSWERS = PREFIX + "waits", PREFIX + "answers"
+WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
 DEFINITIONS: dict[str, dict[str, Any]] = {
     WAITS: {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
+    TRIES: {
+        "StartAt": "Try",
+        "States": {
+            "Try": {
+                "Type": "Task",
+                "Resource": "arn:aws:lambda:us-east-1:000000000000:function:any",
+                "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Try"}],
+                "End": True,
+            }
+        },
+    },
     ANSWERS: {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
 }
 DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
@@ -155,6 +166,29 @@ def test_the_number_kept_is_bounded(tmp_path: Path) -> None:
     removed = records.prune({paths[0].path})
     assert removed == [paths[1].path, paths[2].path]
     assert len(records.read()) == MOST_KEPT + 1
+
+
+def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
+    """A function that the end of the service killed is not retried, and the record is left as that of a running one."""
+    asked: list[asyncio.Future[None]] = []
+
+    async def perform(_: object) -> None:
+        asked.append(asyncio.get_running_loop().create_future())
+        await asked[-1]
+
+    async def body() -> None:
+        executions = registry(tmp_path)
+        executions.perform = perform
+        known = executions.start(TRIES, DEMO, "tries")
+        while not asked:
+            await asyncio.sleep(0)
+        written = known.path.read_bytes()
+        executions.close()
+        asked[0].set_exception(TaskFailure("Runtime.ExitError", "killed"))
+        await asyncio.sleep(0.05)
+        assert (len(asked), known.closing, known.path.read_bytes()) == (1, None, written)
+
+    asyncio.run(body())
 
 
 def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:

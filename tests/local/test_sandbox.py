@@ -241,3 +241,20 @@ def test_nothing_starts_once_the_pool_is_closed(tmp_path: Path) -> None:
         assert not functions.sandboxes
 
     in_sandbox(tmp_path, body)
+
+
+def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(tmp_path: Path) -> None:
+    """The invocation is answered, and the process that was being started is gone when the pool has closed."""
+
+    async def body(functions: Pool) -> None:
+        invocations = [asyncio.create_task(functions.invoke("echo", b"{}")) for _ in range(3)]
+        while len(functions.sandboxes) < 3:
+            await asyncio.sleep(0)
+        sandboxes = functions.sandboxes
+        await functions.close()
+        assert [pid for sandbox in sandboxes if (pid := sandbox.pid) is not None and running(pid)] == []
+        answers = await asyncio.gather(*invocations)
+        assert {json.loads(answer.payload)["errorType"] for answer in answers} == {"Runtime.ExitError"}
+        assert not functions.sandboxes
+
+    in_sandbox(tmp_path, body)
