@@ -4,8 +4,8 @@ Safety is checked step by step (`model_steps.py`); a violation comes with its sh
 the whole graph afterwards, over the free steps alone: from every state every path must come to its goal, which is so
 when the states that are short of it form no cycle and no dead end; the longest such path, in ticks, is how long it
 takes. The goal is a stable stream (one connection that nobody is taking over, the other lane waiting), or quiet after
-a stop. An eviction war never gets there. With a depth, what lies behind it counts as reached. Invariant: the result does
-not depend on the order of a set, nor on the machine.
+a stop. An eviction war never gets there. With a depth, what lies behind it counts as reached. Invariant: the result is
+the same each time: no order of a set is in it.
 """
 
 from __future__ import annotations
