@@ -113,10 +113,13 @@ def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> N
     assert [name for _, name in entered(execution)].count("Wait for the table") >= 2
 
 
-def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws) -> None:
-    """A repeated claim finds its own name and goes on."""
-    aws.put(execution={"S": MINE})
-    assert aws.run(ended, renews=OTHER).output == {"status": "ended"}
+@pytest.mark.parametrize("wish", [{}, {"stop": {"BOOL": True}}])
+def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, wish: dict[str, Any]) -> None:
+    """A repeated claim finds its own name and goes on; a wish that came since stands, for its connections to obey."""
+    aws.put(execution={"S": MINE}, **wish)
+    assert aws.run(scripted("stopped"), renews=OTHER).output == {"status": "stopped"}
+    assert {name: value for name, value in lease(aws).items() if name == "stop"} == wish
+    assert aws.holder() is None
 
 
 def test_every_stage_renews() -> None:
