@@ -22,15 +22,15 @@ def _each(policies: str, *budgets: dict[str, int]) -> tuple[Exploration, ...]:
 
 
 DEFAULT: tuple[Exploration, ...] = (
-    *_each(
-        "evicts tolerates", {"kill": 1}, {"drop": 1}, {"lost": 1}, {"stop": 1, "post": 1}, {"event": 1}, {"renew": 1}
-    ),
-    *_each("evicts tolerates", {"refuse": 1, "late": 1}),
+    *_each("evicts", {"lost": 1}, {"stop": 1, "post": 1}),
+    *_each("tolerates", {"stop": 1}),
+    *_each("evicts tolerates", {"kill": 1}, {"drop": 1}, {"event": 1}, {"renew": 1}, {"refuse": 1, "late": 1}),
     *_each("hot", {"kill": 1}, {"drop": 1}),
     *_each("forbids", {}, {"stop": 1}, {"post": 1}, {"event": 1}),
 )
 DEEP: tuple[Exploration, ...] = (
     *DEFAULT,
+    *_each("tolerates", {"lost": 1}, {"stop": 1, "post": 1}),
     *_each("evicts tolerates", {"kill": 1, "drop": 1}, {"kill": 1, "stop": 1}, {"kill": 2}, {"drop": 2}),
     *_each("evicts tolerates", {"kill": 1, "renew": 1}, {"drop": 1, "renew": 1}, {"kill": 1, "refuse": 1, "late": 1}),
     *_each("evicts tolerates", {"lost": 1, "kill": 1}, {"lost": 1, "drop": 1}, {"lost": 1, "stop": 1}),
