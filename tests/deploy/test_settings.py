@@ -17,7 +17,9 @@ const tables = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const answer = (table) => { try { return checked(table, "here"); } catch (error) { return error.message; } };
 console.log(JSON.stringify(tables.map(answer)));
 """
-GOOD = {name: value for name, value in settings.load("local").items() if name not in ("task_timeout_s", "overlap_max_s")}
+GOOD = {
+    name: value for name, value in settings.load("local").items() if name not in ("task_timeout_s", "overlap_max_s")
+}
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"wait_s": 40}, "here: wait_s + margin_s must be less than function_timeout_s."),
     ({"wait_s": 35.5}, "here: wait_s must be a whole number from 1 to 900."),
