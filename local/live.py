@@ -31,14 +31,14 @@ class Screen:
     """Prints lines, each with the time of day, and a picture below them where standard output is a terminal."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._live: Live | None = None
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 
     def plain(self, text: str) -> None:
         """Prints text as it is; what standard output does not take, such as a file on a full disk, is lost."""
         with contextlib.suppress(OSError):
-            self._console.print(text, markup=False)
+            self._console.print(text)
             sys.stdout.flush()
 
     def say(self, text: str) -> None:
