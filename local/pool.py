@@ -6,6 +6,7 @@ ended is never used again; logs are bounded.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from local.template import Function
 
 IDLE_S = 120.0
 _LOG_BYTES = 5_000_000
+_FUNCTION_NAME = re.compile(
+    r"(?:(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?\d{12}:function:)?([A-Za-z0-9_-]+)(?::(?:\$LATEST|[A-Za-z0-9_-]+))?"
+)
 
 
 class UnknownFunction(Exception):
@@ -45,10 +49,10 @@ class BoundedLog:
 
 
 def function_name(name_or_arn: str) -> str:
-    """Returns the bare name of a function given by name, by ARN or with a version or alias behind it."""
-    if name_or_arn.startswith("arn:"):
-        return name_or_arn.split(":")[6] if name_or_arn.count(":") >= 6 else name_or_arn
-    return name_or_arn.split(":")[0]
+    """Returns the bare name of a function given by name, by ARN or partial ARN, a version or alias behind it or not."""
+    # Source: the FunctionName of Invoke in the AWS Lambda API reference.
+    found = _FUNCTION_NAME.fullmatch(name_or_arn)
+    return found[1] if found else name_or_arn
 
 
 class Pool:

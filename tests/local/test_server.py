@@ -295,7 +295,10 @@ def test_lambda_invoke(endpoint: Running) -> None:
     answer = functions.invoke(FunctionName="echo", Payload=b'{"n": 1}')
     assert (answer["StatusCode"], answer["ExecutedVersion"]) == (200, "$LATEST")
     assert json.loads(answer["Payload"].read()) == {"given": {"n": 1}}
-    failed = functions.invoke(FunctionName="arn:aws:lambda:us-east-1:000000000000:function:echo", Payload=b'["fail"]')
+    partial, whole = "000000000000:function:echo", "arn:aws:lambda:us-east-1:000000000000:function:echo:$LATEST"
+    tailed = functions.invoke(FunctionName=partial, Payload=b'{"n": 2}', LogType="Tail")
+    assert (json.loads(tailed["Payload"].read()), "LogResult" in tailed) == ({"given": {"n": 2}}, False)
+    failed = functions.invoke(FunctionName=whole, Payload=b'["fail"]')
     assert failed["FunctionError"] == "Unhandled"
     assert json.loads(failed["Payload"].read())["errorType"] == "StreamDropped"
     assert functions.invoke(FunctionName="echo", InvocationType="Event")["StatusCode"] == 202
