@@ -9,10 +9,13 @@ import re
 import threading
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import botocore.session
 from botocore.config import Config
+from botocore.utils import is_valid_endpoint_url
 
+from local.errors import UserError
 from local.template import REGION
 
 _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
@@ -68,8 +71,23 @@ class Endpoints:
 
 
 def chosen(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the endpoint variables that the user set; empty ones count as not set."""
-    return {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
+    """Returns the endpoint variables that the user set; empty ones count as not set. One that is no URL: UserError."""
+    found = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
+    for name in sorted(found):
+        if not _is_origin(found[name]):
+            raise UserError(f"{name} must be the URL of an endpoint, such as http://127.0.0.1:8000.")
+    return found
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not is_valid_endpoint_url(text):
+        return False
+    return port != 0 and not (parts.query or parts.fragment or parts.username or parts.password)
 
 
 def needs_embedded(environment: Mapping[str, str]) -> bool:

@@ -28,10 +28,10 @@ _RESTARTS_WINDOW_S = 60.0
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
 
 
-def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
-    """Returns the open lock file of a data folder, which it creates; waits `wait_s` for an old run that still saves.
+def try_lock(folder: Path) -> IO[str] | None:
+    """Returns the open lock file of a data folder, which it creates; None where another run has it, UserError else.
 
-    The lock lasts until every process that inherited the descriptor has ended. In use: UserError.
+    The lock lasts until every process that inherited the descriptor has ended.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,19 +40,25 @@ def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
         raise UserError(
             f"The data folder {folder} cannot be used: {failure.strerror}; set STREAMKEEPER_DATA."
         ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        return None
+    return handle
+
+
+def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
+    """Returns as `try_lock` does, but waits `wait_s` for an old run that still saves; in use after that: UserError."""
     give_up_s = time.monotonic() + wait_s
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            if time.monotonic() > give_up_s:
-                handle.close()
-                raise UserError(
-                    f"The data folder {folder} is in use by another run;"
-                    " stop that one or set STREAMKEEPER_DATA to another folder."
-                ) from None
-            time.sleep(0.05)
+    while (handle := try_lock(folder)) is None:
+        if time.monotonic() > give_up_s:
+            raise UserError(
+                f"The data folder {folder} is in use by another run;"
+                " stop that one or set STREAMKEEPER_DATA to another folder."
+            )
+        time.sleep(0.05)
+    return handle
 
 
 class Engine:

@@ -1,7 +1,7 @@
 """The verb `run`: reads what the user's environment asks for, starts the service, and ends it when asked to.
 
-Decides ports, folder and stage, and what the first lines say. Invariant: nothing is started before every port, the data
-folder and the template have been found usable.
+Decides ports, folder and stage, and what the first lines say. Invariant: nothing is started before every port, the
+template and the data folder have been found usable.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from local import resolved
+from local import resolved, settings
 from local.aws import needs_embedded
-from local.engine import lock
+from local.engine import lock, try_lock
 from local.errors import UserError
 from local.listener import HOST, bind, port_of
 from local.live import Screen
@@ -40,6 +40,8 @@ def wishes(environment: Mapping[str, str]) -> Wishes:
     text = environment.get("PORT") or "3000"
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
         raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
+    # A bad one is told before anything is taken.
+    needs_embedded(environment)
     return Wishes(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=int(text),
@@ -61,21 +63,33 @@ def add(subparsers: Any) -> None:
 def run(_: argparse.Namespace) -> int:
     """Returns 0 when the service was ended by a signal, 1 when it had to end by itself; raises UserError."""
     wanted = wishes(os.environ)
+    settings.load(wanted.stage)
     screen = Screen()
     sockets = _bind(wanted.port)
     held: IO[str] | None = None
     try:
-        held = lock(wanted.data)
         screen.plain(f"Streamkeeper is starting, stage {wanted.stage} ...")
         template = resolved.template(wanted.stage)
+        # The folder last, so that a start which cannot be leaves none behind.
+        held = try_lock(wanted.data)
+        if held is None:
+            # Nobody would be answered on the ports meanwhile.
+            _close(sockets)
+            screen.plain(f"waiting for another run to let go of the data folder {wanted.data} ...")
+            held = lock(wanted.data)
+            sockets = _bind(wanted.port)
         return asyncio.run(_serve(wanted, template, sockets, held, screen))
     finally:
         screen.close()
-        for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.engine):
-            if listening is not None:
-                listening.close()
+        _close(sockets)
         if held is not None:
             held.close()
+
+
+def _close(sockets: Sockets) -> None:
+    for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.engine):
+        if listening is not None:
+            listening.close()
 
 
 def _bind(port: int) -> Sockets:

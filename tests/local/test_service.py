@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from local.engine import lock
 from local.listener import bind, port_of
 from tests.local.support import PROJECT, children, client, environment, running, until
 from tests.local.test_engine import on_disk
@@ -52,6 +53,11 @@ class Run:
 
     def start(self) -> None:
         """Returns when the HTTP API answers."""
+        self.launch()
+        assert until(self.answers, 30), self.log.read_text()
+
+    def launch(self) -> None:
+        """Returns when the process has been created."""
         self.lives += 1
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -66,7 +72,6 @@ class Run:
                     PYTHONWARNINGS="error",
                 ),
             )
-        assert until(self.answers, 30), self.log.read_text()
 
     def answers(self) -> bool:
         """Whether the HTTP API is there; the processes of this life are noted."""
@@ -203,11 +208,28 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
+    """One line says at once what is waited for, nobody hangs on the ports, and the start goes on."""
+    held = lock(service.data)
+    try:
+        service.launch()
+        line = f"waiting for another run to let go of the data folder {service.data} ..."
+        assert until(lambda: line in service.log.read_text().splitlines(), 10), service.log.read_text()
+        for offset in range(3):
+            bind(service.port + offset, "a test").close()
+    finally:
+        held.close()
+    assert until(service.answers, 30), service.log.read_text()
+    assert service.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
         ({"PORT": "many"}, "PORT must be a number from 1 to 65533, not 'many'"),
         ({"STREAMKEEPER_STAGE": "none"}, "There is no stage 'none'"),
+        ({"AWS_ENDPOINT_URL_DYNAMODB": "garbage"}, "AWS_ENDPOINT_URL_DYNAMODB must be the URL of an endpoint"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:port"}, "AWS_ENDPOINT_URL must be the URL of an endpoint"),
         ({"STREAMKEEPER_DATA": "/dev/null/x"}, "The data folder /dev/null/x cannot be used"),
     ],
 )
@@ -219,6 +241,7 @@ def test_bad_wishes_are_told(tmp_path: Path, variables: dict[str, str], words: s
         cwd=PROJECT, capture_output=True, text=True, timeout=30, check=False, env=environment(**(usual | variables)),
     )  # fmt: skip
     assert (found.returncode, len(found.stderr.splitlines()), words in found.stderr) == (2, 1, True), found.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def _child(service: Run, part: bytes) -> int:
