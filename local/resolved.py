@@ -1,19 +1,26 @@
 """The compiled CloudFormation template of a stage, made by osls itself, so that the local run reads what is deployed.
 
-Decides when osls has to run again. Does not know what is in the template.
-Invariant: a template in the cache belongs to the files its name is the hash of; a failed run leaves nothing there.
+Decides when osls has to run again, and which machine files it need not be shown. Does not know what is in the template.
+Invariants: a template in the cache belongs to the files its name is the hash of; a failed run leaves nothing there, and
+what a killed one left is removed by the next.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from local import settings
+from local.asl import DefinitionError, load
+from local.asl.source import read_definition
 from local.errors import UserError
 
 # Everything the template is made of. handlers/ is not: the template names the zip, not its contents.
@@ -21,16 +28,20 @@ SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemach
 COMPILED = "cloudformation-template-update-stack.json"
 OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 TIME_LIMIT_S = 120
+_UNFINISHED = "tmp"
+_DEFINITION = re.compile(r"^\s*definition:\s*\$\{file\(([^)]+)\)\}", re.MULTILINE)
 
 
 def template(stage: str, root: Path = settings.ROOT) -> dict[str, Any]:
     """The compiled template of `stage` in the project at `root`, from the cache if nothing it is made of has changed.
 
-    Takes some seconds otherwise. Raises UserError when the settings are bad, Node is missing or osls fails.
+    Takes some seconds otherwise. Raises UserError when settings or machines are bad, Node is missing or osls fails.
     """
-    settings.load(stage, root=root)
+    stage_settings = settings.load(stage, root=root)
     cached = root / ".streamkeeper-build" / f"{stage}-{_fingerprint(root)}.json"
     if not cached.is_file():
+        for definition in _DEFINITION.findall((root / "serverless.yml").read_text(encoding="utf-8", errors="replace")):
+            _check_machine(root, definition, stage_settings, settings.names(stage))
         _package(stage, root, cached)
     compiled: dict[str, Any] = json.loads(cached.read_text())
     return compiled
@@ -67,17 +78,44 @@ def _package(stage: str, root: Path, target: Path) -> None:
     if not (root / OSLS).is_file():
         raise UserError("The deploy tool is missing: run `make setup`.")
     target.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+    with _alone(target.parent) as lock, tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
         folder = Path(name)
         snapshot(root, folder)
-        _run([node, str(OSLS), "package", "--stage", stage], folder, stage)
+        _run([node, str(OSLS), "package", "--stage", stage], folder, stage, lock)
         for old in target.parent.glob(f"{stage}-*.json"):
             old.unlink(missing_ok=True)
         # A rename, so that another process never reads half a template.
         os.replace(folder / ".serverless" / COMPILED, target)
 
 
-def _run(command: list[str], folder: Path, stage: str) -> None:
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[int]:
+    """Waits until no other process packages, and clears away what one left that was killed; gives the lock's number."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _check_machine(
+    root: Path, name: str, stage_settings: Mapping[str, settings.Setting], names: Mapping[str, str]
+) -> None:  # fmt: skip
+    """Raises UserError where our own interpreter will not have the machine: it names the place, osls often does not."""
+    try:
+        load(settings.resolve(read_definition(root / name), stage_settings, names))
+    except DefinitionError as problem:
+        rule = " ".join(problem.rule.replace(f"{root}/", "").split())
+        place = f"{name}: " if name not in rule else ""
+        raise UserError(f"{place}{problem.pointer + ': ' if problem.pointer != '/' else ''}{rule}.") from None
+    except UserError as problem:
+        raise UserError(f"{name}: {problem}") from None
+
+
+def _run(command: list[str], folder: Path, stage: str, lock: int) -> None:
     # Nothing of the user's environment may change the template.
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     try:
@@ -91,6 +129,8 @@ def _run(command: list[str], folder: Path, stage: str) -> None:
             text=True,
             timeout=TIME_LIMIT_S,
             check=False,
+            # A child that outlives this process still works in the folder.
+            pass_fds=(lock,),
         )
     except subprocess.TimeoutExpired:
         raise UserError(f"`sls package --stage {stage}` did not finish in {TIME_LIMIT_S} seconds.") from None

@@ -1,11 +1,16 @@
 """The compiled template comes from the cache, or anew from osls, or not at all."""
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from local import resolved, settings
 from local.errors import UserError
+from tests.local.support import children, until
 
 
 def copied(folder: Path) -> Path:
@@ -47,14 +52,56 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     assert cache(root) == []
 
 
-def test_a_broken_machine_file_is_one_sentence(tmp_path: Path) -> None:
-    """A machine that is no valid Amazon States Language is refused by name, and nothing is left behind."""
+MACHINE = "statemachines/connections.asl.yml"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda path: path.unlink(), f"{MACHINE} cannot be read: No such file or directory."),
+        (lambda path: path.write_text(""), f"{MACHINE} does not hold an object with StartAt and States."),
+        (lambda path: path.write_text("a: [1"), f"{MACHINE} is neither YAML nor JSON: "),
+        (lambda path: path.write_text("a: ${self:custom.settings.none}"), f"{MACHINE}: There is no ${{self:custom."),
+        (lambda path: replaced(path, "Next: Already running", "Next: Nowhere"), f"{MACHINE}: /States/"),
+        (lambda path: replaced(path, "Type: Succeed\n", "Type: Succeeed\n"), f"{MACHINE}: /States/"),
+    ],
+)
+def test_a_broken_machine_file_is_one_sentence(tmp_path: Path, change: Callable[[Path], Any], sentence: str) -> None:
+    """A machine file that cannot be read or breaks a rule is named with the place, before osls is asked."""
     root = copied(tmp_path)
-    path = root / "statemachines" / "connections.asl.yml"
-    path.write_text(path.read_text().replace("Next: Already running", "Next: Nowhere"))
+    change(root / MACHINE)
     with pytest.raises(UserError) as told:
         resolved.template("local", root)
-    assert str(told.value).startswith("`sls package --stage local` failed: The state machine connections is invalid: ")
-    assert "Nowhere" in str(told.value)
-    assert "\n" not in str(told.value)
-    assert cache(root) == []
+    assert str(told.value).startswith(sentence)
+    assert (str(told.value).count("\n"), str(tmp_path) in str(told.value), cache(root)) == (0, False, [])
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    """Writes the file with the first `old` replaced."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
+    """osls's reason is told in a line, and nothing is left behind."""
+    root = copied(tmp_path)
+    with (root / "serverless.yml").open("a") as file:
+        file.write("nonsense: true\n")
+    with pytest.raises(UserError) as told:
+        resolved.template("local", root)
+    assert str(told.value).startswith("`sls package --stage local` failed: ")
+    assert ("nonsense" in str(told.value), "\n" in str(told.value), cache(root)) == (True, False, [])
+
+
+def test_what_a_killed_packaging_left_is_removed(tmp_path: Path) -> None:
+    """SIGKILL amid a packaging leaves a folder; the next packaging removes it and is not disturbed by the orphan."""
+    root = copied(tmp_path)
+    command = "import sys, pathlib; from local import resolved; resolved.template('local', pathlib.Path(sys.argv[1]))"
+    first = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=settings.ROOT)
+    assert until(lambda: children(first.pid))
+    first.kill()
+    first.wait()
+    assert len(cache(root)) == 1
+    resolved.template("local", root)
+    assert [name.endswith(".json") for name in cache(root)] == [True]
