@@ -23,7 +23,7 @@ STOPPED_CAUSE = "The local service stopped while this execution ran."
 INPUT_LIMIT_BYTES = 262_144
 # "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
 # " # % \ ^ | ~ ` $ & , ; : /, control characters". Source: StartExecution in the AWS Step Functions API reference.
-_BAD_NAME = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]")
+_BAD_NAME = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Refusal(Exception):
@@ -104,12 +104,12 @@ class Executions:
         """Returns the new execution, or the one that runs already under this name with this input; raises Refusal."""
         if machine_arn not in self.machines:
             raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
-        if len(text.encode()) > INPUT_LIMIT_BYTES:
-            raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         try:
-            data = json.loads(text)
+            size, data = len(text.encode()), parsed(text)
         except ValueError as problem:
             raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
+        if size > INPUT_LIMIT_BYTES:
+            raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None and (not 1 <= len(name) <= 80 or _BAD_NAME.search(name)):
             raise Refusal("InvalidName", f"Invalid Name: '{name}'")
         name = name or str(uuid.uuid4())
@@ -242,6 +242,18 @@ def description(known: Known) -> dict[str, Any]:
             name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
         }
     return found
+
+
+def parsed(text: str | bytes) -> Any:
+    """Returns what the JSON text says; ValueError where it is none: NaN and infinities are Python's, not JSON's."""
+    try:
+        return json.loads(text, parse_constant=_no_json)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _first_input(text: str) -> str:

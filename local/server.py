@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from local.aws import Endpoints
+from local.executions import parsed
 from local.pool import Pool, UnknownFunction, function_name
 from local.stepfunctions import StepFunctions
 
@@ -57,7 +58,7 @@ class AwsEndpoint:
             return _lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")
         payload = await request.body() or b"{}"
         try:
-            json.loads(payload)
+            parsed(payload)
         except ValueError:
             message = "Could not parse request body into json: the payload is no JSON."
             return _lambda_error(400, "InvalidRequestContentException", message, "User")

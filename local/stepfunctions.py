@@ -7,16 +7,18 @@ protocol has them; an unknown action or a bad request is an error that the SDK r
 import base64
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from local.executions import Executions, Refusal, description
+from local.executions import Executions, Refusal, description, parsed
 
 _MEDIA_TYPE = "application/x-amz-json-1.0"
 _STATUSES = ("RUNNING", "SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED", "PENDING_REDRIVE")
 _MOST = 1000
 _USUAL = 100
+_KINDS: dict[type, str] = {str: "a string", int: "a whole number", bool: "true or false"}
+T = TypeVar("T")
 Action = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -42,7 +44,7 @@ class StepFunctions:
             if action not in self._actions:
                 raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
             try:
-                parameters = json.loads(body or b"{}")
+                parameters = parsed(body or b"{}")
             except ValueError:
                 raise Refusal("SerializationException", "The request is no JSON.") from None
             if not isinstance(parameters, dict):
@@ -53,7 +55,8 @@ class StepFunctions:
 
     def _start(self, parameters: dict[str, Any]) -> dict[str, Any]:
         machine_arn = _text(parameters, "stateMachineArn")
-        known = self._executions.start(machine_arn, parameters.get("input") or "{}", parameters.get("name"))
+        text, name = _optional(parameters, "input", str), _optional(parameters, "name", str)
+        known = self._executions.start(machine_arn, text or "{}", name)
         return {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
 
     def _describe(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -75,8 +78,8 @@ class StepFunctions:
 
     def _history(self, parameters: dict[str, Any]) -> dict[str, Any]:
         events = self._executions.history(self._get(parameters))
-        with_data = parameters.get("includeExecutionData", True)
-        if parameters.get("reverseOrder", False):
+        with_data = _optional(parameters, "includeExecutionData", bool) is not False
+        if _optional(parameters, "reverseOrder", bool):
             events = events[::-1]
         page = _page(parameters, "events", events)
         page["events"] = [_wire(event, with_data) for event in page["events"]]
@@ -84,7 +87,8 @@ class StepFunctions:
 
     def _stop(self, parameters: dict[str, Any]) -> dict[str, Any]:
         arn = _text(parameters, "executionArn")
-        known = self._executions.stop(arn, parameters.get("error"), parameters.get("cause"))
+        error, cause = _optional(parameters, "error", str), _optional(parameters, "cause", str)
+        known = self._executions.stop(arn, error, cause)
         assert known.closing is not None
         return {"stopDate": known.closing.stopped_ms / 1000}
 
@@ -136,19 +140,30 @@ def _wire(event: dict[str, Any], with_data: bool) -> dict[str, Any]:
 
 def _page(parameters: dict[str, Any], name: str, found: list[Any]) -> dict[str, Any]:
     """One page; maxResults is 0 (the usual 100) to 1000, and the token is the place to go on from."""
-    most = parameters.get("maxResults") or _USUAL
-    if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= _MOST:
+    most = _optional(parameters, "maxResults", int) or _USUAL
+    if not 0 <= most <= _MOST:
         raise Refusal("ValidationException", f"maxResults must be a whole number from 0 to {_MOST}.")
     begin = 0
-    if token := parameters.get("nextToken"):
+    if token := _optional(parameters, "nextToken", str):
         try:
             begin = int(base64.b64decode(token, validate=True))
         except ValueError:
-            raise Refusal("InvalidToken", f"Invalid Token: '{token}'") from None
+            begin = -1
+        if begin < 0:
+            raise Refusal("InvalidToken", f"Invalid Token: '{token}'")
     page: dict[str, Any] = {name: found[begin : begin + most]}
     if begin + most < len(found):
         page["nextToken"] = base64.b64encode(str(begin + most).encode()).decode()
     return page
+
+
+def _optional(parameters: dict[str, Any], name: str, kind: type[T]) -> T | None:
+    """A member of this type; None where it is absent or null."""
+    value = parameters.get(name)
+    # A bool is an int to Python, and not to JSON.
+    if value is None or type(value) is kind:
+        return value
+    raise Refusal("ValidationException", f"1 validation error detected: {name} must be {_KINDS[kind]}.")
 
 
 def _text(parameters: dict[str, Any], name: str) -> str:

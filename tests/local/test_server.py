@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 from botocore.exceptions import ClientError
 
 from local.asl import load
@@ -289,6 +290,42 @@ def test_a_queue_that_is_not_there_fails_by_name(states: Any) -> None:
     assert error == "SQS.QueueDoesNotExistException"
 
 
+WAITING = {"stateMachineArn": PREFIX + "waits"}
+
+
+@pytest.mark.parametrize(
+    ("action", "parameters", "error"),
+    [
+        ("StartExecution", {**WAITING, "input": 5}, "ValidationException"),
+        ("StartExecution", {**WAITING, "input": {}}, "ValidationException"),
+        ("StartExecution", {**WAITING, "name": 5}, "ValidationException"),
+        ("StartExecution", {**WAITING, "name": ["a"]}, "ValidationException"),
+        ("StartExecution", {"stateMachineArn": 5}, "ValidationException"),
+        ("StartExecution", {**WAITING, "input": "NaN"}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "input": '{"a": [-Infinity]}'}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "input": "[" * 100_000}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "input": '"\ud800"'}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "name": "\ud800"}, "InvalidName"),
+        ("ListExecutions", {**WAITING, "nextToken": 5}, "ValidationException"),
+        ("ListExecutions", {**WAITING, "nextToken": "LTU="}, "InvalidToken"),
+        ("ListExecutions", {**WAITING, "maxResults": True}, "ValidationException"),
+        ("ListExecutions", {**WAITING, "maxResults": "5"}, "ValidationException"),
+        ("ListExecutions", {**WAITING, "statusFilter": ["RUNNING"]}, "ValidationException"),
+        ("ListStateMachines", {"maxResults": float("nan")}, "SerializationException"),
+        ("ListStateMachines", [], "SerializationException"),
+        ("StopExecution", {"executionArn": "arn:aws:states:a:b:execution:c:d", "error": 5}, "ValidationException"),
+        ("DescribeExecution", {"executionArn": None}, "ValidationException"),
+    ],
+)
+def test_a_request_of_the_wrong_type_is_400(endpoint: Running, action: str, parameters: Any, error: str) -> None:
+    """What the SDK would never send is refused as AWS refuses it: 400, an error's name and a sentence."""
+    headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
+    with urllib3.PoolManager() as http:
+        answer = http.request("POST", f"{endpoint.url}/", body=json.dumps(parameters), headers=headers)
+    assert (answer.status, answer.json()["__type"]) == (400, f"com.amazonaws.states#{error}")
+    assert answer.json()["message"]
+
+
 def test_lambda_invoke(endpoint: Running) -> None:
     """Invoke answers with the payload; a function that raises has FunctionError; what cannot be asked is refused."""
     functions = client("lambda", endpoint.url)
@@ -304,7 +341,8 @@ def test_lambda_invoke(endpoint: Running) -> None:
     assert functions.invoke(FunctionName="echo", InvocationType="Event")["StatusCode"] == 202
     assert functions.invoke(FunctionName="echo", InvocationType="DryRun")["StatusCode"] == 204
     assert code(functions.invoke, FunctionName="missing") == "ResourceNotFoundException"
-    assert code(functions.invoke, FunctionName="echo", Payload=b"{") == "InvalidRequestContentException"
+    for payload in (b"{", b"NaN"):
+        assert code(functions.invoke, FunctionName="echo", Payload=payload) == "InvalidRequestContentException"
 
 
 def test_everything_else_is_passed_on(endpoint: Running) -> None:
