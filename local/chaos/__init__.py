@@ -1,0 +1,1 @@
+"""Seeded chaos in virtual time: the real manager, store and machine under generated faults."""

@@ -1,0 +1,258 @@
+"""Decides whether a run kept the promise: what is lost, double, torn, excessive, stuck or ended without a reason.
+
+Every event that came to be after the first connection is stored once, or lies in a gap that the ledger tells and no
+cursor closed. It reads the world after the run and changes nothing. Invariant: a violation names its kind, one of
+`COUNTED`, and its place in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handlers import items
+from handlers.handover.ledger import Gap, Record, gaps
+from handlers.stream.manager import LEASE_TTL_READS, SETTLE_MS
+from local.chaos.dynamodb import LATEST_MS
+from local.chaos.schedule import Fault, Schedule
+from local.chaos.upstream import CONNECT_TIMEOUT_MS, LATE_MS, STALL_AFTER_MS, Link
+from local.chaos.world import STREAM, World
+
+COUNTED = (
+    "lost",
+    "duplicated",
+    "excess-connections",
+    "stuck",
+    "restless",
+    "torn",
+    "cursor-ahead",
+    "backwards",
+    "unnamed-ends",
+)
+# What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
+CONNECT_MS = 1_000
+# A handover of an upstream that forbids two: the older reads the lease, releases, the newer polls and connects.
+FORBIDDEN_HANDOVER_MS = 3_000
+# A function that was late because of a fault may meet its deadline before its successor comes: retried within a second.
+EXPIRY_MS = 2_000
+# Longer than a function lives, so that the end of a run owes nothing to the faults.
+CALM_MS = 30_000
+# How soon after the wish to stop nobody is connected: the lease is read every second, what was read is drained.
+STOP_MS = 4_000
+# Openings in the calm: each lane hands over at most twice, and a renewal begins again.
+CALM_OPENINGS = 6
+# How long an event may be on its way to the table at the end of the run.
+ON_ITS_WAY_MS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What was broken; `kind` is one of COUNTED."""
+
+    kind: str
+    text: str
+
+
+def quiet_ms(schedule: Schedule, task_timeout_s: int) -> int:
+    """When the last fault is over, with what it leaves behind by itself."""
+    return max((fault.at_ms + _lasts_ms(fault, task_timeout_s) for fault in schedule.faults), default=0)
+
+
+def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
+    after_ms = {
+        "kill": fault.value,
+        "kill in the store": 6_000,
+        # Nobody hears of its end, so the machine waits for its answer.
+        "vanish": task_timeout_s * 1000,
+        "slow starts": fault.value,
+        "unknown outcomes": LATEST_MS,
+        "slow store": fault.value * 4,
+        "stall": STALL_AFTER_MS,
+        "pause": STALL_AFTER_MS,
+        "silence": STALL_AFTER_MS,
+        "no answers": CONNECT_TIMEOUT_MS,
+        "abort and post": fault.value,
+        "stop and post": fault.value,
+    }
+    return fault.for_ms + after_ms.get(fault.kind, 0)
+
+
+def bound_ms(world: World) -> int:
+    """How long after the last fault the stream may be without a connection: one capped back-off and one connect.
+
+    Before it a lane may watch a successor that never connects, and may wait for a dead holder's lease to run out.
+    """
+    settings = world.settings
+    names = ("retry_max_delay_s", "throttle_max_delay_s", "cool_down_s")
+    settle_ms = SETTLE_MS
+    if world.schedule.policy == "forbids":
+        settle_ms += CONNECT_TIMEOUT_MS + lease_ttl_ms(world) + 2 * world.schedule.skew_ms
+    return max(int(settings[name]) for name in names) * 1000 + settle_ms + CONNECT_MS
+
+
+def lease_ttl_ms(world: World) -> int:
+    """When a silent holder counts as dead."""
+    return LEASE_TTL_READS * int(max(world.settings["lease_every_s"], world.settings["progress_every_s"])) * 1000
+
+
+def violations(world: World) -> list[Violation]:
+    """All that was broken in the run, which is over."""
+    watch = world.watch
+    seen = {
+        "duplicated": watch.duplicated,
+        "excess-connections": world.upstream.excess,
+        "torn": watch.torn,
+        "cursor-ahead": watch.ahead,
+        "backwards": watch.backwards,
+        "lost": _lost(world),
+        "stuck": _stuck(world),
+        "restless": _restless(world),
+        "unnamed-ends": _unnamed(world),
+    }
+    return [Violation(kind, text) for kind in COUNTED for text in seen[kind]]
+
+
+# --- connected --------------------------------------------------------------------------------------------------------
+
+
+def uncovered(world: World, from_ms: int, to_ms: int) -> list[tuple[int, int]]:
+    """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected."""
+    spans = []
+    for link in world.upstream.links:
+        if link.opened_ms is not None:
+            died_ms = link.client.died_ms
+            ends = [end for end in (link.closed_ms, died_ms) if end is not None]
+            spans.append((link.opened_ms, min(ends, default=to_ms)))
+    found = []
+    at_ms = from_ms
+    for opened_ms, closed_ms in sorted(spans):
+        if opened_ms > at_ms:
+            found.append((at_ms, min(opened_ms, to_ms)))
+        at_ms = max(at_ms, closed_ms)
+        if at_ms >= to_ms:
+            break
+    if at_ms < to_ms:
+        found.append((at_ms, to_ms))
+    return [(start, end) for start, end in found if start < end]
+
+
+def _lease(world: World) -> items.Item:
+    key = items.key(STREAM, "lease")
+    found: items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
+    return found
+
+
+def is_stopped(world: World) -> bool:
+    """Whether the wish to stop stands."""
+    return items.lease(_lease(world)).stop
+
+
+def _stuck(world: World) -> list[str]:
+    now_ms = world.clock.now_ms()
+    quiet = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    holes = uncovered(world, quiet, now_ms)
+    running = [execution.name for execution in world.executions if execution.status == "RUNNING"]
+    if is_stopped(world):
+        if running:
+            return [f"the stream is to be stopped and {', '.join(running)} still runs"]
+        over_ms = quiet + STOP_MS
+        is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
+        return [] if is_over else ["the stream is to be stopped and was connected on"]
+    if not running:
+        return ["no execution runs and nobody stopped the stream"]
+    found = []
+    steady_ms = FORBIDDEN_HANDOVER_MS if world.schedule.policy == "forbids" else 0
+    for start, end in holes:
+        # Within the bound it may fall again: two lanes come back from the same outage.
+        is_late = start < quiet + int(world.settings["function_timeout_s"]) * 1000
+        most_ms = max(steady_ms, EXPIRY_MS) if is_late else steady_ms
+        if end > quiet + bound_ms(world) and end - start > most_ms:
+            when = f"from {_at(world, start)} to {_at(world, end)}"
+            found.append(f"not connected {when}, and the last fault was over at {_at(world, quiet)}")
+    return found
+
+
+def _restless(world: World) -> list[str]:
+    """Two lanes that take each other for dropped evict each other for ever, covering every instant."""
+    calm_from = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"]) + bound_ms(world)
+    count = sum(link.asked_ms > calm_from for link in world.upstream.links)
+    return [f"{count} openings after {_at(world, calm_from)}, when all was calm"] if count > CALM_OPENINGS else []
+
+
+def _at(world: World, at_ms: int) -> str:
+    return f"{(at_ms - world.origin_ms) / 1000:.3f} s"
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def _lost(world: World) -> list[str]:
+    opened = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None]
+    if not opened:
+        return []
+    told, until_ms = _told(world)
+    slack_ms = 2 * world.schedule.skew_ms + 2 * LATE_MS
+    excused = _unknowable(world)
+    missing = []
+    for number, at_ms in enumerate(world.upstream.emitted_ms):
+        if at_ms <= min(opened) or number in world.watch.stored or number in excused or at_ms > until_ms:
+            continue
+        if not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in told):
+            missing.append(number)
+    if not missing:
+        return []
+    first = _at(world, world.upstream.emitted_ms[missing[0]])
+    return [f"{len(missing)} events are neither stored nor in a gap, the first, {missing[0]}, of {first}"]
+
+
+def _unknowable(world: World) -> set[int]:
+    """What no ledger can tell where the upstream does not resume.
+
+    A peer that died, where its connection was let go or killed before the silence had lasted long enough to be one; and
+    a gap that is shorter than the clocks of two functions differ.
+    """
+    if world.schedule.resumes:
+        return set()
+    ends = ("closed_here", "ended_by_upstream")
+    links = [link for link in world.upstream.links if link.ended_by in ends or _was_killed(link)]
+    found = {number for link in links for number in link.waiting}
+    differ_ms = 2 * world.schedule.skew_ms
+    for start, end in uncovered(world, world.origin_ms, world.clock.now_ms()):
+        if end - start <= differ_ms:
+            emitted = enumerate(world.upstream.emitted_ms)
+            found |= {number for number, at_ms in emitted if start - LATE_MS <= at_ms <= end}
+    return found
+
+
+def _was_killed(link: Link) -> bool:
+    died_ms = link.client.died_ms
+    return died_ms is not None and (link.closed_ms is None or died_ms <= link.closed_ms)
+
+
+def _told(world: World) -> tuple[list[Gap], int]:
+    """The gaps that no cursor closed, and until when every event must be accounted for."""
+    rows = world.tables.query(
+        TableName=world.control_table,
+        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+        ExpressionAttributeValues={":stream": {"S": STREAM}, ":prefix": {"S": "connection#"}},
+    )["Items"]
+    records: list[Record] = [record for row in rows if (record := items.record(row)) is not None]
+    now_ms = world.clock.now_ms()
+    found = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
+    if not uncovered(world, now_ms - 1, now_ms):
+        return found, now_ms - ON_ITS_WAY_MS
+    # Nobody is connected: what came after the last close is for the next connection, and so is what a kill left.
+    return found, max((record.closed_ms or record.seen_ms for record in records), default=0) - ON_ITS_WAY_MS
+
+
+# --- executions -------------------------------------------------------------------------------------------------------
+
+
+def _unnamed(world: World) -> list[str]:
+    found = []
+    for execution in world.executions:
+        names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
+        if execution.status == "SUCCEEDED" and not names_it:
+            found.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
+        if execution.status not in ("RUNNING", "SUCCEEDED", "ABORTED"):
+            found.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
+    return found

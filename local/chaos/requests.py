@@ -1,0 +1,104 @@
+"""How a function of a run asks the store: every request takes time, and the function may die inside one.
+
+Decides when a request is done and when its answer is there: half of them are done at once and answered late, half are
+done late. It knows no manager. Invariant: the caller goes on before the hard stop, and after `Killed` not at all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from handlers.errors import StoreUnavailable
+from handlers.stream.signals import StoreFailed
+from local.chaos.dynamodb import UnreliableDynamoDB, nothing
+from local.clock import Clock
+
+T = TypeVar("T")
+# A pause: until an instant of the run's clock, or, where it says so, until something arrives.
+Pause = tuple[int, bool]
+Steps = Generator[Pause, None, T]
+# As in handlers/driver.py: how long before the deadline nobody waits for the store any more.
+HARD_STOP_MS = 500
+
+
+class Killed(BaseException):
+    """The function was killed inside a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the invocation is asked for, and its limits."""
+
+    stream_id: str
+    execution: str
+    lane: str
+    request_id: str
+    limit_ms: int
+    margin_ms: int
+    lease_every_ms: int
+    progress_every_ms: int
+    overlap_max_ms: int
+    skew_ms: int
+
+
+class Requests:
+    """The requests of one function; `dies_in` is how many steps of them it survives, None for all."""
+
+    def __init__(
+        self, clock: Clock, dynamodb: UnreliableDynamoDB, deadline_ms: int, margin_ms: int, draws: random.Random
+    ) -> None:
+        self._clock = clock
+        self._dynamodb = dynamodb
+        self._hard_stop_ms = deadline_ms - min(HARD_STOP_MS, margin_ms // 4)
+        self._draws = draws
+        self.dies_in: int | None = None
+
+    def tell(self, request: Callable[[], object]) -> Steps[StoreFailed | None]:
+        """The failure, where it fails."""
+        answer = yield from self.ask(request)
+        return answer if isinstance(answer, StoreFailed) else None
+
+    def ask(self, request: Callable[[], T]) -> Steps[T | StoreFailed]:
+        """The answer, or that there is none."""
+        now_ms = self._clock.now_ms()
+        left_ms = self._hard_stop_ms - now_ms
+        if left_ms <= 0:
+            return StoreFailed("no time is left to ask the store")
+        latency_ms = self._dynamodb.latency_ms + self._draws.randrange(1, 9)
+        if latency_ms > left_ms:
+            # The request goes on in its thread and lands when it likes; nobody waits for it.
+            self._clock.call_at(now_ms + latency_ms, lambda: _unheard(request))
+            yield now_ms + left_ms, False
+            return StoreFailed("the store did not answer before the function's deadline")
+        if self._draws.random() < 0.5:
+            yield now_ms + latency_ms, False
+            return self._send(request)
+        answer = self._send(request)
+        yield now_ms + latency_ms, False
+        return answer
+
+    def _send(self, request: Callable[[], T]) -> T | StoreFailed:
+        if self.dies_in is not None:
+            self._dynamodb.before = self._dynamodb.after = self._count_down
+        try:
+            return request()
+        except StoreUnavailable as error:
+            return StoreFailed(str(error))
+        finally:
+            self._dynamodb.before = self._dynamodb.after = nothing
+
+    def _count_down(self) -> None:
+        assert self.dies_in is not None
+        self.dies_in -= 1
+        if self.dies_in < 0:
+            raise Killed
+
+
+def _unheard(request: Callable[[], object]) -> None:
+    try:
+        request()
+    except StoreUnavailable:
+        return

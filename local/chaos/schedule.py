@@ -1,0 +1,134 @@
+"""Decides what goes wrong, when: a schedule is an upstream's policy and a list of timed faults, made from a seed.
+
+Times are integer milliseconds from the start of the run. It knows nothing of how a fault is carried out. Invariant: the
+same seed gives the same schedule, on every machine; leaving faults out of one leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+POLICIES = ("evicts", "tolerates", "forbids")
+# No fault begins before the first connection has had time to come, or after the last instant.
+FIRST_MS, LAST_MS = 500, 50_000
+MOST_FAULTS = 8
+# How long each request of a slow store takes. A holder that cannot renew its lease in time counts as dead, so where a
+# second connection is forbidden a store that is slower still would be a fault of the settings.
+SLOW_MS, SLOW_WHERE_FORBIDDEN_MS = (200, 400, 900, 1_800), 400
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: it begins at `at_ms` and holds for `for_ms`; `value` is a number whose meaning is the kind's."""
+
+    at_ms: int
+    kind: str
+    for_ms: int = 0
+    value: int = 0
+
+    def __str__(self) -> str:
+        lasts = f" for {self.for_ms / 1000:.3f} s" if self.for_ms else ""
+        return f"{self.at_ms / 1000:>8.3f} s  {self.kind}{lasts}" + (f" ({self.value})" if self.value else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What one run is made of: the upstream's ways, the profile's choices, the clocks, and the faults in order of time.
+
+    `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few passes.
+    `skew_ms`: how far a function's clock may be wrong.
+    """
+
+    seed: int
+    policy: str
+    resumes: bool
+    hot: bool
+    reconnect_tries: int
+    renews: bool
+    skew_ms: int
+    events_every_ms: int
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        traits = [self.policy, "resumes" if self.resumes else "does not resume"]
+        traits += ["hot standby"] if self.hot else []
+        traits += [f"{self.reconnect_tries} tries in place"] if self.reconnect_tries else []
+        traits += ["renews soon"] if self.renews else []
+        traits += [f"clocks within ±{self.skew_ms} ms"] if self.skew_ms else []
+        head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
+        return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
+
+
+Draw = Callable[[random.Random], tuple[int, int]]
+
+
+def _lasting(least_ms: int, most_ms: int, values: tuple[int, ...] = ()) -> Draw:
+    """A draw of a duration and of one of the values; without values, of a number that seeds the fault's own draws."""
+    return lambda drawn: (
+        drawn.randrange(least_ms, most_ms),
+        drawn.choice(values) if values else drawn.randrange(1 << 16),
+    )
+
+
+def _instant(values: tuple[int, ...] = ()) -> Draw:
+    return lambda drawn: (0, drawn.choice(values) if values else drawn.randrange(1 << 16))
+
+
+# How often a kind is drawn, and what of. local/chaos/world.py carries them out.
+KINDS: dict[str, tuple[int, Draw]] = {
+    # Functions: `value` is how long the dead function's socket lingers at the upstream.
+    "kill": (6, _instant((0, 0, 300, 2_500))),
+    "kill in the store": (4, _instant()),
+    "vanish": (2, _instant((0, 2_000))),
+    "freeze": (2, _lasting(100, 2_000)),
+    "slow starts": (2, _lasting(2_000, 10_000, (800, 2_500, 6_000))),
+    "no functions": (2, _lasting(500, 5_000)),
+    # The store: `value` seeds which requests are hit, or is how long each takes.
+    "throttles": (3, _lasting(200, 6_000)),
+    "unknown outcomes": (4, _lasting(500, 8_000)),
+    "slow store": (2, _lasting(1_000, 6_000, SLOW_MS)),
+    # The upstream: `value` is a status, or seeds what is cut.
+    "reset": (5, _instant()),
+    "hang-up": (2, _instant()),
+    "truncation": (5, _instant()),
+    "stall": (3, _instant()),
+    "pause": (2, _lasting(500, 6_000)),
+    "silence": (2, _lasting(1_000, 8_000)),
+    "refusals": (3, _lasting(500, 9_000, (503, 500, 429, 420))),
+    "no listener": (2, _lasting(500, 6_000)),
+    "no answers": (2, _lasting(500, 5_000)),
+    "duplicates": (3, _lasting(1_000, 15_000)),
+    "reorders": (3, _lasting(1_000, 15_000)),
+    "burst": (3, _instant((5, 20))),
+    # People.
+    "post": (2, _instant((0,))),
+    "stop": (1, _instant()),
+    "abort and post": (1, _instant((0, 400, 3_000))),
+    "stop and post": (1, _instant((50, 800, 3_000, 9_000))),
+}
+
+
+def generate(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    drawn = random.Random(seed)
+    policy = drawn.choice(POLICIES)
+    kinds, weights = list(KINDS), [weight for weight, _ in KINDS.values()]
+    faults = []
+    for kind in drawn.choices(kinds, weights, k=drawn.randrange(1, MOST_FAULTS + 1)):
+        for_ms, value = KINDS[kind][1](drawn)
+        if kind == "slow store" and policy == "forbids":
+            value = min(value, SLOW_WHERE_FORBIDDEN_MS)
+        faults.append(Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, for_ms, value))
+    return Schedule(
+        seed=seed,
+        policy=policy,
+        resumes=drawn.random() < 0.75,
+        hot=policy == "tolerates" and drawn.random() < 0.3,
+        reconnect_tries=drawn.choice((0, 0, 3)),
+        renews=drawn.random() < 0.4,
+        skew_ms=drawn.choice((0, 0, 300, 1_000)),
+        events_every_ms=drawn.choice((300, 700, 1_100)),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
+    )

@@ -1,0 +1,89 @@
+"""Watches the tables during a run: what was stored, what came twice, where the cursor stood, whether counters fell.
+
+Called after each change of an item; keeps what the invariants need and the violations that only the moment shows. It
+changes nothing. Invariant: a violation is one sentence with its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from local.chaos.upstream import Link, data_of
+from local.clock import Clock
+from local.virtual.table import Key, MemoryDynamoDB
+
+
+class Watch:
+    """The tables' listener; `link_of` tells which opening a fence had, None where it had none."""
+
+    def __init__(self, clock: Clock, events_table: str, link_of: Callable[[int], Link | None]) -> None:
+        self._clock = clock
+        self._origin_ms = clock.now_ms()
+        self._events_table = events_table
+        self._link_of = link_of
+        self._counters = (0, 0, 0)
+        self._cursor_fence = 0
+        self._vouched: dict[int, int] = {}
+        self.tables: MemoryDynamoDB
+        self.control_table = ""
+        self.stored: dict[int, int] = {}
+        self.duplicated: list[str] = []
+        self.torn: list[str] = []
+        self.ahead: list[str] = []
+        self.backwards: list[str] = []
+
+    def changed(self, table: str, key: Key) -> None:
+        """Takes note of one change."""
+        if table == self._events_table:
+            self._event(key)
+        elif key[1] == "cursor":
+            self._cursor(key)
+        elif key[1] == "lease":
+            self._lease(key)
+
+    def _item(self, table: str, key: Key) -> dict[str, dict[str, str]]:
+        found = self.tables.get_item(TableName=table, Key={"PK": {"S": key[0]}, "SK": {"S": key[1]}})
+        item: dict[str, dict[str, str]] = found["Item"]
+        return item
+
+    def _event(self, key: Key) -> None:
+        item = self._item(self._events_table, key)
+        number = int(key[1]) if key[1].isdigit() else -1
+        if number in self.stored:
+            self.duplicated.append(self._said(f"event {number} was stored twice"))
+        if number < 0 or item["data"]["S"] != data_of(number):
+            self.torn.append(self._said(f"what was stored as {key[1][:20]} is not what the upstream sent"))
+        self.stored[number] = self._clock.now_ms()
+
+    def _cursor(self, key: Key) -> None:
+        item = self._item(self.control_table, key)
+        cursor, fence = int(item["cursor"]["S"]), int(item["fence"]["N"])
+        if fence < self._cursor_fence:
+            self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
+        self._cursor_fence = max(self._cursor_fence, fence)
+        link = self._link_of(fence)
+        first = self._vouched.get(fence, 0)
+        if link is None or cursor not in link.sent:
+            self.ahead.append(self._said(f"the cursor {cursor} of connection {fence} was never sent to it"))
+            return
+        try:
+            at = link.sent.index(cursor, first)
+        except ValueError:
+            return  # the upstream sent it again
+        missing = [number for number in link.sent[first : at + 1] if number not in self.stored]
+        if missing:
+            self.ahead.append(self._said(f"the cursor {cursor} was saved before event {missing[0]} was stored"))
+        self._vouched[fence] = at
+
+    def _lease(self, key: Key) -> None:
+        item = self._item(self.control_table, key)
+        fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
+        if (fence, connected, released) == self._counters:
+            return
+        old = self._counters
+        self._counters = (fence, connected, released)
+        if any(now < before for now, before in zip(self._counters, old, strict=True)) or connected > fence:
+            self.backwards.append(self._said(f"fence, connected, released went from {old} to {self._counters}"))
+
+    def _said(self, text: str) -> str:
+        return f"{(self._clock.now_ms() - self._origin_ms) / 1000:.3f} s: {text}"

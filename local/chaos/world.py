@@ -1,0 +1,287 @@
+"""The world of one run: functions, tables, executions and the upstream on one virtual clock, and the faults in it.
+
+It answers the machine's Tasks and carries the faults of a schedule out; what must hold is local/chaos/invariants.py's.
+Invariant: the same schedule gives the same run, to the millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.store import Store
+from handlers.stream import profiles
+from handlers.stream.signals import Outcome
+from local.asl import Execution, TaskCall, TaskFailure
+from local.asl.machine import Machine
+from local.chaos.dynamodb import UnreliableDynamoDB
+from local.chaos.function import VirtualFunction
+from local.chaos.requests import Task
+from local.chaos.schedule import Fault, Schedule
+from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS, ChaoticUpstream, Link
+from local.chaos.watch import Watch
+from local.clock import Timer, VirtualClock
+from local.virtual.table import MemoryDynamoDB
+
+STREAM = "chaos"
+POST = {"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}}
+MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
+
+
+class World:
+    """`settings` and `names` are a stage's; `machine` is the loaded definition."""
+
+    def __init__(
+        self, schedule: Schedule, machine: Machine, settings: Mapping[str, Any], names: Mapping[str, str]
+    ) -> None:
+        self.schedule = schedule
+        self.settings = settings
+        self.clock = VirtualClock(seed=schedule.seed)
+        self.origin_ms = self.clock.now_ms()
+        self._machine = machine
+        self._function = names["connection_manager"]
+        self._profile = _profile(schedule)
+        self.watch = Watch(self.clock, names["events_table"], self.link_of)
+        self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self.watch.changed)
+        self.watch.tables, self.watch.control_table = self.tables, names["control_table"]
+        self.control_table = names["control_table"]
+        self._dynamodb = UnreliableDynamoDB(self.clock, self.tables)
+        self._store = Store(
+            self._dynamodb,
+            _no_queue,
+            events_table=names["events_table"],
+            control_table=names["control_table"],
+            dead_letter_queue_url="",
+        )
+        self._draws = random.Random(schedule.seed ^ 0xFA17)
+        self._starts_late: tuple[int, int] = (0, 0)
+        self._no_functions_until_ms = 0
+        self._links: dict[int, Link] = {}
+        self.upstream: ChaoticUpstream
+        self.functions: list[VirtualFunction] = []
+        self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
+        self.executions: list[Execution] = []
+        self.log: list[str] = []
+
+    async def run(self, until_ms: int) -> None:
+        """Returns when the run is over."""
+        self.upstream = ChaoticUpstream(self.clock, self.schedule, self.say)
+        for fault in self.schedule.faults:
+            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+        self.post()
+        await self.clock.sleep_until(self.origin_ms + until_ms)
+
+    def post(self, data: Mapping[str, Any] = POST) -> Execution:
+        """The execution that a POST, or a renewal, starts."""
+        name = f"e{len(self.executions) + 1}"
+        self.say(f"execution {name} starts")
+        execution = self._machine.start(
+            dict(data), clock=self.clock, perform=self.perform, name=name, machine_arn=MACHINE_ARN
+        )
+        self.executions.append(execution)
+        return execution
+
+    def link_of(self, fence: int) -> Link | None:
+        """The opening of the connection with that fence, if it had one."""
+        for function in reversed(self.functions):
+            if fence in function.links_by_fence:
+                return function.links_by_fence[fence]
+        return None
+
+    def say(self, text: str) -> None:
+        """Takes a line into the trace."""
+        self.log.append(f"{(self.clock.now_ms() - self.origin_ms) / 1000:>8.3f} s  {text}")
+
+    # --- the machine's Tasks ------------------------------------------------------------------------------------------
+
+    async def perform(self, call: TaskCall) -> Any:
+        """A Task's result; TaskFailure with AWS's error name otherwise."""
+        if call.service == "lambda":
+            return await self._invoke(call)
+        if call.service == "dynamodb":
+            return self._request(call)
+        if call.action == "describeExecution":
+            arn = call.parameters["ExecutionArn"]
+            for execution in self.executions:
+                if execution.arn == arn:
+                    return {"ExecutionArn": arn, "Status": execution.status}
+            raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
+        if call.action == "startExecution":
+            return {"ExecutionArn": self.post(call.parameters["Input"]).arn}
+        raise TaskFailure("States.Runtime", f"this world has no {call.service}:{call.action}")
+
+    def _request(self, call: TaskCall) -> Any:
+        methods: dict[str, Callable[..., Any]] = {
+            "getItem": self._dynamodb.get_item,
+            "putItem": self._dynamodb.put_item,
+            "updateItem": self._dynamodb.update_item,
+        }
+        try:
+            return methods[call.action](**call.parameters)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            raise TaskFailure(f"DynamoDB.{code}", error.response["Error"]["Message"]) from None
+        except BotoCoreError as error:
+            raise TaskFailure("DynamoDB.SdkClientException", str(error)) from None
+
+    async def _invoke(self, call: TaskCall) -> Any:
+        clock = self.clock
+        if clock.now_ms() < self._no_functions_until_ms:
+            raise TaskFailure("Lambda.TooManyRequestsException", "Rate Exceeded.")
+        until_ms, late_ms = self._starts_late
+        late_ms = late_ms if clock.now_ms() < until_ms else self._draws.randrange(20, 150)
+        await clock.sleep_until(clock.now_ms() + late_ms)
+        answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
+        function = VirtualFunction(
+            clock, self._profile, self._store, self._dynamodb, self.upstream, self._task(call), _setter(answer)
+        )
+        self.functions.append(function)
+        self._settled[function] = answer
+        self.say(f"{self.name(function)} starts")
+        limit = clock.call_at(
+            clock.now_ms() + function.task.limit_ms, lambda: self._kill(function, 0, "Sandbox.Timedout")
+        )
+        function.start()
+        return self._told(function, await answer, limit)
+
+    def _task(self, call: TaskCall) -> Task:
+        settings, skew_ms = self.settings, self.schedule.skew_ms
+        return Task(
+            stream_id=call.payload["pathParameters"]["streamId"],
+            execution=call.payload.get("execution", ""),
+            lane=call.payload.get("lane", ""),
+            request_id=f"r{len(self.functions) + 1}",
+            limit_ms=settings["function_timeout_s"] * 1000,
+            margin_ms=settings["margin_s"] * 1000,
+            lease_every_ms=settings["lease_every_s"] * 1000,
+            progress_every_ms=settings["progress_every_s"] * 1000,
+            overlap_max_ms=settings["overlap_max_s"] * 1000,
+            skew_ms=self._draws.randrange(-skew_ms, skew_ms + 1),
+        )
+
+    def _told(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
+        limit.cancel()
+        if isinstance(outcome, str):
+            raise TaskFailure(outcome, json.dumps({"errorType": outcome, "errorMessage": "the function was killed"}))
+        self.say(f"{self.name(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
+        if outcome.error:
+            raise TaskFailure(outcome.error, json.dumps({"errorType": outcome.error, "errorMessage": outcome.message}))
+        return {"status": outcome.status}
+
+    def name(self, function: VirtualFunction) -> str:
+        """How the trace calls a function."""
+        task = function.task
+        return f"{task.request_id} (lane {task.lane} of {task.execution.rpartition(':')[2]})"
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def _strike(self, fault: Fault) -> None:
+        self.say(f"fault: {fault.kind}" + (f" for {fault.for_ms / 1000:.3f} s" if fault.for_ms else ""))
+        until_ms = self.clock.now_ms() + fault.for_ms
+        upstream, draws = self.upstream, random.Random(fault.value)
+        match fault.kind:
+            case "kill" | "vanish" | "freeze" | "kill in the store":
+                self._strike_function(fault, until_ms)
+            case "slow starts":
+                self._starts_late = (until_ms, fault.value)
+            case "no functions":
+                self._no_functions_until_ms = until_ms
+            case "throttles":
+                self._dynamodb.throttle(until_ms)
+            case "unknown outcomes":
+                self._dynamodb.unsettle(until_ms, draws)
+            case "slow store":
+                self._dynamodb.latency_ms = fault.value
+                self.clock.call_at(until_ms, self._quick_store)
+            case "reset":
+                upstream.reset()
+            case "hang-up":
+                upstream.hang_up()
+            case "truncation":
+                upstream.truncate(draws)
+            case "stall":
+                upstream.stall()
+            case "pause":
+                upstream.pause(until_ms)
+            case "burst":
+                upstream.burst(fault.value)
+            case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders":
+                upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
+            case _:
+                self._strike_execution(fault)
+
+    def _strike_function(self, fault: Fault, until_ms: int) -> None:
+        alive = [function for function in self.functions if function.is_alive]
+        if not alive:
+            return
+        function = alive[(fault.value + fault.at_ms) % len(alive)]
+        self.say(f"  it meets {self.name(function)}")
+        if fault.kind == "freeze":
+            function.freeze(until_ms)
+        elif fault.kind == "vanish":
+            function.kill(fault.value)
+        elif fault.kind == "kill":
+            self._kill(function, fault.value, "Runtime.ExitError")
+        else:
+            function.requests.dies_in = fault.value % 12
+            function.on_kill = lambda: self._kill(function, 0, "Runtime.ExitError")
+
+    def _strike_execution(self, fault: Fault) -> None:
+        if "stop" in fault.kind:
+            self.tables.update_item(
+                TableName=self.control_table,
+                Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}},
+                UpdateExpression="SET stop = :yes",
+                ExpressionAttributeValues={":yes": {"BOOL": True}},
+            )
+        if "abort" in fault.kind:
+            for execution in self.executions:
+                execution.stop("Aborted", "somebody stopped the execution")
+        if "post" in fault.kind:
+            self.clock.call_at(self.clock.now_ms() + fault.value, self._post_once)
+
+    def _post_once(self) -> None:
+        self.post()
+
+    def _quick_store(self) -> None:
+        self._dynamodb.latency_ms = 0
+
+    def _kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
+        function.kill(linger_ms)
+        self.say(f"{self.name(function)} is killed")
+        answer = self._settled[function]
+        if not answer.done():
+            answer.set_result(error)
+
+
+def _profile(schedule: Schedule) -> profiles.Profile:
+    table: dict[str, Any] = {
+        "address": "https://upstream.invalid/{streamId}",
+        "framing": "sse",
+        "overlap": schedule.policy,
+        "overlap_s": 1,
+        "standby": "hot" if schedule.hot else "cold",
+        "reconnect_tries": schedule.reconnect_tries,
+        "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
+        "stall_after_s": STALL_AFTER_MS / 1000,
+    }
+    if schedule.resumes:
+        table["resume"] = {"header": "Last-Event-ID"}
+    return profiles.parse(STREAM, table, {})
+
+
+def _setter(answer: asyncio.Future[Outcome | str]) -> Callable[[Outcome], None]:
+    def settle(outcome: Outcome) -> None:
+        if not answer.done():
+            answer.set_result(outcome)
+
+    return settle
+
+
+def _no_queue() -> Any:
+    raise RuntimeError("no event of a run is too large for an item")
