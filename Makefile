@@ -1,7 +1,7 @@
 # The commands people type. `make help` lists them.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup run test package lock clean tools
+.PHONY: help setup run test chaos package lock clean tools
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
@@ -13,6 +13,9 @@ run: setup  ## start everything on this machine; PORT and STREAMKEEPER_DATA choo
 
 test: setup  ## check the style and the types, then run every test
 	@.venv/bin/ruff check --quiet && .venv/bin/ruff format --check --quiet && .venv/bin/mypy --no-error-summary && .venv/bin/pytest
+
+chaos: setup  ## run generated schedules of faults in virtual time; SCHEDULES says how many, SEED where they begin
+	@.venv/bin/streamkeeper chaos --schedules $(or $(SCHEDULES),10000) --seed $(or $(SEED),0) --jobs 2
 
 package: setup  ## make the zip and the CloudFormation template for AWS in .serverless; STAGE chooses the stage
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" npx --no sls package --stage $(or $(STAGE),dev)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from local import replay, run
+from local.chaos import command as chaos
 from local.errors import UserError
 
 INTERRUPTED = 130
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="streamkeeper", description="Keeps HTTP streams connected; here, on this machine."
     )
     subparsers = parser.add_subparsers(required=True, metavar="VERB")
-    for verb in (run, replay):
+    for verb in (run, replay, chaos):
         verb.add(subparsers)
     arguments = parser.parse_args(argv)
     try:
