@@ -24,6 +24,7 @@ from handlers.driver import Clock, Driver, Invocation, Report
 from handlers.settings import Settings, load
 from handlers.store import Store
 from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
+from handlers.stream.signals import Progress
 
 # Short limits and few tries: a store that is slower than this is an outage, and the machine retries those.
 CLIENT = Config(
@@ -37,6 +38,7 @@ CLIENT = Config(
 # What a first failure to reconnect waits at most; each further one in a row about twice as long, up to a limit.
 RECONNECT_REST_S = 0.1
 RECONNECT_REST_MOST_S = 5
+LIVED_MS = 1_000
 # The metric that counts an end, by what ended the function.
 _ENDS = {
     "StreamDropped": "Dropped",
@@ -110,11 +112,17 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         _tell(report, profile.name)
         if not reconnects(report, tries, deadline_ms - clock.now_ms(), settings.margin_ms):
             return _answer(report)
-        # A connection that was answered has used up nothing; only failures in a row count, each after a longer rest.
-        tries = profile.reconnect_tries if report.connect_ms is not None else tries - 1
+        # A connection that lived has used up nothing; only failures in a row count, each after a longer rest.
+        tries = profile.reconnect_tries if lived(report.progress) else tries - 1
         failures = profile.reconnect_tries - tries
         time.sleep(random.uniform(0, min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S)))
         invocation = replace(invocation, after_fence=report.progress.fence)
+
+
+def lived(progress: Progress) -> bool:
+    """Whether it was more than an answer: an upstream that closes at once must not be asked again without a rest."""
+    closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
+    return closed_ms is not None and opened_ms is not None and closed_ms - opened_ms >= LIVED_MS
 
 
 def reconnects(report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:

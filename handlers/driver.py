@@ -36,6 +36,7 @@ from handlers.stream.signals import (
     RecordGaps,
     SaveProgress,
     StoreFailed,
+    TakeTurn,
     Woken,
     Write,
 )
@@ -176,6 +177,9 @@ class Driver:
             case Open(cursor):
                 self._open(cursor)
                 return None
+            case TakeTurn(fence, expires_at_ms):
+                now_ms = self._clock.now_ms()
+                return ask(lambda: LeaseRead(store.take_turn(stream_id, fence, expires_at_ms, now_ms)))
             case MarkConnected(fence, expires_at_ms):
                 return ask(lambda: _nothing(store.mark_connected(stream_id, fence, expires_at_ms)))
             case Write(fence, first, events):

@@ -135,6 +135,21 @@ class Store:
         values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
         return self._applied(stream_id, "lease", update, condition, ("fence", "connected", "expires_at_ms"), values)
 
+    def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
+        """The lease afterwards: `connected` is `fence` where the turn was taken. For upstreams that forbid a second."""
+        # The fence was claimed, and no newer one took its turn. And nobody's turn lasts: nobody was ever connected, or
+        # the last that was is closed, or it stopped renewing; or the turn is this one's, by a request that came before.
+        condition = (
+            "#fence >= :fence AND (attribute_not_exists(#connected) OR (#connected <= :fence AND "
+            "(#connected <= #released OR #connected = :fence OR #expires_at_ms <= :now_ms)))"
+        )
+        update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
+        values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
+        values[":now_ms"] = items.number(now_ms)
+        names = ("fence", "connected", "released", "expires_at_ms")
+        self._applied(stream_id, "lease", update, condition, names, values)
+        return self.read_lease(stream_id)
+
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
         """Whether the lease was renewed: False where a newer connection is connected."""
         # This connection is the one that was connected last, and an older renewal that comes late changes nothing.

@@ -55,6 +55,7 @@ from handlers.stream.signals import (
     RecordGaps,
     SaveProgress,
     StoreFailed,
+    TakeTurn,
     Woken,
     Write,
     Written,
@@ -130,6 +131,7 @@ class Manager:
         self._is_closed = False
         self._discards = False
         self._gaps_recorded = False
+        self._has_turn = False
         self._pending_close = ""
         self.phase = Phase.CLAIMING
         self.progress = Progress(fence=0, claimed_ms=0)
@@ -165,10 +167,9 @@ class Manager:
     def _claimed(self, now_ms: int, given: Claimed) -> list[Effect]:
         self._lease = given.lease
         self.progress = replace(self.progress, fence=given.lease.fence)
-        if self._profile.overlap == "forbids" and not may_open(given.lease, self.fence, now_ms):
+        if self._profile.overlap == "forbids":
             self.phase = Phase.AWAITING_RELEASE
-            self.lease_due_ms = now_ms + RELEASE_POLL_MS
-            return []
+            return self._await_release(now_ms, Standing.HOLDER)
         self.phase = Phase.OPENING
         return [ReadCursor()]
 
@@ -291,6 +292,8 @@ class Manager:
             return self._leave(now_ms, Outcome("", "stopped", "the stream is to be stopped"), "stopped")
         if self.phase is Phase.AWAITING_RELEASE:
             return self._await_release(now_ms, found)
+        if self.phase is Phase.OPENING:
+            return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms)] if self._has_turn else []
         if found is Standing.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._stays:
             self.phase = Phase.OVERLAPPING
             self._overlap_ends_ms = now_ms + self._overlap_ms
@@ -301,14 +304,19 @@ class Manager:
         return self._progress_made(now_ms)
 
     def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
+        if self._lease.connected == self.fence:
+            # The turn is this connection's. It is marked before the request goes out: a connection that opens and
+            # stands in no mark would be invisible to the next one.
+            self._has_turn = True
+            self.phase = Phase.OPENING
+            self.lease_due_ms = now_ms + self._lease_every_ms  # the turn is renewed while the upstream keeps it waiting
+            return [ReadCursor()]
         if found is not Standing.HOLDER:
             return self._leave(now_ms, None, "claimed_by_successor")
-        if may_open(self._lease, self.fence, now_ms):
-            self.phase = Phase.OPENING
-            self.lease_due_ms = None
-            return [ReadCursor()]
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
-        return []
+        if not may_open(self._lease, self.fence, now_ms):
+            return []
+        return [TakeTurn(self.fence, now_ms + self.lease_ttl_ms)]
 
     def _closed(self, now_ms: int, given: Closed) -> list[Effect]:
         already_leaving, self._is_closed = self.phase is Phase.SETTLING, True
@@ -331,6 +339,8 @@ class Manager:
             self._expiring = True
             self._leave_at_ms = self._give_up_at_ms
             self.lease_due_ms = now_ms
+        elif now_ms >= self._leave_at_ms and self.phase is Phase.OVERLAPPING:
+            return self._leave(now_ms, self._taken_over(), "taken_over")
         elif now_ms >= self._leave_at_ms:
             return self._leave(now_ms, EXPIRED, "expired", ask_lease=True)
         return []
@@ -370,7 +380,7 @@ class Manager:
 
     def _released(self, now_ms: int) -> list[Effect]:
         self.progress = replace(self.progress, unterminated_bytes=self._decoder.close())
-        if not self._was_connected:  # it must not vouch for an older connection that is still open
+        if not self._was_connected and not self._has_turn:  # it must not vouch for an older one that is still open
             return [self._save(now_ms)]
         return [self._save(now_ms), MarkReleased(self.fence), *self._gaps()]
 

@@ -109,6 +109,17 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeTurn:
+    """Where two are forbidden: mark this fence connected before it opens, if no other is; answered by LeaseRead.
+
+    The turn counts as given back at `expires_at_ms` unless the connection is answered and renews.
+    """
+
+    fence: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class MarkConnected:
     """Record that this fence is connected, and that it counts as dead at `expires_at_ms` unless it renews."""
 
@@ -196,6 +207,7 @@ Effect = (
     Claim
     | ReadCursor
     | Open
+    | TakeTurn
     | MarkConnected
     | Write
     | SaveProgress

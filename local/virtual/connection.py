@@ -34,6 +34,7 @@ from handlers.stream.signals import (
     ReadCursor,
     RecordGaps,
     SaveProgress,
+    TakeTurn,
     Woken,
     Write,
     Written,
@@ -104,7 +105,10 @@ class VirtualConnection:
     def renew(self) -> None:
         """Writes the renewal that a real connection would have written by now; for whoever looks at the lease next."""
         opened_ms = self._manager.progress.opened_ms
-        if self.alive and opened_ms is not None and self._manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING):
+        if self.alive and self._manager.phase is Phase.OPENING and self._manager.lease_due_ms is not None:
+            now_ms = self._clock.now_ms()  # it waits for the answer and renews its turn
+            self._store.renew(self._invocation.stream_id, self._manager.fence, now_ms + self._manager.lease_ttl_ms)
+        elif self.alive and opened_ms is not None and self._manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING):
             now_ms = self._clock.now_ms()
             last_ms = now_ms - (now_ms - opened_ms) % self._progress_every_ms
             self._store.renew(self._invocation.stream_id, self._manager.fence, last_ms + self._manager.lease_ttl_ms)
@@ -166,6 +170,8 @@ class VirtualConnection:
                 return CursorRead(store.read_cursor(who.stream_id))
             case Open():
                 self._link = self._upstream.open(self)
+            case TakeTurn(fence, expires_at_ms):
+                return LeaseRead(store.take_turn(who.stream_id, fence, expires_at_ms, now_ms))
             case MarkConnected(fence, expires_at_ms):
                 store.mark_connected(who.stream_id, fence, expires_at_ms)
             case SaveProgress(cursor, progress, _):

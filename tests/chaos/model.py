@@ -27,10 +27,13 @@ DEFAULT: tuple[Exploration, ...] = (
     *_each("evicts tolerates", {"kill": 1}, {"drop": 1}, {"event": 1}, {"renew": 1}, {"refuse": 1, "late": 1}),
     *_each("hot", {"kill": 1}, {"drop": 1}),
     *_each("forbids", {}, {"stop": 1}, {"post": 1}, {"event": 1}),
+    *_each("forbids", {"kill": 1}, {"drop": 1}, {"refuse": 1}, {"renew": 1}, {"lost": 1}, {"late": 1}),
 )
 DEEP: tuple[Exploration, ...] = (
     *DEFAULT,
-    *_each("tolerates", {"lost": 1}, {"stop": 1, "post": 1}),
+    *_each("tolerates", {"lost": 1}),
+    *_each("tolerates forbids", {"stop": 1, "post": 1}),
+    *_each("forbids", {"kill": 1, "drop": 1}),
     *_each("evicts tolerates", {"kill": 1, "drop": 1}, {"kill": 1, "stop": 1}, {"kill": 2}, {"drop": 2}),
     *_each("evicts tolerates", {"kill": 1, "renew": 1}, {"drop": 1, "renew": 1}, {"kill": 1, "refuse": 1, "late": 1}),
     *_each("evicts tolerates", {"lost": 1, "kill": 1}, {"lost": 1, "drop": 1}, {"lost": 1, "stop": 1}),

@@ -202,7 +202,7 @@ DEFECTS = (
     ),
     Defect("opens without waiting for the release", with_manager(_OpensAtOnce), "connections allowed", "forbids"),
     Defect(
-        "the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "connections allowed", "forbids"
+        "the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "comes to rest", "forbids"
     ),
     Defect("never lets go", with_manager(_IgnoresTheClaim), "rests in time", "tolerates"),
     Defect("the claim raises no fence", _RaisesNoFence(), "fences are unique"),

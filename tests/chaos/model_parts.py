@@ -21,6 +21,7 @@ from handlers.stream.signals import (
     MarkReleased,
     Opened,
     SaveProgress,
+    TakeTurn,
 )
 from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, World
 
@@ -82,6 +83,8 @@ def late_write(process: Process, effect: Effect) -> Late:
     match effect:
         case MarkConnected(fence, expires_at_ms):
             return Late("MarkConnected", fence, expires_at_ms)
+        case TakeTurn(fence, expires_at_ms):
+            return Late("TakeTurn", fence, expires_at_ms)
         case MarkReleased(fence):
             return Late("MarkReleased", fence, 0)
         case SaveProgress(cursor, progress, expires_at_ms):

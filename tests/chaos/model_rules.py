@@ -31,6 +31,13 @@ class Rules:
             return replace(lease, connected=fence, expires_at_ms=expires_at_ms)
         return lease
 
+    def take_turn(self, lease: Lease, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
+        """The lease after the turn was taken, or as it was while another's lasts."""
+        is_free = lease.connected <= lease.released or lease.connected == fence or lease.expires_at_ms <= now_ms
+        if lease.fence >= fence and lease.connected <= fence and is_free:
+            return replace(lease, connected=fence, expires_at_ms=expires_at_ms)
+        return lease
+
     def renew(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
         """The lease after a renewal, or as it was."""
         if lease.connected == fence and lease.expires_at_ms <= expires_at_ms:

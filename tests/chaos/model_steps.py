@@ -31,6 +31,7 @@ from handlers.stream.signals import (
     RecordGaps,
     SaveProgress,
     StoreFailed,
+    TakeTurn,
     Woken,
     Write,
     Written,
@@ -58,7 +59,7 @@ from tests.chaos.model_world import (
 )
 
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2, "hot": 2}
-LOSABLE = (Claim, MarkConnected, MarkReleased, SaveProgress)
+LOSABLE = (Claim, TakeTurn, MarkConnected, MarkReleased, SaveProgress)
 
 
 class Model:
@@ -144,6 +145,9 @@ class Model:
         if write.kind == "MarkConnected":
             world = replace(world, answered=max(world.answered, write.fence))
             return with_lease(world, rules.mark_connected(lease, write.fence, write.at_ms)), None
+        if write.kind == "TakeTurn":
+            lease = rules.take_turn(lease, write.fence, write.at_ms, world.now_ms)
+            return with_lease(replace(world, answered=max(world.answered, lease.connected)), lease), LeaseRead(lease)
         if write.kind == "MarkReleased":
             return with_lease(world, rules.mark_released(lease, write.fence)), None
         if write.kind == "Renew":

@@ -338,6 +338,22 @@ def test_the_ledger_records_a_connection(aws: Aws) -> None:
     }
 
 
+def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
+    """Free, released, run out or one's own already: taken. While another's lasts, or a newer one took it: not."""
+    store = aws.store()
+    for number in (1, 2, 3):
+        assert isinstance(store.claim(STREAM, execution="", holder=f"A/{number}"), Claimed)
+    first = store.take_turn(STREAM, 1, expires_at_ms=100, now_ms=10)
+    assert (first.connected, first.expires_at_ms) == (1, 100)
+    assert store.take_turn(STREAM, 1, expires_at_ms=120, now_ms=20).expires_at_ms == 120
+    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=119).connected == 1
+    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=120).connected == 2
+    assert store.mark_released(STREAM, 2)
+    assert store.take_turn(STREAM, 3, expires_at_ms=300, now_ms=130).connected == 3
+    assert store.take_turn(STREAM, 2, expires_at_ms=400, now_ms=999).connected == 3
+    assert store.take_turn(STREAM, 4, expires_at_ms=400, now_ms=999).connected == 3
+
+
 def test_gaps_are_written_down_once(aws: Aws) -> None:
     """A gap between two records is an item under the connection that ended it; writing it again changes nothing."""
     store = aws.store()

@@ -29,6 +29,7 @@ from handlers.stream.signals import (
     RecordGaps,
     SaveProgress,
     StoreFailed,
+    TakeTurn,
     Woken,
     Write,
     Written,
@@ -60,6 +61,8 @@ def connected(overlap: str = "evicts", **more: Any) -> Manager:
     manager = fresh(overlap, **more)
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
+    if overlap == "forbids":
+        manager.handle(15, LeaseRead(Lease(fence=FENCE, connected=FENCE, execution="mine")))
     manager.handle(20, CursorRead("7"))
     manager.handle(30, Opened(200))
     return manager
@@ -234,7 +237,7 @@ def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
 
 
 def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
-    """The successor claims, waits for the release (or the lease's end), reads the cursor only then, and opens."""
+    """The successor waits for the release (or the lease's end), takes its turn, and only then reads the cursor."""
     manager = fresh("forbids")
     manager.start(0)
     waiting = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 2, expires_at_ms=9_000)
@@ -242,11 +245,34 @@ def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
     assert (manager.phase, manager.lease_due_ms) == (Phase.AWAITING_RELEASE, 210)
     assert manager.handle(210, LeaseRead(waiting)) == []
     released = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 1, expires_at_ms=9_000)
-    assert manager.handle(410, LeaseRead(released)) == [ReadCursor()]
+    assert kinds(manager.handle(410, LeaseRead(released))) == [TakeTurn]
+    taken = Lease(fence=FENCE, connected=FENCE, released=FENCE - 1, expires_at_ms=99_000)
+    assert manager.handle(420, LeaseRead(taken)) == [ReadCursor()]
     late = fresh("forbids")
     late.start(0)
     late.handle(10, Claimed(waiting))
-    assert late.handle(9_000, LeaseRead(waiting)) == [ReadCursor()]
+    assert kinds(late.handle(9_000, LeaseRead(waiting))) == [TakeTurn]
+
+
+def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
+    """One that had its turn and was not answered releases it: the next must not wait until it expires."""
+    manager = fresh("forbids")
+    manager.start(0)
+    assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE)))) == [TakeTurn]
+    manager.handle(20, LeaseRead(Lease(fence=FENCE, connected=FENCE)))
+    manager.handle(30, CursorRead(None))
+    effects = manager.handle(40, Closed("refused"))
+    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, RecordGaps]
+
+
+def test_taken_over_at_the_deadline_is_taken_over() -> None:
+    """One that learns of its successor only at its margin and reads on ends as taken over, with little time left."""
+    manager = connected("tolerates", overlap_s=60)
+    manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    newer = LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1))
+    manager.handle(DEADLINE_MS - MARGIN_MS, newer)
+    end_ms = DEADLINE_MS - MARGIN_MS // 2
+    assert outcome(drained(manager, end_ms, manager.handle(end_ms, Woken()))).error == "StreamTakenOver"
 
 
 def test_one_that_never_connected_releases_nothing() -> None:
