@@ -1,7 +1,7 @@
 """What the control table says of a stream: its connections, who holds it, and how it changed since the last look.
 
-Decides what counts as news. It reads records as DynamoDB gives them and asks nobody. Invariants: a piece of news is
-told once; a connection whose function was killed ends where its record was last written.
+Decides what counts as news. It reads records as DynamoDB gives them, hears how functions failed, and asks nobody.
+Invariants: a piece of news is told once; a connection whose function was killed ends where its record was last written.
 """
 
 from collections import deque
@@ -9,12 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from local.failures import Failure
 from timeline.coverage import Connection, gaps, overlap_ms
 
 # An open connection writes its record every PROGRESS_EVERY_S; one that has been silent this long is taken for dead.
 SILENT_MS = 8_000
 _RATE_OVER_MS = 10_000
 _KEPT = 60
+# Errors that end a lane's turn as it should end.
+_CALM = ("StreamTakenOver", "ConnectionExpired")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,12 @@ def entry(item: Mapping[str, Any]) -> Entry:
     )
 
 
+def _within(entry: Entry, failure: Failure) -> bool:
+    """Whether the connection was opened by the attempt that failed."""
+    opened_ms = entry.opened_ms
+    return opened_ms is not None and entry.lane == failure.lane and failure.from_ms <= opened_ms <= failure.at_ms
+
+
 @dataclass
 class StreamLedger:
     """What is known of one stream; connections opened before `since_ms` are no news. Times in epoch milliseconds."""
@@ -60,9 +69,17 @@ class StreamLedger:
     _told: set[tuple[str, int]] = field(default_factory=set)
     _counts: deque[tuple[int, int]] = field(default_factory=deque)
     _dropped: tuple[int, int] = (0, 0)
+    _failures: deque[Failure] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _failing: Failure | None = None
 
-    def update(self, items: Iterable[Mapping[str, Any]], connected: int, now_ms: int) -> list[str]:
-        """Returns the news, a sentence each; `connected` is the lease's, `items` the newest connection records."""
+    def update(
+        self, items: Iterable[Mapping[str, Any]], connected: int, now_ms: int, failures: Iterable[Failure] = ()
+    ) -> list[str]:
+        """Returns the news, a sentence each.
+
+        `connected` is the lease's, `items` the newest connection records; `failures` are those of functions since the
+        last update, seen before the records were read.
+        """
         self.connected = connected
         for item in items:
             found = entry(item)
@@ -73,8 +90,9 @@ class StreamLedger:
         self._counts.append((now_ms, self.stored))
         while len(self._counts) > 2 and self._counts[0][0] < now_ms - _RATE_OVER_MS:
             self._counts.popleft()
+        news = [sentence for failure in failures for sentence in self._failed(failure)]
         recent = [one for _, one in sorted(self.entries.items()) if (one.opened_ms or 0) >= self.since_ms]
-        return [sentence for one in recent for sentence in self._news(one, now_ms)]
+        return news + [sentence for one in recent for sentence in self._news(one, now_ms)]
 
     @property
     def stored(self) -> int:
@@ -120,15 +138,34 @@ class StreamLedger:
         return entry.seen_ms if self._dead(entry, now_ms) else now_ms
 
     def _dead(self, entry: Entry, now_ms: int) -> bool:
-        return entry.closed_ms is None and now_ms - entry.seen_ms > SILENT_MS
+        silent = now_ms - entry.seen_ms > SILENT_MS
+        return entry.closed_ms is None and (silent or self._failure_of(entry) is not None)
+
+    def _failure_of(self, entry: Entry) -> Failure | None:
+        """The failure of the function that had this connection, where it failed."""
+        return next((failure for failure in self._failures if _within(entry, failure)), None)
+
+    def _failed(self, failure: Failure) -> list[str]:
+        """Tells of the first opening in a row that failed, and of one that failed for another reason than the last."""
+        self._failures.append(failure)
+        if failure.error in _CALM or any(_within(entry, failure) for entry in self.entries.values()):
+            return []
+        before, self._failing = self._failing, failure
+        if before is not None and before.reason == failure.reason:
+            return []
+        return [f"{self.stream_id}: lane {failure.lane} cannot connect: {failure.reason}"]
 
     def _news(self, entry: Entry, now_ms: int) -> list[str]:
         found = []
         if entry.opened_ms is not None and self._tell("opened", entry.fence):
-            found.append(f"{self.stream_id}: lane {entry.lane} is connected (fence {entry.fence}){self._after(entry)}")
+            again = self._failing is not None and entry.opened_ms > self._failing.at_ms
+            self._failing = None if again else self._failing
+            word = "connected again" if again else "connected"
+            found.append(f"{self.stream_id}: lane {entry.lane} is {word} (fence {entry.fence}){self._after(entry)}")
         over = entry.closed_ms is not None or self._dead(entry, now_ms)
         if over and entry.opened_ms is not None and self._tell("closed", entry.fence):
-            ended_by = entry.ended_by.replace("_", " ") or "its function was killed"
+            failure = self._failure_of(entry)
+            ended_by = entry.ended_by.replace("_", " ") or (failure.reason if failure else "its function was killed")
             lasted_s = (self._end_ms(entry, now_ms) - entry.opened_ms) / 1000
             found.append(
                 f"{self.stream_id}: lane {entry.lane} is closed after {lasted_s:.1f} s: {ended_by};"

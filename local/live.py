@@ -18,6 +18,7 @@ from rich.text import Text
 
 from local.aws import Endpoints
 from local.executions import Executions, Known
+from local.failures import Failure, Failures
 from local.ledger import StreamLedger
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
@@ -79,6 +80,7 @@ class Watch:
         self._screen = screen
         self._ledgers: dict[str, StreamLedger] = {}
         self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
+        self._failures: dict[str, Failures] = {}
         self._something = asyncio.Event()
 
     def changed(self, known: Known) -> None:
@@ -109,21 +111,34 @@ class Watch:
             self._screen.say(f"this cannot be shown: {problem!r}")
 
     async def _look(self) -> None:
-        streams = {known.stream_id: known for known in self._executions.running() if known.stream_id}
+        running = self._executions.running()
+        streams = {known.stream_id: known for known in running if known.stream_id}
+        failed = self._failed(running)
         for stream_id, known in streams.items():
             self._ledgers.setdefault(stream_id, StreamLedger(stream_id, known.opening.started_ms))
         for stream_id, ledger in self._ledgers.items():
-            # The embedded AWS may just be starting again; the next look is a second away.
-            with contextlib.suppress(BotoCoreError, ClientError):
+            try:
                 items, connected = await asyncio.to_thread(self._read, stream_id)
-                for news in ledger.update(items, connected, _now_ms()):
-                    self._screen.say(news)
+            except (BotoCoreError, ClientError):
+                # The embedded AWS may just be starting again; the next look is a second away.
+                items, connected = [], ledger.connected
+            for news in ledger.update(items, connected, _now_ms(), failed.get(stream_id, [])):
+                self._screen.say(news)
         for stream_id in [one for one in self._ledgers if one not in streams]:
             del self._ledgers[stream_id]
-        running = {known.opening.arn for known in streams.values()}
-        self._spans = {arn: kept for arn, kept in self._spans.items() if arn in running}
+        shown = {known.opening.arn for known in streams.values()}
+        self._spans = {arn: kept for arn, kept in self._spans.items() if arn in shown}
         if self._screen.interactive and streams:
             self._screen.show(Group(*(self._picture(known) for known in streams.values())))
+
+    def _failed(self, running: list[Known]) -> dict[str, list[Failure]]:
+        """The failures of functions since the last look, by stream."""
+        kept, self._failures = self._failures, {}
+        found: dict[str, list[Failure]] = {}
+        for known in running:
+            reader = self._failures[known.opening.arn] = kept.get(known.opening.arn) or Failures()
+            found.setdefault(known.stream_id, []).extend(reader.new(self._executions.history(known)))
+        return found
 
     def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], int]:
         if self._control_table is None:

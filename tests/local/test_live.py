@@ -1,8 +1,16 @@
 """What the service prints."""
 
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
+from local.listener import Listener, bind
 from local.live import Screen
+from local.upstreams.app import Upstreams
+from tests import harness
+from tests.local.support import in_thread, until
 
 
 @pytest.mark.parametrize("text", ["demo:a: lane A is connected", "demo:100:b", "[bold]x[/bold] [/x] {'a': 1}"])
@@ -13,3 +21,29 @@ def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str
     screen.say(text)
     plain, said = capsys.readouterr().out.splitlines()
     assert (plain, said[len("00:00:00 ") :]) == (text, text)
+
+
+def test_an_upstream_that_is_away_is_told_and_so_is_its_return(tmp_path: Path) -> None:
+    """One line when nothing listens, however often it is tried, and one when the stream is connected again."""
+    port = harness.free_port(1)
+
+    @contextlib.asynccontextmanager
+    async def upstream() -> AsyncIterator[None]:
+        upstreams = Upstreams(lambda client: listener.reset(client), seed=1)
+        listener = Listener(upstreams.app, bind(port, "a test"))
+        await listener.start()
+        yield
+        upstreams.close()
+        await listener.close()
+
+    with harness.running(tmp_path, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service:
+        service.post("demo:a")
+        # Several attempts have failed by then, each with a record of its own.
+        assert until(lambda: len(service.connections("demo:a")) > 3, 20), service.log
+        assert until(lambda: "cannot connect" in service.log, 5), service.log
+        with in_thread(upstream):
+            assert until(lambda: "demo:a: lane" in service.log and "is connected again" in service.log, 20), service.log
+            told = [line for line in service.log.splitlines() if "demo:a: lane" in line]
+            assert "cannot connect: the stream was not opened (refused): nothing listens at the address" in told[0]
+            assert "is connected again" in told[1]
+            assert service.end() == 0

@@ -1,0 +1,93 @@
+"""How the functions of one execution failed, from its history alone.
+
+Decides which attempt a failure ended, on which lane, and how it is told to a person. It does not know what a connection
+is. Invariants: each failure is given once; an attempt that has not ended is given later.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_SCHEDULED = {
+    "TaskScheduled": ("taskScheduledEventDetails", "parameters"),
+    "LambdaFunctionScheduled": ("lambdaFunctionScheduledEventDetails", "input"),
+}
+_STARTED = ("TaskStarted", "LambdaFunctionStarted")
+_FAILED = {
+    "TaskFailed": "taskFailedEventDetails",
+    "TaskTimedOut": "taskTimedOutEventDetails",
+    "LambdaFunctionFailed": "lambdaFunctionFailedEventDetails",
+    "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
+}
+_SUCCEEDED = ("TaskSucceeded", "LambdaFunctionSucceeded")
+# What ends a function from outside, as its machine is told.
+_KILLED = ("Sandbox.Timedout", "Runtime.ExitError", "Lambda.Unknown", "States.Timeout")
+_REQUEST = re.compile(r"^RequestId: \S+ Error: ")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An attempt that failed; times in epoch milliseconds, `error` is the Error Name, `message` the function's own."""
+
+    lane: str
+    from_ms: int
+    at_ms: int
+    error: str
+    message: str
+
+    @property
+    def reason(self) -> str:
+        """A phrase that says why; the same for the same cause, whichever lane or request met it."""
+        return "its function was killed" if self.error in _KILLED else self.message or self.error
+
+
+class Failures:
+    """Reads one execution's history as it grows."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._open: dict[int, tuple[str, int]] = {}
+
+    def new(self, history: Sequence[Mapping[str, Any]]) -> list[Failure]:
+        """Returns the failures of functions since the last call; `history` is all of it, oldest first."""
+        found = []
+        for event in history[self._read :]:
+            kind, previous = event["type"], event.get("previousEventId", 0)
+            if kind in _SCHEDULED:
+                lane = _lane(event, *_SCHEDULED[kind])
+                if lane is not None:
+                    self._open[event["id"]] = (lane, event["timestamp"])
+            elif kind in _STARTED and previous in self._open:
+                self._open[event["id"]] = self._open.pop(previous)
+            elif kind in _SUCCEEDED:
+                self._open.pop(previous, None)
+            elif kind in _FAILED and previous in self._open:
+                lane, from_ms = self._open.pop(previous)
+                details = event.get(_FAILED[kind], {})
+                message = _message(details.get("cause") or "")
+                found.append(Failure(lane, from_ms, event["timestamp"], details.get("error", ""), message))
+        self._read = len(history)
+        return found
+
+
+def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
+    """The lane that a function was told to be, B where it was told none; None for a Task that calls no function."""
+    given = event.get(details, {})
+    if given.get("resourceType", "lambda") != "lambda":
+        return None
+    try:
+        told = json.loads(given.get(member, ""))
+        lane = (told["Payload"] if member == "parameters" else told)["lane"]
+    except (ValueError, KeyError, TypeError):
+        return "B"
+    return lane if isinstance(lane, str) and lane else "B"
+
+
+def _message(cause: str) -> str:
+    try:
+        said = json.loads(cause)["errorMessage"]
+    except (ValueError, KeyError, TypeError):
+        said = cause
+    return _REQUEST.sub("", " ".join(str(said).split()))
