@@ -73,6 +73,7 @@ class Sandbox:
         self._deadline: asyncio.TimerHandle | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._doomed = False
+        self._signalled = False
         self._starting = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._listener = Listener(self._runtime_api(), bind(0, "a Lambda sandbox"))
@@ -123,7 +124,9 @@ class Sandbox:
     def kill(self) -> None:
         """Ends the subprocess at once with SIGKILL; an invocation under way is answered with Runtime.ExitError."""
         self._doomed = True
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None and self._process.returncode is None and not self._signalled:
+            # Once: a signal to a process that is just gone reaps it, and asyncio, which waits for it, loses its status.
+            self._signalled = True
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 

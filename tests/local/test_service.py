@@ -107,11 +107,13 @@ class Run:
         return [item for item in self.items(CONTROL, "connection#") if "closed_ms" in item]
 
     def end(self, number: signal.Signals) -> int:
-        """Sends the signal and returns the exit status."""
+        """Sends the signal and returns the exit status; a stop leaves no traceback."""
         assert self.process is not None
         self.seen |= set(children(self.process.pid))
         self.process.send_signal(number)
-        return self.process.wait(20)
+        status = self.process.wait(20)
+        assert "Traceback" not in self.log.read_text(), self.log.read_text()
+        return status
 
 
 @pytest.fixture
@@ -206,6 +208,21 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
         " stop what listens there or set PORT to another number."
     ]
     assert not (tmp_path / "data").exists()
+
+
+def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
+    """Four streams are connected when the stop comes: no traceback, no new process, and all of them go on later."""
+    service.start()
+    streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
+    for stream_id in streams:
+        service.post(stream_id)
+    assert until(lambda: service.log.read_text().count("is connected") >= len(streams), 20)
+    assert service.end(signal.SIGTERM) == 0
+    assert service.log.read_text().splitlines()[-1].endswith(" stopping; Ctrl-C again to stop at once")
+    assert not [pid for pid in service.seen if running(pid)]
+    service.start()
+    assert {line.split()[-1] for line in service.log.read_text().splitlines() if " resumed: " in line} == set(streams)
+    assert service.end(signal.SIGTERM) == 0
 
 
 def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
