@@ -70,6 +70,7 @@ SETTLE_MS = 2_000
 # A holder counts as dead after this many of its renewals have failed to come.
 LEASE_TTL_READS = 4
 
+BROKEN = frozenset({"stalled", "reset", "truncated", "tls", "protocol"})
 EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
 
 
@@ -122,6 +123,7 @@ class Manager:
         self._written_cursor: str | None = None
         self._saved_cursor: str | None = None
         self._saved_at_ms = 0
+        self._heard_ms = 0
         self._events = 0
         self._overlap_ends_ms: int | None = None
         self._settle_until_ms: int | None = None
@@ -187,6 +189,7 @@ class Manager:
         if refusal is not None:
             return self._leave(now_ms, refusal, "refused" if refusal.error else "ended")
         self.phase = Phase.CONNECTED
+        self._heard_ms = now_ms
         self.progress = replace(self.progress, opened_ms=now_ms, seen_ms=now_ms)
         self.lease_due_ms = now_ms + self._lease_every_ms
         return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms)]
@@ -218,6 +221,7 @@ class Manager:
             frames, too_long = self._decoder.feed(given.data), None
         except FrameTooLong as error:
             frames, too_long = error.frames, str(error)
+        self._heard_ms = now_ms
         self.progress = replace(
             self.progress,
             seen_ms=now_ms,
@@ -299,9 +303,16 @@ class Manager:
             self._overlap_ends_ms = now_ms + self._overlap_ms
         elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
-        elif self._expiring and (found is Standing.HOLDER or self._stays):
+        elif self._expiring and self._may_expire(found):
             return self._leave(now_ms, EXPIRED, "expired", ask_lease=True)
         return self._progress_made(now_ms)
+
+    def _may_expire(self, found: Standing) -> bool:
+        """Whether it may go before the half of the margin that is kept for a successor is over.
+
+        Of two hot connections the older goes first: in phase since an outage, they would leave together.
+        """
+        return found is Standing.TAKEN_OVER if self._stays else found is Standing.HOLDER
 
     def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
         if self._lease.connected == self.fence:
@@ -359,7 +370,9 @@ class Manager:
         self.phase = Phase.SETTLING
         self.lease_due_ms = None
         self._settle_until_ms = max(now_ms, self._give_up_at_ms)
-        self.progress = replace(self.progress, closed_ms=now_ms if self._was_connected else None)
+        # What came after the last byte of a connection that broke is not known: the peer may have been gone since.
+        until_ms = self._heard_ms if ended_by in BROKEN else now_ms
+        self.progress = replace(self.progress, closed_ms=until_ms if self._was_connected else None)
         return ([CloseUpstream()] if opened else []) + self._drained(now_ms)
 
     @property
@@ -404,10 +417,11 @@ class Manager:
         assert self._ending is not None
         if self._settle_until_ms is None or now_ms < self._settle_until_ms:
             return []
-        if self._writes:
+        if self._writes or not self._is_closed:
+            # The ledger's record stays as it is: it vouches for nothing that was read and is not stored.
             in_flight = "events were still in flight to the store at the deadline"
             return self._finish(Outcome("StoreUnavailable", "", in_flight))
-        return ([] if self._is_closed else self._released(now_ms)) + self._finish(self._ending)
+        return self._finish(self._ending)
 
     @property
     def _stays(self) -> bool:

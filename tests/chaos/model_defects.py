@@ -201,10 +201,8 @@ DEFECTS = (
         "released is marked before the close", with_manager(_ReleasesBeforeClosing), "connections allowed", "forbids"
     ),
     Defect("opens without waiting for the release", with_manager(_OpensAtOnce), "connections allowed", "forbids"),
-    Defect(
-        "the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "comes to rest", "forbids"
-    ),
-    Defect("never lets go", with_manager(_IgnoresTheClaim), "rests in time", "tolerates"),
+    Defect("the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "comes to rest", "forbids"),
+    Defect("never lets go", with_manager(_IgnoresTheClaim), "comes to rest", "tolerates"),
     Defect("the claim raises no fence", _RaisesNoFence(), "fences are unique"),
     Defect("connected is marked without a condition", _MarksConnectedAlways(), "only forward", budget={"lost": 1}),
     Defect("released is marked without a condition", _MarksReleasedAlways(), "only forward", budget={"lost": 1}),

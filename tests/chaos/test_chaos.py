@@ -1,6 +1,5 @@
 """Seeded chaos in virtual time: a sample of schedules keeps the promise, and a failure can be replayed and shrunk."""
 
-import itertools
 from collections import Counter
 
 import pytest
@@ -16,16 +15,9 @@ PROMISE = (
 SAMPLE = 1_000
 
 
-def is_open(schedule: Schedule) -> bool:
-    """Whether the schedule belongs to what docs/chaos.md lists as found and not yet mended."""
-    early = any(fault.at_ms < 3_000 for fault in schedule.faults)
-    return schedule.hot or not schedule.resumes or early
-
-
 def test_a_sample_of_schedules_keeps_the_promise() -> None:
     """Nothing is lost, stored twice, torn, connected too often, stuck or ended without a reason in SAMPLE schedules."""
-    seeds = itertools.islice((seed for seed in itertools.count() if not is_open(generate(seed))), SAMPLE)
-    broken = [found for found in runs(seeds, 2) if found.violations]
+    broken = [found for found in runs(range(SAMPLE), 2) if found.violations]
     assert not broken, "\n".join(map(report, broken[:1]))
 
 

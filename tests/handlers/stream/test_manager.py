@@ -371,6 +371,16 @@ def test_a_store_that_refuses_ends_the_connection() -> None:
     assert outcome(effects).error == "StoreUnavailable"
 
 
+@pytest.mark.parametrize(("reason", "closed_ms"), [("reset", 40), ("stalled", 40), ("ended_by_upstream", 9_000)])
+def test_the_ledger_vouches_for_nothing_after_the_last_byte_of_a_broken_connection(reason: str, closed_ms: int) -> None:
+    """When the peer died is not known, only when it was last heard; a proper end is an end."""
+    manager = connected()
+    manager.handle(40, Chunk(event(8)))
+    manager.handle(41, Written(1, 0))
+    effects = manager.handle(9_000, Closed(reason))
+    assert [e.progress.closed_ms for e in effects if isinstance(e, SaveProgress)] == [closed_ms]
+
+
 def test_an_unterminated_tail_is_noted_not_stored() -> None:
     """Bytes behind the last delimiter are no event; the ledger counts them."""
     manager = connected()
@@ -404,12 +414,13 @@ def test_gaps_are_written_down_once_the_predecessors_fate_is_known() -> None:
 
 
 def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
-    """Where the queue is not empty in time, the function ends all the same, with the cursor at what is stored."""
+    """Where the queue is not empty in time, the function ends all the same and vouches for nothing unstored."""
     manager = connected()
     manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 2
     effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
-    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
+    assert kinds(effects) == [Finish]
+    assert outcome(effects).error == "StoreUnavailable"
 
 
 def test_nothing_behind_the_end_is_an_event() -> None:
