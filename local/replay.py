@@ -224,6 +224,7 @@ def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
     gc.disable()  # a replay keeps nearly all that it makes, so looking for garbage costs a fifth of it and finds none
     found = replay(scenario.read(args.scenario, STAGE))
+    gc.freeze()  # nor is anything to be found at the end of the process
     try:
         print(json.dumps(found.as_json()) if args.json else text(found, args.width), flush=True)
     except BrokenPipeError:

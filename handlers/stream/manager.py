@@ -330,9 +330,9 @@ class Manager:
         return [TakeTurn(self.fence, now_ms + self.lease_ttl_ms)]
 
     def _closed(self, now_ms: int, given: Closed) -> list[Effect]:
-        already_leaving, self._is_closed = self.phase is Phase.SETTLING, True
-        if already_leaving:
-            return self._drained(now_ms)
+        was_closed, self._is_closed = self._is_closed, True
+        if self.phase is Phase.SETTLING:
+            return [] if was_closed else self._drained(now_ms)
         detail = f": {given.detail}" if given.detail else ""
         verb = "closed" if self._was_connected else "not opened"
         outcome = Outcome("StreamDropped", "", f"the stream was {verb} ({given.reason}){detail}")
@@ -392,7 +392,8 @@ class Manager:
         return self._released(now_ms)
 
     def _released(self, now_ms: int) -> list[Effect]:
-        self.progress = replace(self.progress, unterminated_bytes=self._decoder.close())
+        if tail_bytes := self._decoder.close():
+            self.progress = replace(self.progress, unterminated_bytes=tail_bytes)
         if not self._was_connected and not self._has_turn:  # it must not vouch for an older one that is still open
             return [self._save(now_ms)]
         return [self._save(now_ms), MarkReleased(self.fence), *self._gaps()]
@@ -439,7 +440,8 @@ class Manager:
         self._saved_at_ms = now_ms
         # A quiet stream is connected all the same: what is seen is the connection, not its bytes.
         seen_ms = now_ms if self.phase in self._LIVE else self.progress.seen_ms
-        self.progress = replace(self.progress, ended_by=self._pending_close, seen_ms=seen_ms)
+        if (seen_ms, self._pending_close) != (self.progress.seen_ms, self.progress.ended_by):
+            self.progress = replace(self.progress, ended_by=self._pending_close, seen_ms=seen_ms)
         return SaveProgress(cursor, self.progress, now_ms + self.lease_ttl_ms)
 
     def _finish(self, outcome: Outcome) -> list[Effect]:

@@ -1,7 +1,7 @@
 """Drives one connection in virtual time: the real manager and store on a scripted upstream and an in-memory table.
 
 It performs effects and feeds inputs, as `handlers/driver.py` does on sockets, and decides nothing. It differs: nothing
-takes time but what the scenario says; the ledger's record is written at the close alone, and a renewal only before
+takes time but what the scenario says; the ledger's record is written at the end alone, and a renewal only before
 somebody looks; and the lease, which a real connection polls, is read on the same grid of instants but only when it has
 changed since: a poll that sees nothing new has no effect, so leaving it out changes nothing but the cost.
 
@@ -178,10 +178,6 @@ class VirtualConnection:
                 if cursor is not None:
                     store.save_cursor(who.stream_id, cursor, progress.fence, now_ms)
                 self.ended_by = progress.ended_by
-                if progress.closed_ms is not None:
-                    store.save_connection(
-                        who.stream_id, progress, lane=who.lane, execution=who.execution, request_id=who.request_id
-                    )
             case Write(events=events):
                 return Written(len(events), 0)
             case MarkReleased(fence):
@@ -195,6 +191,11 @@ class VirtualConnection:
             case Finish(outcome):
                 self.alive = False
                 self._disarm()
+                progress = self._manager.progress
+                if progress.opened_ms is not None:
+                    store.save_connection(
+                        who.stream_id, progress, lane=who.lane, execution=who.execution, request_id=who.request_id
+                    )
                 self._on_end(outcome)
         return None
 

@@ -141,8 +141,9 @@ class VirtualSandbox:
         return connection
 
     def _renew_all(self) -> None:
-        for connection in self._running:
-            connection.renew()
+        if self._profile.overlap == "forbids":  # nobody else looks at when a lease runs out
+            for connection in self._running:
+                connection.renew()
 
     def _kill(self, connection: VirtualConnection, future: asyncio.Future[Outcome | None]) -> None:
         connection.kill()
