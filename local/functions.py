@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from typing import Any
 
+from local.asl.callbacks import Tokens
 from local.asl.calls import Perform, TaskCall, TaskFailure
 from local.clock import VirtualClock, owner, uuid4
 
@@ -66,7 +67,8 @@ class Functions:
     """Virtual Lambda functions by name; `perform` is what a machine asks.
 
     function_timeout_s: after how long one is killed. latency_ms: how long an invocation takes to begin, asked for each.
-    other: answers the calls of other services. running: invocations that have not ended, for tests that kill one.
+    other: answers the calls of other services. tokens: the Tasks that wait for one. running: invocations that have not
+    ended, for tests that kill one.
     """
 
     def __init__(
@@ -77,16 +79,19 @@ class Functions:
         function_timeout_s: float = 900,
         latency_ms: Callable[[str], int] | None = None,
         other: Perform | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self.clock = clock
         self.functions = functions
         self.function_timeout_s = function_timeout_s
         self.latency_ms = latency_ms or (lambda _name: 0)
         self.other = other
+        self.tokens = tokens or Tokens()
         self.running: list[Invocation] = []
 
     async def perform(self, call: TaskCall) -> Any:
         """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
+        self.tokens.watch(call.pending)
         if call.function is None:
             if self.other is None:
                 raise TaskFailure("States.TaskFailed", f"nothing here performs {call.resource}")

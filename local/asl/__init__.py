@@ -1,5 +1,6 @@
 """The Amazon States Language interpreter: `load` a definition, `start` executions, read their history."""
 
+from local.asl.callbacks import Pending, TokenClosed, Tokens, TokenUnknown
 from local.asl.calls import Latencies, NoLatencies, Perform, TaskCall, TaskFailure
 from local.asl.check import DefinitionError
 from local.asl.definition import load
@@ -12,8 +13,12 @@ __all__ = [
     "Latencies",
     "Machine",
     "NoLatencies",
+    "Pending",
     "Perform",
     "TaskCall",
     "TaskFailure",
+    "TokenClosed",
+    "TokenUnknown",
+    "Tokens",
     "load",
 ]

@@ -33,6 +33,7 @@ class Branch:
         self.entered_id = 0
         self.entered_ms = 0
         self.retries: int | None = None
+        self.token: str | None = None
         self.children: list[Branch] = []
         self.dead = False
         self.work: asyncio.Task[Any] | None = None

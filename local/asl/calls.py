@@ -6,13 +6,16 @@ has asked for, it only stops listening.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from local.asl.callbacks import Pending
 
 
 class TaskFailure(Exception):
-    """The work failed: an Error Name and, as a rule, a Cause."""
+    """The work failed: an Error Name and, as a rule, a Cause. Who holds a task token may leave both out."""
 
-    def __init__(self, error: str, cause: str | None = None) -> None:
+    def __init__(self, error: str | None, cause: str | None = None) -> None:
         super().__init__(f"{error}: {cause}")
         self.error = error
         self.cause = cause
@@ -25,6 +28,9 @@ class TaskCall:
     For a Lambda function (lambda:invoke or its own ARN as Resource) `function` is its bare name and `payload` what it
     is given; the answer is what the function returned. For any other service `parameters` are the API's and the
     answer is its response. `timeout_ms` is the Task's own limit, None if it has none.
+
+    `pattern` is "", or "sync", "sync:2" or "waitForTaskToken". With one of these the answer only says that the work
+    was taken on; the Task's result is given later to `pending`, by its `succeed` or `fail`.
     """
 
     resource: str
@@ -38,6 +44,8 @@ class TaskCall:
     state: str
     entered_ms: int
     timeout_ms: int | None
+    pattern: str = ""
+    pending: "Pending | None" = None
 
 
 Perform = Callable[[TaskCall], Awaitable[Any]]

@@ -35,4 +35,6 @@ def state_context(branch: "Branch") -> dict[str, Any]:
         context["State"] = {"Name": branch.state.name, "EnteredTime": written(branch.entered_ms)}
         if branch.retries is not None:
             context["State"]["RetryCount"] = branch.retries
+    if branch.token is not None:
+        context["Task"] = {"Token": branch.token}
     return context

@@ -13,9 +13,29 @@ class StateError(Exception):
         self.error = error
         self.cause = cause
 
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """Return the Error Names under which Retriers and Catchers may name it."""
+        return (self.error,)
+
     def output(self) -> dict[str, str]:
         """Return the error output, as a Catcher passes it on; AWS gives an absent cause as an empty text (recorded)."""
         return {"Error": self.error or "", "Cause": self.cause or ""}
+
+
+class HeartbeatMissed(StateError):
+    """No heartbeat came in time: States.Timeout in the history (recorded), States.HeartbeatTimeout to a Catcher too.
+
+    Source: AWS Step Functions Developer Guide, "Handling errors in Step Functions workflows".
+    """
+
+    def __init__(self) -> None:
+        super().__init__("States.Timeout", None)
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """Return both names."""
+        return ("States.HeartbeatTimeout", "States.Timeout")
 
 
 class Fatal(Exception):

@@ -7,6 +7,7 @@ changed by its executions, so any number of them run at once.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from local.asl.callbacks import Tokens
 from local.asl.calls import Latencies, NoLatencies, Perform
 from local.asl.execution import Execution, Identity
 from local.asl.history import Event
@@ -65,14 +66,16 @@ class Machine:
         clock: VirtualClock | None = None,
         perform: Perform | None = None,
         function_timeout_s: float = 900,
+        tokens: Tokens | None = None,
         **options: Any,
     ) -> Execution:
         """Return an execution that has ended, run from start to end in virtual time; an input of None is {}.
 
-        The functions run in this process; `perform` answers the other calls. `options` are those of `start`.
+        The functions run in this process; `perform` answers the other calls; who holds a task token answers by
+        `tokens`. `options` are those of `start`.
         """
         clock = clock or VirtualClock()
-        sandbox = Functions(clock, functions or {}, function_timeout_s=function_timeout_s, other=perform)
+        sandbox = Functions(clock, functions or {}, function_timeout_s=function_timeout_s, other=perform, tokens=tokens)
 
         async def main() -> Execution:
             execution = self.start({} if data is None else data, clock=clock, perform=sandbox.perform, **options)

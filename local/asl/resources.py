@@ -10,31 +10,28 @@ from typing import Any
 
 from local.asl.calls import TaskFailure
 from local.asl.functions import compact
+from local.asl.optimised import OPTIMISED, SDK_PATTERNS
 
 _FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
-_SERVICE = re.compile(r"arn:aws[a-z-]*:states:[^:]*:[^:]*:(aws-sdk:)?([A-Za-z0-9-]+):([A-Za-z0-9]+)(\.[A-Za-z0-9:]+)?")
-
-
-_OPTIMISED = {
-    "dynamodb": {"getItem", "putItem", "updateItem", "deleteItem"},
-    "events": {"putEvents"},
-    "lambda": {"invoke"},
-    "sns": {"publish"},
-    "sqs": {"sendMessage"},
-    "states": {"startExecution"},
-}
-"""The actions of AWS's optimised integrations, for services that one confuses with aws-sdk's (it refuses the rest)."""
+_ACTIVITY = re.compile(r"arn:aws[a-z-]*:states:[^:]+:[^:]+:activity:[^:]+")
+_SERVICE = re.compile(
+    r"arn:aws[a-z-]*:states:[^:]*:[^:]*:(aws-sdk:)?([A-Za-z0-9-]+):([A-Za-z0-9]+)(?:\.([A-Za-z0-9:]+))?"
+)
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A supported Resource: a function by its ARN (`function` is its name) or an action of a service."""
+    """A supported Resource: a function by its ARN (`function` is its name) or an action of a service.
+
+    `pattern` says what is waited for: "" for the answer, else "sync", "sync:2" or "waitForTaskToken".
+    """
 
     text: str
     service: str
     action: str
     sdk: bool
     function: str | None
+    pattern: str = ""
 
     @property
     def invokes(self) -> bool:
@@ -46,26 +43,43 @@ class Resource:
         """Return the resourceType of history events."""
         return f"aws-sdk:{self.service}" if self.sdk else self.service
 
+    @property
+    def name(self) -> str:
+        """Return the resource of history events."""
+        return f"{self.action}.{self.pattern}" if self.pattern else self.action
+
+    @property
+    def activity(self) -> bool:
+        """Return whether this is an activity, which workers ask for."""
+        return self.service == "activity"
+
 
 def read_resource(text: str) -> Resource | str:
     """Return the resource, or the rule that the text breaks."""
     if found := _FUNCTION.fullmatch(text):
         return Resource(text, "lambda", "invoke", False, found.group(1))
+    if _ACTIVITY.fullmatch(text):
+        return Resource(text, "activity", "", False, None)
     found = _SERVICE.fullmatch(text)
-    if found is None or found.group(2) == "activity":
-        return (
-            f"the resource {text} is not recognized: it is neither the ARN of a Lambda function nor "
-            "arn:aws:states:::service:action (activities are not supported)"
-        )
-    if found.group(1) is None and found.group(3) not in _OPTIMISED.get(found.group(2), {found.group(3)}):
-        return f"the resource {text} is not recognized: for this action it is {_sdk(text)}"
-    if found.group(4):
-        return f"the integration pattern {found.group(4)} is not supported, only request and response"
-    return Resource(text, found.group(2), found.group(3), found.group(1) is not None, None)
+    if found is None:
+        return _unknown(text, "it is neither the ARN of a Lambda function nor arn:aws:states:::service:action")
+    sdk, service, action, pattern = found.group(1) is not None, found.group(2), found.group(3), found.group(4) or ""
+    actions = OPTIMISED.get(service, {})
+    if not sdk and action not in actions:
+        return _unknown(text, f"for this action it is {text.replace(':::', ':::aws-sdk:')}")
+    allowed = SDK_PATTERNS if sdk else actions[action]
+    if pattern not in allowed:
+        ways = " or ".join(f".{each}" for each in sorted(allowed) if each) or "none"
+        return _unknown(text, f"{service}:{action} has no .{pattern}; what it may be waited for with: {ways}")
+    return Resource(text, service, action, sdk, None, pattern)
 
 
-def _sdk(text: str) -> str:
-    return text.replace(":::", ":::aws-sdk:")
+def _unknown(text: str, hint: str) -> str:
+    """AWS's words (recorded), and then ours."""
+    return (
+        f"The resource provided {text} is not recognized. The value is not a valid resource ARN, or the resource is "
+        f"not available in this region. ({hint})"
+    )
 
 
 def function_name(reference: str) -> str:

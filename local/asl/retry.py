@@ -67,7 +67,7 @@ class Attempts:
     def next_delay_ms(self, error: StateError, random: Callable[[], float]) -> int | None:
         """Return the wait before the next attempt; None when the first Retrier that names it is used up."""
         for retrier, uses in self._uses:
-            if matches(retrier.errors, error.error):
+            if named(retrier.errors, error):
                 if uses[error.error] >= retrier.max_attempts:
                     return None
                 delay_ms = retrier.delay_ms(uses.total(), random)
@@ -87,9 +87,16 @@ def matches(names: tuple[str, ...], error: str | None) -> bool:
     return False
 
 
+def named(names: tuple[str, ...], error: StateError) -> bool:
+    """Return whether ErrorEquals names the error under any of its names; States.TaskFailed is no time-out's."""
+    if "States.Timeout" in error.names:
+        return any(name in (*error.names, "States.ALL") for name in names)
+    return matches(names, error.error)
+
+
 def caught(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:
     """Return the first Catcher that names the error."""
-    return next((catcher for catcher in catchers if matches(catcher.errors, error.error)), None)
+    return next((catcher for catcher in catchers if named(catcher.errors, error)), None)
 
 
 def compile_retry(fields: Fields) -> tuple[Retrier, ...]:

@@ -5,10 +5,14 @@ place of another takes effect at the next start; what runs goes on under its own
 Invariant: executions are kept in the order in which they began, and none is forgotten.
 """
 
+import asyncio
 import json
 from typing import Any
 
-from local.asl import Execution, Latencies, Machine, Perform, TaskCall, TaskFailure
+from local.asl import Execution, Latencies, Machine, Pending, Perform, TaskCall, TaskFailure
+from local.asl.functions import compact
+from local.asl.nested import Ended, settle
+from local.asl.optimised import SYNC
 from local.clock import Clock
 
 
@@ -52,6 +56,10 @@ class VirtualExecutions:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"Execution Already Exists: '{name}'")
         data = given.get("Input", {})
         execution = self._start(json.loads(data) if isinstance(data, str) else data, name)
+        if call.pending is not None and call.pattern.startswith(SYNC):
+            waiting = asyncio.ensure_future(_finish(call.pending, call.pattern, execution))
+            execution.background.add(waiting)
+            waiting.add_done_callback(execution.background.discard)
         return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms / 1000}
 
     def describe(self, call: TaskCall) -> Any:
@@ -68,3 +76,21 @@ class VirtualExecutions:
         )
         self._all.append(execution)
         return execution
+
+
+async def _finish(pending: Pending, pattern: str, execution: Execution) -> None:
+    await execution.wait()
+    assert execution.stopped_ms is not None
+    ended = Ended(
+        arn=execution.arn,
+        machine_arn=execution.machine_arn,
+        name=execution.name,
+        status=execution.status,
+        input=compact(execution.input),
+        started_ms=execution.started_ms,
+        stopped_ms=execution.stopped_ms,
+        output=compact(execution.output) if execution.status == "SUCCEEDED" else None,
+        error=execution.error,
+        cause=execution.cause,
+    )
+    settle(pending, pattern, ended)

@@ -72,15 +72,18 @@ REFUSED: list[tuple[Any, str, str]] = [
     ),
     (one({"Type": "Task", "End": True}), "/States/S", "these fields are required: Resource"),
     (
-        one({**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken"}),
+        one({**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.sync"}),
         "/States/S/Resource",
-        "the integration pattern .waitForTaskToken is not supported, only request and response",
+        "The resource provided arn:aws:states:::sqs:sendMessage.sync is not recognized. The value is not a valid "
+        "resource ARN, or the resource is not available in this region. "
+        "(sqs:sendMessage has no .sync; what it may be waited for with: .waitForTaskToken)",
     ),
     (
         one({**TASK, "Resource": "arn:aws:states:::dynamodb:query"}),
         "/States/S/Resource",
-        "the resource arn:aws:states:::dynamodb:query is not recognized: "
-        "for this action it is arn:aws:states:::aws-sdk:dynamodb:query",
+        "The resource provided arn:aws:states:::dynamodb:query is not recognized. The value is not a valid resource "
+        "ARN, or the resource is not available in this region. "
+        "(for this action it is arn:aws:states:::aws-sdk:dynamodb:query)",
     ),
     (one({**TASK, "Parameters": {}}), "/States/S/Parameters", "the field 'FunctionName' is required but was missing"),
     (

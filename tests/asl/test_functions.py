@@ -21,7 +21,7 @@ def invoked(function: Function, payload: Any = None, **options: Any) -> Any:
     return clock.run(Functions(clock, {}, **options).invoke("work", function, payload))
 
 
-def failed(function: Function, **options: Any) -> tuple[str, Any]:
+def failed(function: Function, **options: Any) -> tuple[str | None, Any]:
     with pytest.raises(TaskFailure) as failure:
         invoked(function, **options)
     return failure.value.error, json.loads(failure.value.cause or "null")

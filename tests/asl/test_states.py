@@ -149,6 +149,8 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
         "payload": {"x": 2},
         "state": "S",
         "timeout_ms": None,
+        "pattern": "",
+        "pending": None,
     }
     assert call.execution_arn == execution.arn
     assert call.entered_ms == EPOCH_2026_MS

@@ -6,16 +6,19 @@ cancels the work; after a time-out, a stop or a failing sibling it only stops li
 
 import asyncio
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from local.asl.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
 from local.asl.calls import TaskCall, TaskFailure
 from local.asl.check import Fields
 from local.asl.dataflow import compiled
-from local.asl.errors import EvaluationError, StateError
+from local.asl.errors import EvaluationError, HeartbeatMissed, StateError
 from local.asl.functions import compact
 from local.asl.history import failure, fits, payload
 from local.asl.jsonpath import MISSING, Path
 from local.asl.limits import too_large
+from local.asl.optimised import TOKEN
 from local.asl.resources import Resource, function_name, payload_of, read_resource, wrapped
 from local.asl.states.retrying import Retrying
 from local.asl.timestamps import http_date
@@ -23,8 +26,6 @@ from local.clock import uuid4
 
 if TYPE_CHECKING:
     from local.asl.branch import Branch
-
-TIMED_OUT: Any = object()
 
 
 class Task(Retrying):
@@ -52,6 +53,21 @@ class Task(Retrying):
 
     async def attempt(self, branch: "Branch", data: Any) -> Any:
         """Return the state's output after one call; raises StateError when it fails or its time-out passes."""
+        if self.resource.activity:
+            # Recorded. Nobody can make an activity here, so none exists.
+            raise EvaluationError(f"The activity {self.resource.text} does not exist.")
+        pattern = self.resource.pattern
+        if pattern == TOKEN:
+            branch.token = new_token(branch.execution.arn, uuid4(branch.random))
+        pending = Pending(branch.token) if pattern else None
+        try:
+            return await self._attempt(branch, data, pending)
+        finally:
+            branch.token = None
+            if pending is not None:
+                pending.close()
+
+    async def _attempt(self, branch: "Branch", data: Any, pending: Pending | None) -> Any:
         narrowed = self.flow.narrowed(data, branch)
         timeout_s = _value("TimeoutSecondsPath", self.timeout_s, narrowed, branch)
         heartbeat_s = _value("HeartbeatSecondsPath", self.heartbeat_s, narrowed, branch)
@@ -60,22 +76,42 @@ class Task(Retrying):
         given = {name: value for name, value in limits.items() if value is not None}
         self.voice.scheduled(branch, branch.text(parameters), given)
         self.voice.started(branch)
+        patience = Patience(branch.clock, timeout_s, heartbeat_s)
         try:
-            call = self._call(branch, parameters, timeout_s)
-            # "If … more time than the specified heartbeat elapses between heartbeats from the task, then the
-            # interpreter fails the state with a States.Timeout": a call that waits for its answer cannot send one.
-            result = await _answer(branch, call, min(given.values(), default=None))
-            if result is TIMED_OUT:
-                self.voice.timed_out(branch)
-                raise StateError("States.Timeout", None)
-            result, text = self._sized(branch, result)
+            call = self._call(branch, parameters, timeout_s, pending)
+            result, text = await self._answered(branch, call, patience)
         except TaskFailure as problem:
             self.voice.failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
+        finally:
+            patience.cancel()
         self.voice.succeeded(branch, text)
         return self.flow.output(data, self.flow.selected(result, branch), branch)
 
-    def _call(self, branch: "Branch", parameters: Any, timeout_s: int | None) -> TaskCall:
+    async def _answered(self, branch: "Branch", call: TaskCall, patience: Patience) -> tuple[Any, str]:
+        """Return the result and its text; raises TaskFailure, or StateError for what has told its own event."""
+        pending = call.pending
+        if pending is None:
+            return self._sized(self._in_time(branch, await patience.wait(_asked(branch, call))), branch)
+        pending.on_beat = patience.beat
+        try:
+            submitted = await patience.wait(_asked(branch, call))
+            _, text = self._sized(self._in_time(branch, submitted), branch)
+        except TaskFailure as problem:
+            # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
+            self.voice.submit_failed(branch, problem.error, problem.cause)
+            raise StateError(problem.error, problem.cause) from None
+        self.voice.submitted(branch, text)
+        result = self._in_time(branch, await patience.wait(pending.outcome))
+        return result, self._fitting(result)
+
+    def _in_time(self, branch: "Branch", answer: Any) -> Any:
+        if answer is TIMED_OUT or answer is NO_HEARTBEAT:
+            self.voice.timed_out(branch)
+            raise HeartbeatMissed if answer is NO_HEARTBEAT else StateError("States.Timeout", None)
+        return answer
+
+    def _call(self, branch: "Branch", parameters: Any, timeout_s: int | None, pending: Pending | None) -> TaskCall:
         resource, function, given = self.resource, self.resource.function, parameters
         if resource.invokes:
             if not isinstance(parameters, dict) or not isinstance(parameters.get("FunctionName"), str):
@@ -94,63 +130,58 @@ class Task(Retrying):
             state=self.name,
             entered_ms=branch.entered_ms,
             timeout_ms=None if timeout_s is None else timeout_s * 1000,
+            pattern=resource.pattern,
+            pending=pending,
         )
 
-    def _sized(self, branch: "Branch", result: Any) -> tuple[Any, str]:
-        """An answer over the payload limit fails the Task, and a Catcher of States.ALL sees it (recorded)."""
-        text = compact(result)
+    def _sized(self, result: Any, branch: "Branch") -> tuple[Any, str]:
+        """The service's answer as the state sees it, and its text."""
         if self.resource.invokes:
             request_id = uuid4(branch.random)
-            result = wrapped(result, text, request_id, http_date(branch.clock.now_ms()))
-            text = compact(result)
+            result = wrapped(result, compact(result), request_id, http_date(branch.clock.now_ms()))
+        return result, self._fitting(result)
+
+    def _fitting(self, result: Any) -> str:
+        """An answer over the payload limit fails the Task, and a Catcher of States.ALL sees it (recorded)."""
+        text = compact(result)
         if not fits(text):
             what = self.resource.text if self.resource.function else self.resource.type
             raise TaskFailure("States.DataLimitExceeded", too_large(what))
-        return result, text
+        return text
 
 
-async def _answer(branch: "Branch", call: TaskCall, limit_s: int | None) -> Any:
-    """Return the work's answer, or TIMED_OUT after limit_s; raises TaskFailure."""
+def _asked(branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
+    """Return the future that gets the work's answer, or its TaskFailure."""
     execution = branch.execution
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     work = asyncio.ensure_future(execution.perform(call))
     execution.background.add(work)
     work.add_done_callback(functools.partial(execution.deliver, branch, answered))
-    timer = None
-    if limit_s is not None:
-        due_ms = branch.clock.now_ms() + limit_s * 1000
-        timer = branch.clock.call_at(due_ms, functools.partial(_expire, answered))
-    try:
-        answer = await answered
-    finally:
-        if timer is not None:
-            timer.cancel()
-    if isinstance(answer, TaskFailure):
-        raise answer
-    return answer
-
-
-def _expire(answered: asyncio.Future[Any]) -> None:
-    if not answered.done():
-        answered.set_result(TIMED_OUT)
+    return answered
 
 
 class _ServiceEvents:
     """TaskScheduled, TaskStarted and so on."""
 
     def __init__(self, resource: Resource) -> None:
-        self.named = {"resourceType": resource.type, "resource": resource.action}
+        self.named = {"resourceType": resource.type, "resource": resource.name}
 
-    def scheduled(self, branch: "Branch", text: str, limits: dict[str, int]) -> None:
+    def scheduled(self, branch: "Branch", text: str, limits: Mapping[str, int]) -> None:
         branch.add("TaskScheduled", {**self.named, "region": branch.execution.region, "parameters": text, **limits})
 
     def started(self, branch: "Branch") -> None:
         branch.add("TaskStarted", self.named)
 
+    def submitted(self, branch: "Branch", text: str) -> None:
+        branch.add("TaskSubmitted", {**self.named, **payload("output", text)})
+
+    def submit_failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
+        branch.add("TaskSubmitFailed", {**self.named, **failure(error, cause)})
+
     def succeeded(self, branch: "Branch", text: str) -> None:
         branch.add("TaskSucceeded", {**self.named, **payload("output", text)})
 
-    def failed(self, branch: "Branch", error: str, cause: str | None) -> None:
+    def failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
         branch.add("TaskFailed", {**self.named, **failure(error, cause)})
 
     def timed_out(self, branch: "Branch") -> None:
@@ -164,7 +195,7 @@ class _FunctionEvents(_ServiceEvents):
         super().__init__(resource)
         self.arn = resource.text
 
-    def scheduled(self, branch: "Branch", text: str, limits: dict[str, int]) -> None:
+    def scheduled(self, branch: "Branch", text: str, limits: Mapping[str, int]) -> None:
         branch.add("LambdaFunctionScheduled", {"resource": self.arn, **payload("input", text), **limits})
 
     def started(self, branch: "Branch") -> None:
@@ -173,7 +204,7 @@ class _FunctionEvents(_ServiceEvents):
     def succeeded(self, branch: "Branch", text: str) -> None:
         branch.add("LambdaFunctionSucceeded", payload("output", text))
 
-    def failed(self, branch: "Branch", error: str, cause: str | None) -> None:
+    def failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
         branch.add("LambdaFunctionFailed", failure(error, cause))
 
     def timed_out(self, branch: "Branch") -> None:
