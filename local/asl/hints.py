@@ -1,0 +1,117 @@
+"""What somebody can do about a problem of a definition.
+
+Decides the advice alone; that something is wrong, and what, is the loader's to say. Invariant: every problem gets a
+hint, and a hint never contradicts the rule.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.asl.check import DefinitionError
+from local.asl.place import Key, keys, locate, value_at
+
+_EXAMPLES = {
+    "Type": "Type: Pass",
+    "StartAt": "StartAt: the name of the first state",
+    "States": "States: an object of states by name",
+    "Resource": "Resource: arn:aws:states:::lambda:invoke",
+    "Next": "Next: the name of a state",
+    "ErrorEquals": "ErrorEquals: [States.ALL]",
+    "Choices": "Choices: [{Variable: $.n, NumericEquals: 1, Next: the name of a state}]",
+    "Branches": "Branches: [{StartAt: ..., States: ...}]",
+    "ItemProcessor": "ItemProcessor: {StartAt: ..., States: ...}",
+    "Seconds": "Seconds: 60",
+    "Variable": "Variable: $.n",
+    "FunctionName": "FunctionName: the function's name",
+}
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "line": ("StartAt", "States", "Comment", "Version", "TimeoutSeconds", "QueryLanguage"),
+    "state": (
+        *("Type", "Comment", "Next", "End", "InputPath", "OutputPath", "ResultPath", "Parameters", "ResultSelector"),
+        *("Result", "Retry", "Catch", "Resource", "TimeoutSeconds", "TimeoutSecondsPath", "HeartbeatSeconds"),
+        *("HeartbeatSecondsPath", "Seconds", "SecondsPath", "Timestamp", "TimestampPath", "Choices", "Default"),
+        *("Error", "ErrorPath", "Cause", "CausePath", "Branches", "ItemProcessor", "ItemsPath", "ItemSelector"),
+        *("MaxConcurrency", "Assign", "Arguments", "Output", "Items", "QueryLanguage"),
+    ),
+    "rule": ("Variable", "Next", "And", "Or", "Not", "Comment", "Condition", "Assign", "Output"),
+    "retrier": (
+        *("ErrorEquals", "IntervalSeconds", "MaxAttempts", "BackoffRate", "MaxDelaySeconds", "JitterStrategy"),
+        "Comment",
+    ),
+    "catcher": ("ErrorEquals", "Next", "ResultPath", "Comment", "Assign", "Output"),
+}
+# The first pattern that a rule holds decides.
+_ADVICE = (
+    (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
+    (r"Reference Path", "Write names and positive indexes only, such as $.a.b[0]; no *, .., slice or filter."),
+    (
+        r"is no JSONPath|must be a JSONPath",
+        "A path begins with $ for the input, or with $$ for the Context Object: $.a.b[0].",
+    ),
+    (r"intrinsic function", "A path begins with $; a call is written States.Name(...), a text in it in 'quotes'."),
+    (r"[Jj]SONata|\{%", "A JSONata expression is a text that begins with {% and ends with %}."),
+    (r"exactly one of Next and End", "Say where to go on (Next: a state) or that the line ends here (End: true)."),
+    (r"States\.ALL stands alone", "Move States.ALL to an element of its own at the end of the list."),
+    (r"at least one Error Name", "Name the errors, such as States.Timeout, or all of them: States.ALL."),
+    (r"exactly one operator", "Give the rule one operator, such as StringEquals, NumericLessThan or IsPresent."),
+    (r"wrong type", "The operator's name says the type: a number for Numeric, a text for String, true for Boolean."),
+    (r"RFC ?3339", "Write the time as 2026-01-31T23:59:59Z."),
+    (r"resource .* not recognized", "Name a function's ARN, or arn:aws:states:::service:action."),
+    (r"only one of these fields", "Keep one of them and remove the others."),
+    (
+        r"whole number|must be a number|between|at least|must be 1\.0",
+        "Give a number within the bounds, without quotes.",
+    ),
+    (r"JSON object", "Write name: value pairs, in JSON within braces."),
+    (r"must be an array|at least one", "Write a list with at least one element."),
+    (r"must be a string", "Write a text; a number or true that is meant as text stands in quotes."),
+    (r"true or false", "Write true or false without quotes."),
+    (r"given twice", "Rename one of the two, for one of them would be lost."),
+    (r"characters", "Choose a shorter name; the Comment has room for the rest."),
+)
+
+
+def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
+    """Return one sentence of advice."""
+    path, rule = keys(problem.pointer), problem.rule
+    if found := re.search(r"there is no state '(.*)'", rule):
+        return _state(definition, path, found[1])
+    if "is not a field of" in rule:
+        place = locate(path)
+        near = difflib.get_close_matches(str(path[-1]), _FIELDS.get(place.kind, ()), 1)
+        return f"Did you mean {near[0]}?" if near else "Remove it; what is meant for people goes into Comment."
+    if found := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
+        name = found[1] or found[2]
+        return f"Add {_EXAMPLES[name]}." if name in _EXAMPLES else f"Add the field {name}."
+    if found := re.search(r"'(.*)' is not one of (.*)", rule):
+        near = difflib.get_close_matches(found[1], found[2].split(", "), 1)
+        return f"Did you mean {near[0]}?" if near else "A name is written with exactly these capitals."
+    return next((said for pattern, said in _ADVICE if re.search(pattern, rule)), "docs/asl.md lists what is supported.")
+
+
+def _state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) -> str:
+    """Which state could have been meant: one of the same line, for no state leads out of its line."""
+    place = locate(path)
+    while place.kind != "line":
+        place = place.above()
+    states = value_at(definition, (*place.path, "States"))
+    names = [name for name in states if isinstance(name, str)] if isinstance(states, dict) else []
+    near = difflib.get_close_matches(wanted, names, 1)
+    if near:
+        return f"Did you mean '{near[0]}'?"
+    if wanted in _elsewhere(definition):
+        return f"'{wanted}' stands in another branch; a state leads only to states beside it."
+    return f"The states beside it: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}."
+
+
+def _elsewhere(value: Any) -> Iterator[Key]:
+    if isinstance(value, dict):
+        if isinstance(value.get("States"), dict):
+            yield from value["States"]
+        for member in value.values():
+            yield from _elsewhere(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _elsewhere(member)

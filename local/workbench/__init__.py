@@ -1,0 +1,1 @@
+"""`streamkeeper asl`: checking, running and drawing a definition that somebody is writing."""

@@ -1,0 +1,104 @@
+"""The aid `check`: tells everything that is wrong with definitions, and what is worth a warning.
+
+Decides how it is told and what the exit status is: 0 where every file loads, 1 where one does not (or, with --strict,
+earns a warning), 2 where one cannot be read. Invariant: each file is told of, whatever is wrong with those before it.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local.asl import DefinitionError
+from local.asl.hints import hint
+from local.asl.practices import Advice, warnings
+from local.asl.problems import problems
+from local.errors import UserError
+from local.workbench import files
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to tell; `practice` is empty for a problem, `pointer` a JSON pointer or / for the whole definition."""
+
+    pointer: str
+    practice: str
+    says: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found in one file; `unreadable` says why nothing could be."""
+
+    file: str
+    problems: list[Finding]
+    warnings: list[Finding]
+    unreadable: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that --json prints for the file."""
+        told: dict[str, Any] = {"file": self.file}
+        if self.unreadable:
+            told["unreadable"] = self.unreadable
+        told["problems"] = [{"pointer": f.pointer, "rule": f.says, "hint": f.hint} for f in self.problems]
+        told["warnings"] = [
+            {"pointer": f.pointer, "practice": f.practice, "says": f.says, "hint": f.hint} for f in self.warnings
+        ]
+        return told
+
+
+def examine(path: Path, stage: str = files.STAGE) -> Report:
+    """Return what is to be said of a file."""
+    try:
+        definition = files.definition(path, stage)
+    except UserError as problem:
+        return Report(str(path), [], [], unreadable=str(problem))
+    except DefinitionError as problem:
+        return Report(str(path), [Finding(problem.pointer, "", problem.rule, hint({}, problem))], [])
+    found = [Finding(one.pointer, "", one.rule, hint(definition, one)) for one in problems(definition)]
+    advice: list[Advice] = [] if found else warnings(definition)
+    return Report(str(path), found, [Finding(one.pointer, one.practice, one.says, one.hint) for one in advice])
+
+
+def add(subparsers: Any) -> None:
+    """Adds the aid and its options."""
+    parser = subparsers.add_parser(
+        "check",
+        help="tell every problem of definitions, and practices worth a warning",
+        description="Tells every problem of definitions in YAML or JSON: the JSON pointer, the rule and a hint.",
+        epilog="Exit status: 0 no problem, 1 problems (with --strict warnings too), 2 a file cannot be read.",
+    )
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a definition in YAML or JSON")
+    parser.add_argument("--strict", action="store_true", help="a warning is a problem")
+    parser.add_argument("--stage", default=files.STAGE, help="whose settings fill ${self:custom...} (local)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns the exit status once the answer is printed."""
+    reports = [examine(path, args.stage) for path in args.files]
+    if args.json:
+        print(json.dumps({"files": [report.as_json() for report in reports]}, ensure_ascii=False, indent=1))
+    else:
+        print("\n".join(line for report in reports for line in _lines(report)))
+    if any(report.unreadable for report in reports):
+        return 2
+    return int(any(report.problems or (args.strict and report.warnings) for report in reports))
+
+
+def _lines(report: Report) -> list[str]:
+    if report.unreadable:
+        return [report.unreadable]
+    counts = [_count(len(report.problems), "problem"), _count(len(report.warnings), "warning")]
+    lines = [f"{report.file}: {', '.join(count for count in counts if count) or 'good'}"]
+    for finding in (*report.problems, *report.warnings):
+        mark = f"warning ({finding.practice})" if finding.practice else "problem"
+        lines += [f"  {mark} at {finding.pointer}", f"    {finding.says}", f"    {finding.hint}"]
+    return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}" if number else ""

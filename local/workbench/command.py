@@ -1,0 +1,22 @@
+"""The verb `asl`: for whoever writes a state machine, ours or any other.
+
+Decides which of the three aids runs; what each does is its own. `streamkeeper asl --help` lists them.
+"""
+
+import importlib
+from typing import Any
+
+AIDS = ("check",)
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb, its aids and their options."""
+    parser = subparsers.add_parser(
+        "asl",
+        help="check, run or draw a state machine's definition",
+        description="Checks, runs or draws definitions in the Amazon States Language.",
+        epilog="docs/asl.md says what of the language is supported.",
+    )
+    aids = parser.add_subparsers(required=True, metavar="AID")
+    for aid in AIDS:
+        importlib.import_module(f"local.workbench.{aid}").add(aids)

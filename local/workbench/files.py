@@ -1,0 +1,57 @@
+"""Reading what the user names: definitions and other JSON or YAML.
+
+Decides how a file becomes a definition that can be loaded: its `${self:custom...}` variables are filled as a replay
+fills them. Knows no rule of the language. Invariant: a text without such a variable stays as it is, so that definitions
+of other projects, with variables of their own, are taken as they are written.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local import settings
+from local.asl import DefinitionError, Machine, load
+from local.asl.source import read_definition
+from local.errors import UserError
+
+STAGE = "local"
+_VARIABLE = "${self:custom."
+
+
+def definition(path: Path, stage: str) -> dict[str, Any]:
+    """Return the definition in a file with its variables filled from env/<stage>.yml.
+
+    Raises UserError where the file cannot be read or names a variable that does not exist, DefinitionError where it
+    holds no definition.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file.")
+    found = read_definition(path)
+    if _VARIABLE not in json.dumps(found):
+        return found
+    try:
+        resolved: dict[str, Any] = settings.resolve(found, settings.load(stage), settings.names(stage))
+    except UserError as problem:
+        raise UserError(f"{path}: {problem}") from None
+    return resolved
+
+
+def machine(path: Path, stage: str) -> Machine:
+    """Return the machine in a file; raises UserError with the first problem where it does not load."""
+    try:
+        return load(definition(path, stage))
+    except DefinitionError as problem:
+        raise UserError(f"{path}: {problem}. `streamkeeper asl check {path}` tells all.") from None
+
+
+def data(path: Path, what: str) -> Any:
+    """Return the JSON or YAML in a file; raises UserError naming `what` the file was to be."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as problem:
+        raise UserError(f"{what} {path} cannot be read: {problem.strerror}.") from None
+    except (ValueError, yaml.YAMLError) as problem:
+        raise UserError(f"{what} {path} is neither JSON nor YAML: {' '.join(str(problem).split())}.") from None
