@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from handlers.stream.framing import Frame
+from handlers.stream.frames import Frame
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
 MAX_KEY_BYTES = 1024

@@ -31,7 +31,7 @@ from typing import ClassVar
 
 from handlers.handover.lease import Lease, Standing, may_open, standing, superseded
 from handlers.stream.events import StreamEvent
-from handlers.stream.framing import FrameTooLong
+from handlers.stream.framing import FramingError, refuses
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import (
     Chunk,
@@ -200,10 +200,8 @@ class Manager:
         if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
             return Outcome("", "ended", "the upstream answered 204: the stream has ended")
         if 200 <= status < 300:
-            # WHATWG, "processing model": any other Content-Type fails the connection. A login page is no stream.
-            content_type = given.headers.get("content-type", "text/event-stream").split(";")[0].strip().lower()
-            if self._profile.framing == "sse" and content_type != "text/event-stream":
-                return Outcome("StreamRejected", "", "the upstream answered with something else than text/event-stream")
+            if what := refuses(self._profile.framing, given.headers.get("content-type")):
+                return Outcome("StreamRejected", "", f"the upstream answered with {what}")
             return None
         if status in (420, 429):
             wait_s = _retry_after_s(given.headers.get("retry-after"))
@@ -218,9 +216,9 @@ class Manager:
         if self._discards:
             return []  # behind the end of the stream, or behind what can't be framed
         try:
-            frames, too_long = self._decoder.feed(given.data), None
-        except FrameTooLong as error:
-            frames, too_long = error.frames, str(error)
+            frames, failure = self._decoder.feed(given.data), None
+        except FramingError as error:
+            frames, failure = error.frames, error
         self._heard_ms = now_ms
         self.progress = replace(
             self.progress,
@@ -244,9 +242,9 @@ class Manager:
             self._writes.append(cursors[-1] if cursors else None)
         if ended:
             effects += self._leave(now_ms, Outcome("", "ended", "the upstream ended the stream"), "ended")
-        elif too_long is not None:
-            effects += self._leave(now_ms, Outcome("StreamDropped", "", too_long), "frame_too_long")
-        self._discards = self._discards or ended or too_long is not None
+        elif failure is not None:
+            effects += self._leave(now_ms, Outcome("StreamDropped", "", str(failure)), failure.reason)
+        self._discards = self._discards or ended or failure is not None
         return effects
 
     def _written(self, now_ms: int, given: Written) -> list[Effect]:

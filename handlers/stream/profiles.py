@@ -11,18 +11,14 @@ from typing import Any, Literal, TypeVar, cast
 
 from handlers.stream.addresses import ProfileError, check_address, check_stream_id, expand, fill, with_query
 from handlers.stream.events import Rule, StreamEvent, parse_path, to_event
-from handlers.stream.framing import Decoder, Frame, NdjsonDecoder
-from handlers.stream.sse import SseDecoder
+from handlers.stream.framing import FRAMINGS, Decoder, Frame, Framing, decoder
 
 __all__ = ["End", "Profile", "ProfileError", "Resume", "UpstreamRequest", "check_stream_id", "parse"]
 
-Framing = Literal["sse", "ndjson"]
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
 T = TypeVar("T")
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-_ACCEPT: dict[Framing, str] = {"sse": "text/event-stream", "ndjson": "application/x-ndjson, application/json"}
-_DECODERS: dict[Framing, type[SseDecoder] | type[NdjsonDecoder]] = {"sse": SseDecoder, "ndjson": NdjsonDecoder}
 # RFC 9110, section 5.6.2 and 5.5: a field's name is a token; its value visible characters, spaces and tabs.
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -69,6 +65,7 @@ class Profile:
     standby: Standby
     reconnect_tries: int
     max_frame_bytes: int
+    compression: bool
     resume: Resume | None
     key: Rule
     cursor: Rule | None
@@ -86,7 +83,7 @@ class Profile:
 
     def decoder(self) -> Decoder:
         """A new decoder for one connection."""
-        return _DECODERS[self.framing](self.max_frame_bytes)
+        return decoder(self.framing, self.max_frame_bytes)
 
     def event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
         """The event of `frame` with this profile's dedup key and cursor."""
@@ -108,8 +105,9 @@ class Profile:
     def request(self, stream_id: str, cursor: str | None) -> UpstreamRequest:
         """What to send to open the stream behind `cursor`; None and "" ask for no particular place."""
         address = self.address_for(stream_id)
-        # Compression would make the upstream hold events back until its window is full.
-        headers = {"accept": _ACCEPT[self.framing], "accept-encoding": "identity", "cache-control": "no-store"}
+        # Unless the profile asks for it: compression makes many upstreams hold events back until a block is full.
+        encoding = "gzip, deflate" if self.compression else "identity"
+        headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding, "cache-control": "no-store"}
         headers["user-agent"] = "streamkeeper"
         headers |= {name.lower(): value for name, value in self.headers}
         sent = {name: value.encode() for name, value in headers.items()}
@@ -128,7 +126,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     `variables` are those that an address may begin with (`${UPSTREAM_DEMO}`).
     """
     fields = _Fields(name, table)
-    framing = fields.choice("framing", ("sse", "ndjson"), None)
+    framing = fields.choice("framing", tuple(FRAMINGS), None)
     default: Rule = "id" if framing == "sse" else "hash"
     profile = Profile(
         name=name,
@@ -143,6 +141,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         standby=cast(Standby, fields.choice("standby", ("cold", "hot"), "cold")),
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
+        compression=fields.flag("compression"),
         resume=fields.resume(),
         key=fields.rule("key", ("id", "hash"), framing) or default,
         cursor=fields.rule("cursor", ("id",), framing) or ("id" if framing == "sse" else None),
@@ -194,6 +193,12 @@ class _Fields:
         value = self._table.pop(field, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.wrong(field, f"must be a whole number from {least} to {most}")
+        return value
+
+    def flag(self, field: str) -> bool:
+        value = self._table.pop(field, False)
+        if not isinstance(value, bool):
+            raise self.wrong(field, "must be true or false")
         return value
 
     def headers(self) -> tuple[tuple[str, str], ...]:

@@ -1,33 +1,34 @@
 """Decides what an event stream dispatches: WHATWG HTML, section 9.2.6, complete.
 
-Knows no time, no key and no cursor. Beyond the specification stands one rule, that a block longer than
-`max_frame_bytes` is an error. Invariant: the same as in `framing`; a line end is acted upon as soon as it is seen.
+Knows no time, no key and no cursor. Beyond the specification stand two rules: a block longer than `max_frame_bytes` is
+an error, and comments may be asked for. A line end is acted upon as soon as it is seen. The invariant is that of
+`frames`.
 """
 
-from handlers.stream.framing import Frame, FrameTooLong, Head
+from handlers.stream.frames import Frame, Head, too_long
 
 # A reconnection time is a wish; longer than a day is no different from a day, and a number may have any length.
 MAX_RECONNECTION_MS = 86_400_000
-_DIGITS = frozenset(b"0123456789")
 
 
 class SseDecoder:
     """Server-sent events: lines end with LF, CRLF or CR; a blank line dispatches the block before it."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, comments: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._comments = comments
         self._head = Head()
         self._after_cr = False
+        self._failed = False
+        # What is not complete: a line in bytes, and the lines of a block as the specification's buffers.
         self._line = bytearray()
         self._block_bytes = 0
-        self._data = bytearray()
-        self._has_data = False
+        self._data: list[str] = []
         self._name = ""
         self._own_id: str | None = None
         self._id_buffer: str | None = None
         self._last_event_id: str | None = None
         self._reconnection_ms: int | None = None
-        self._failed = False
 
     @property
     def last_event_id(self) -> str | None:
@@ -39,32 +40,34 @@ class SseDecoder:
         """The last `retry`, at most a day."""
         return self._reconnection_ms
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of the line that has not ended."""
+        return len(self._line) + self._head.held_bytes
+
     def feed(self, data: bytes) -> list[Frame]:
-        """The events that `data` dispatches."""
+        """The events that `data` dispatches, and the comments in it where they were asked for."""
         frames: list[Frame] = []
         data = self._head.strip(data)
-        if data and self._after_cr:
-            # "a U+000D CARRIAGE RETURN U+000A LINE FEED (CRLF) character pair" is one line end: the CR was acted upon.
-            data = data.removeprefix(b"\n")
-            self._after_cr = False
-        if not data:
-            self._check(frames)
+        if self._after_cr or b"\r" in data:
+            data = self._with_lf_alone(data)
+        if self._failed or self._block_bytes + len(self._line) + len(data) > self._max_frame_bytes:
+            self._take_lines(data, frames)
             return frames
-        # For bytes, splitlines knows exactly the three line ends of the specification.
-        lines = data.splitlines()
-        tail = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
-        for line in lines:
-            self._line += line
-            self._check(frames)
-            whole = bytes(self._line)
-            self._line.clear()
-            if whole:
-                self._field(whole)
-            else:
-                self._dispatch(frames)
-        self._after_cr = data.endswith(b"\r")
-        self._line += tail
-        self._check(frames)
+        # No block can be too long here, so whole blocks are taken at once, and line by line only what lies before and
+        # after them.
+        start = 0
+        if self._line or self._block_bytes:
+            start = data.find(b"\n\n") + 2
+            if start < 2:
+                start = len(data)
+            self._take_lines(data[:start], frames)
+        end = data.rfind(b"\n\n", start) + 2
+        if end > start + 1:
+            self._take_blocks(data[start:end], frames)
+            start = end
+        if start < len(data):
+            self._take_lines(data[start:], frames)
         return frames
 
     def close(self) -> int:
@@ -77,37 +80,78 @@ class SseDecoder:
         self._forget_block()
         return dropped
 
+    def _with_lf_alone(self, data: bytes) -> bytes:
+        """`data` with every line end as LF. A CR at the end is one already: the LF that may follow belongs to it."""
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        self._after_cr = self._after_cr or data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _take_lines(self, data: bytes, frames: list[Frame]) -> None:
+        """Acts upon every line that ends in `data`; what follows the last of them is kept."""
+        *ends, tail = data.split(b"\n")
+        for piece in ends:
+            self._line += piece
+            self._check(frames)
+            line = bytes(self._line)
+            self._line.clear()
+            if not line:
+                self._dispatch(frames)
+                continue
+            # A line is decoded with replacement, as the specification decodes the whole: no line end is ever part of a
+            # sequence of bytes, so it comes to the same.
+            self._field(line.decode("utf-8", "replace"), frames)
+            if not line.startswith(b":"):
+                self._block_bytes += len(line) + 1
+        self._line += tail
+        self._check(frames)
+
+    def _take_blocks(self, data: bytes, frames: list[Frame]) -> None:
+        """Acts upon whole blocks: as `_take_lines` would, many at once."""
+        for block in data[:-2].decode("utf-8", "replace").split("\n\n"):
+            if block.startswith("data: ") and "\n" not in block:
+                self._last_event_id = self._id_buffer
+                frames.append(Frame(block[6:], None, None, self._id_buffer))
+                continue
+            for line in block.split("\n"):
+                if line:
+                    self._field(line, frames)
+            self._dispatch(frames)
+
     def _check(self, frames: list[Frame]) -> None:
         # Each line before this one counts with one byte for its end; a blank line adds nothing.
         if self._failed or (self._line and self._block_bytes + len(self._line) > self._max_frame_bytes):
             self._failed = True
             self._line.clear()
             self._forget_block()
-            raise FrameTooLong(self._max_frame_bytes, frames)
+            raise too_long(self._max_frame_bytes, frames)
 
-    def _field(self, line: bytes) -> None:
-        # "If the line starts with a U+003A COLON character (:): Ignore the line."
-        if line.startswith(b":"):
-            return
-        self._block_bytes += len(line) + 1
+    def _field(self, line: str, frames: list[Frame]) -> None:
         # "Collect the characters on the line before the first colon ... If value starts with a U+0020 SPACE character,
         # remove it from value." A line without a colon is a field whose value is the empty string.
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
+        field, _, value = line.partition(":")
+        if value.startswith(" "):
+            value = value[1:]
+        if field == "data":
             # "Append the field value to the data buffer, then append a single U+000A LINE FEED (LF) character."
-            self._data += value
-            self._data += b"\n"
-            self._has_data = True
-        elif field == b"event":
-            self._name = value.decode("utf-8", "replace")
-        elif field == b"id":
+            self._data.append(value)
+        elif field == "event":
+            self._name = value
+        elif field == "id":
             # "If the field value does not contain U+0000 NULL, then set the last event ID buffer to the field value."
-            if b"\0" not in value:
-                self._own_id = self._id_buffer = value.decode("utf-8", "replace")
-        elif field == b"retry" and value and _DIGITS.issuperset(value):
-            # "If the field value consists of only ASCII digits": no sign, no underscore, no other script's digits.
-            digits = value.lstrip(b"0") or b"0"
+            if "\0" not in value:
+                self._own_id = self._id_buffer = value
+        elif field == "retry":
+            self._retry(value)
+        elif not field and self._comments:
+            # "If the line starts with a U+003A COLON character (:): Ignore the line." It is handed over and no event.
+            frames.append(Frame(value, is_comment=True))
+
+    def _retry(self, value: str) -> None:
+        # "If the field value consists of only ASCII digits": no sign, no underscore, no other script's digits.
+        if value.isascii() and value.isdigit():
+            digits = value.lstrip("0") or "0"
             wish_ms = int(digits) if len(digits) < 10 else MAX_RECONNECTION_MS
             self._reconnection_ms = min(wish_ms, MAX_RECONNECTION_MS)
 
@@ -117,16 +161,13 @@ class SseDecoder:
         self._last_event_id = self._id_buffer
         # "If the data buffer is an empty string, set the data buffer and the event type buffer to the empty string and
         # return." A block with one empty `data` has a buffer of one LF, and is an event.
-        if self._has_data:
-            # The stream is decoded as UTF-8 with replacement; line by line and as a whole come to the same, since no
-            # line end is ever part of a sequence.
-            text = bytes(self._data[:-1]).decode("utf-8", "replace")
-            frames.append(Frame(text, self._own_id, self._name or None, self._last_event_id))
+        if self._data:
+            data = self._data[0] if len(self._data) == 1 else "\n".join(self._data)
+            frames.append(Frame(data, self._own_id, self._name or None, self._last_event_id))
         self._forget_block()
 
     def _forget_block(self) -> None:
         self._block_bytes = 0
-        self._data.clear()
-        self._has_data = False
+        self._data = []
         self._name = ""
         self._own_id = None

@@ -121,7 +121,14 @@ def test_an_event_carries_what_the_wire_said() -> None:
 
 TEXTS = st.text(st.sampled_from("a:\n \0é"), max_size=6)
 LINES = st.text(st.sampled_from("a: é"), min_size=1, max_size=4)
-FRAMES = st.builds(Frame, TEXTS | st.just("event: a\ndata: a"), st.none() | LINES, st.none() | LINES)
+FRAMES = st.builds(
+    Frame,
+    TEXTS | st.just("event: a\ndata: a"),
+    st.none() | LINES,
+    st.none() | LINES,
+    last_id=st.none(),
+    is_comment=st.just(False),
+)
 
 
 @given(FRAMES, FRAMES)

@@ -1,109 +1,137 @@
-"""JSON lines at every split point, and the byte order mark."""
+"""What holds for every framing: no bytes crash a decoder, memory is bounded, and no split changes what it says."""
 
-import itertools
 import time
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.stream.framing import Frame, FrameTooLong, NdjsonDecoder
+from handlers.stream.framing import FRAMINGS, BadFrame, FrameTooLong, Framing, decoder, refuses
+from tests.handlers.stream.wires import MAX, cut, grows_as_promised, one_by_one, says
 
-MAX = 1024
-
-
-def decode(*chunks: bytes, most: int = MAX) -> tuple[list[Frame], bool, int]:
-    """All that a decoder says of the chunks: frames, whether one was too long, the tail."""
-    decoder = NdjsonDecoder(most)
-    frames: list[Frame] = []
-    too_long = False
-    for chunk in chunks:
-        try:
-            frames += decoder.feed(chunk)
-        except FrameTooLong as error:
-            frames += error.frames
-            too_long = True
-    return frames, too_long, decoder.close()
+ALL: list[Framing] = list(FRAMINGS)
+CUT_ANYWHERE: list[Framing] = [framing for framing in ALL if framing != "raw"]
+PIECES = [
+    *(b"data", b"data: ", b"id: 1", b"event:x", b"retry: 7", b":", b" ", b"\t", b"abcdefgh", b"5", b"12", b"0", b"<a"),
+    *(b"{", b"}", b"[1]", b'"', b"\\", b"true", b'{"a":1}', b"\n", b"\r", b"\r\n", b"\n\n", b"\x1e"),
+    *(b"\0", b"\xef\xbb\xbf", b"\xef\xbb", b"\xff", "é".encode(), b"\xc3"),
+]
+WIRES = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join) | st.binary(max_size=80)
 
 
-EXAMPLES = [
-    (b'{"a":1}\n{"a":2}\n', ['{"a":1}', '{"a":2}']),
-    (b'{"a":1}\r\n{"a":2}\r\n', ['{"a":1}', '{"a":2}']),
-    (b'\n\n\r\n \t\r\n{"a":1}\n\n', ['{"a":1}']),
-    (b'{"a":1}\n{"a":', ['{"a":1}']),
-    (b'a\rb\n\rc\r\r\n', ["a\rb", "\rc\r"]),
-    (b"\xef\xbb\xbf1\n2\n", ["1", "2"]),
-    (b"1\n\xef\xbb\xbf2\n", ["1", "\ufeff2"]),
-    (b"\xff\n\xc3\xa9\n", [b"\xff", "é"]),
-    ("\u2028 \x85\n".encode(), ["\u2028 \x85"]),
-    (b"", []),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("wire", "expected"), EXAMPLES)
-def test_every_split_of_an_example_gives_its_lines(wire: bytes, expected: list[str | bytes]) -> None:
-    """LF and CRLF end a line, blank lines are heartbeats, and no split changes that."""
-    whole = decode(wire)
-    assert [frame.data for frame in whole[0]] == expected
-    assert decode(*(wire[n : n + 1] for n in range(len(wire)))) == whole
-    for a, b in itertools.combinations_with_replacement(range(len(wire) + 1), 2):
-        assert decode(wire[:a], wire[a:b], wire[b:]) == whole
-
-
-def test_a_line_that_is_no_text_is_kept_as_bytes() -> None:
-    """Bytes that are no UTF-8 come as they are: nothing is replaced."""
-    assert decode(b"\xff\xfe\n")[0] == [Frame(b"\xff\xfe")]
-
-
-def test_the_tail_is_dropped_and_counted() -> None:
-    """A last line without its end is no frame; its bytes are counted, those of half a heartbeat are not."""
-    assert decode(b"1\n23")[2] == 2
-    assert decode(b"1\n \r")[2] == 0
-    assert decode(b"\xef")[2] == 1
-
-
-def test_a_line_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    """The limit is on the line without its end, CRLF or LF, wherever it is cut."""
-    wire = b"abcd\r\nabcd\nabcde\n"
-    assert decode(wire, most=4) == ([Frame("abcd"), Frame("abcd")], True, 0)
-    assert decode(*(wire[n : n + 1] for n in range(len(wire))), most=4) == ([Frame("abcd"), Frame("abcd")], True, 0)
-    assert decode(b"abcd\r", b"\n", most=4) == ([Frame("abcd")], False, 0)
-    assert decode(b"abcd\r", b"x", most=4) == ([], True, 0)
-
-
-def test_a_line_without_an_end_is_not_kept_beyond_the_limit() -> None:
-    """The error comes with the byte that exceeds the limit, before any line end."""
-    decoder = NdjsonDecoder(4)
-    assert decoder.feed(b"abcd") == []
-    with pytest.raises(FrameTooLong):
-        decoder.feed(b"e")
-    with pytest.raises(FrameTooLong):
-        decoder.feed(b"\nf\n")
-
-
-PIECES = [b"{}", b"12", b"\n", b"\r", b"\r\n", b" ", b"\t", b"\xef\xbb\xbf", b"\xef", b"\xff", "é".encode(), b"abcd"]
+def test_every_framing_of_the_type_is_made() -> None:
+    """The names in the type and those that can be made are the same."""
+    assert tuple(ALL) == get_args(Framing)
 
 
 @given(
-    st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join),
-    st.lists(st.integers(0, 90), max_size=12),
-    st.sampled_from([4, 8, MAX]),
+    st.sampled_from(CUT_ANYWHERE), WIRES, st.lists(st.integers(0, 160), max_size=12), st.sampled_from([4, 8, 16, MAX])
 )
-def test_any_wire_cut_anywhere_gives_the_same(wire: bytes, cuts: list[int], most: int) -> None:
-    """Frames, the error and the tail do not depend on chunk boundaries."""
-    edges = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
-    chunks = [wire[a:b] for a, b in itertools.pairwise(edges)]
-    assert decode(*chunks, most=most) == decode(wire, most=most)
+def test_any_wire_cut_anywhere_says_the_same(framing: Framing, wire: bytes, places: list[int], most: int) -> None:
+    """Frames, the error, the dropped bytes, the last event ID and the reconnection time do not depend on chunks."""
+    whole = says(framing, [wire], most=most, comments=True)
+    assert says(framing, cut(wire, places), most=most, comments=True) == whole
+    assert says(framing, one_by_one(wire), most=most, comments=True) == whole
 
 
-def test_bytes_that_come_one_by_one_cost_linear_time() -> None:
+@given(st.sampled_from(ALL), st.lists(st.binary(max_size=50), max_size=20), st.sampled_from([1, 16, MAX]))
+def test_no_bytes_crash_a_decoder(framing: Framing, chunks: list[bytes], most: int) -> None:
+    """Any chunks give frames no longer than the limit and at most one kind of error."""
+    said = says(framing, chunks, most=most, comments=True)
+    assert said.failed in ("", "bad_frame", "frame_too_long")
+    # Replacing a byte that is no UTF-8 by U+FFFD makes three of one.
+    assert all(len(data if isinstance(data, bytes) else data.encode()) <= 3 * most for data in said.data)
+
+
+@pytest.mark.parametrize("framing", ALL)
+def test_an_error_comes_back_at_every_later_call(framing: Framing) -> None:
+    """A stream that cannot be framed any further does not begin anew with the next chunk."""
+    made = decoder(framing, 4)
+    for data in (b"\x1e12345678\n\n" if framing == "json-seq" else b"5\n345678\n\n", b"\x1e1\n\n"):
+        with pytest.raises(FrameTooLong, match=r"^a frame is longer than max_frame_bytes \(4\)$") as caught:
+            made.feed(data)
+        assert caught.value.frames in ([], [("5", None, None, None, False)])
+
+
+@pytest.mark.parametrize("framing", ["ndjson", "json-seq"])
+def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None:
+    """A body that begins with markup is an error at its first visible byte, and stays one."""
+    for page in (b"<!DOCTYPE html>\n", b"\r\n  \n<html>", b"\xef\xbb\xbf<"):
+        made = decoder(framing, MAX)
+        assert [made.feed(byte) for byte in one_by_one(page.partition(b"<")[0])] == [[]] * page.index(b"<")
+        for data in (b"<", b'{"a":1}\n'):
+            with pytest.raises(BadFrame, match=r"^the body begins with markup: it is a page and no stream$"):
+                made.feed(data)
+    assert says(framing, [b"\n"]).failed == ""
+
+
+@pytest.mark.parametrize(
+    ("framing", "content_type", "phrase"),
+    [
+        ("sse", "text/event-stream", ""),
+        ("sse", "Text/Event-Stream; charset=utf-8", ""),
+        ("sse", None, ""),
+        ("sse", "text/plain", "something else than text/event-stream"),
+        ("sse", "text/html", "something else than text/event-stream"),
+        ("sse", "", "something else than text/event-stream"),
+        ("ndjson", "text/plain", ""),
+        ("ndjson", None, ""),
+        ("ndjson", "TEXT/HTML;charset=x", "a page (HTML) in place of a stream"),
+        ("raw", "application/xhtml+xml", "a page (HTML) in place of a stream"),
+    ],
+)
+def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_type: str | None, phrase: str) -> None:
+    """An event stream must say that it is one; every other framing takes anything but a page for people."""
+    assert refuses(framing, content_type) == phrase
+
+
+@pytest.mark.parametrize(
+    ("framing", "begin", "drip"),
+    [
+        ("sse", b"id: 1\nda", b"ta"),
+        ("ndjson", b"1\n{", b"}"),
+        ("json-seq", b"\x1e[\n", b"12"),
+        ("length", b"9\n1", b"23"),
+    ],
+)
+def test_a_drip_can_be_told_from_progress(framing: Framing, begin: bytes, drip: bytes) -> None:
+    """Bytes that end nothing make `unfinished_bytes` grow by as many; the end of a line does not."""
+    made = decoder(framing, MAX)
+    made.feed(begin)
+    assert grows_as_promised(made, drip)
+    assert grows_as_promised(made, drip)
+    before = made.unfinished_bytes
+    made.feed(b"\n\n\n\n\n\n")
+    assert made.unfinished_bytes < before
+
+
+@pytest.mark.parametrize("framing", CUT_ANYWHERE)
+def test_bytes_that_come_one_by_one_cost_linear_time(framing: Framing) -> None:
     """Four times the bytes of one line, a byte a chunk, take far less than sixteen times the time."""
 
     def cost_s(size: int) -> float:
-        decoder = NdjsonDecoder(1 << 20)
+        made = decoder(framing, 1 << 20)
+        made.feed(b"\x1e" if framing == "json-seq" else b"999999\n" if framing == "length" else b"")
         since = time.process_time()
         for _ in range(size):
-            decoder.feed(b"x")
+            made.feed(b"x")
         return time.process_time() - since
 
-    assert min(cost_s(200_000) for _ in range(3)) < 10 * min(cost_s(50_000) for _ in range(3))
+    assert min(cost_s(100_000) for _ in range(2)) < 10 * min(cost_s(25_000) for _ in range(2))
+
+
+@pytest.mark.parametrize("framing", CUT_ANYWHERE)
+def test_a_line_of_quotes_and_escapes_costs_linear_time(framing: Framing) -> None:
+    """Text that makes a careless pattern try again at every quote costs four times as much at four times the length."""
+
+    def cost_s(size: int) -> float:
+        made = decoder(framing, 1 << 22)
+        wire = b"\x1e[" + b'\\"' * size + b'"' + b'\\"' * size + b"\n\x1e"
+        since = time.process_time()
+        if framing != "length":
+            says(framing, [wire] if framing == "json-seq" else [wire[1:]], most=1 << 22)
+        made.close()
+        return time.process_time() - since
+
+    assert min(cost_s(200_000) for _ in range(2)) < 10 * min(cost_s(50_000) for _ in range(2)) + 0.01

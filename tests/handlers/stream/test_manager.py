@@ -155,6 +155,36 @@ def test_a_page_is_no_event_stream(content_type: str, error: str) -> None:
     assert not error or outcome(drained(manager, 30, effects)).error == error
 
 
+def test_a_page_in_place_of_json_lines_is_rejected() -> None:
+    """An answer of 200 that says text/html is no stream, whatever the framing."""
+    manager = fresh(framing="ndjson")
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(None))
+    effects = manager.handle(30, Opened(200, {"content-type": "text/html; charset=utf-8"}))
+    ended = outcome(drained(manager, 30, effects))
+    assert (ended.error, ended.message) == (
+        "StreamRejected",
+        "the upstream answered with a page (HTML) in place of a stream",
+    )
+
+
+def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> None:
+    """What was whole is stored; then it is a drop that says what is wrong."""
+    manager = connected(framing="length")
+    effects = manager.handle(40, Chunk(b"1\na<html>\n"))
+    assert kinds(effects) == [Write, CloseUpstream]
+    assert manager.handle(50, Chunk(b"1\nb")) == []
+    assert kinds(manager.handle(50, Written(1, 0))) == []
+    effects = manager.handle(60, Closed("closed_here"))
+    assert manager.progress.ended_by == "bad_frame"
+    ended = outcome(effects)
+    assert (ended.error, ended.message) == (
+        "StreamDropped",
+        "a line in place of a length is no decimal number of at most 12 digits",
+    )
+
+
 def test_closed_by_its_successor_is_taken_over() -> None:
     """A connection that closes while a newer one is marked connected raises StreamTakenOver."""
     manager = connected()

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.stream.events import parse_path
-from handlers.stream.framing import Frame, NdjsonDecoder
+from handlers.stream.framing import Frame
+from handlers.stream.ndjson import NdjsonDecoder
 from handlers.stream.profiles import End, Profile, ProfileError, Resume, check_stream_id, parse
 from handlers.stream.sse import SseDecoder
 
@@ -48,6 +49,7 @@ def test_address_and_framing_are_enough() -> None:
         standby="cold",
         reconnect_tries=0,
         max_frame_bytes=1048576,
+        compression=False,
         resume=None,
         key="id",
         cursor="id",
@@ -88,8 +90,8 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"address": "https://example.org/${UPSTREAM_DEMO}"}, START),
         ({"address": "${HOME}/x"}, START),
         ({"framing": None}, "framing is missing"),
-        ({"framing": "SSE"}, "framing must be one of sse, ndjson"),
-        ({"framing": ["sse"]}, "framing must be one of sse, ndjson"),
+        ({"framing": "SSE"}, "framing must be one of sse, ndjson, json-seq, length, raw"),
+        ({"framing": ["sse"]}, "framing must be one of sse, ndjson, json-seq, length, raw"),
         ({"method": "PUT"}, "method must be one of GET, POST"),
         ({"connect_timeout_s": 0}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
         ({"connect_timeout_s": True}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
@@ -199,6 +201,13 @@ def test_a_cursor_that_no_header_can_carry_is_left_out(cursor: str | None) -> No
     """An empty cursor asks for no place, and a line end would begin another header."""
     request = profile(resume={"header": "Last-Event-ID"}).request("demo", cursor)
     assert "last-event-id" not in request.headers
+
+
+def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
+    """The default is identity; what is asked for is what can be decoded."""
+    asked = [profile(**more).request("demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})]
+    assert asked == [b"identity", b"gzip, deflate"]
+    assert refusal(compression="gzip") == "the profile 'demo': compression must be true or false"
 
 
 def test_a_profiles_headers_replace_ours() -> None:

@@ -1,34 +1,20 @@
 """Server-sent events as WHATWG defines them, at every split point."""
 
-import itertools
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.stream.framing import Frame, FrameTooLong
 from handlers.stream.sse import MAX_RECONNECTION_MS, SseDecoder
+from tests.handlers.stream.wires import MAX, Said, cut, one_by_one, says, splits
 
-MAX = 1024
 
-
-def decode(*chunks: bytes, most: int = MAX) -> tuple[list[Frame], bool, int, str | None, int | None]:
-    """All that a decoder says of the chunks: frames, whether one was too long, the tail, last event ID, retry."""
-    decoder = SseDecoder(most)
-    frames: list[Frame] = []
-    too_long = False
-    for chunk in chunks:
-        try:
-            frames += decoder.feed(chunk)
-        except FrameTooLong as error:
-            frames += error.frames
-            too_long = True
-    return frames, too_long, decoder.close(), decoder.last_event_id, decoder.reconnection_ms
+def decode(*chunks: bytes, most: int = MAX, comments: bool = False) -> Said:
+    return says("sse", chunks, most=most, comments=comments)
 
 
 def frames_of(*chunks: bytes) -> list[Frame]:
-    return decode(*chunks)[0]
+    return decode(*chunks).frames
 
 
 def data_of(*chunks: bytes) -> list[str | bytes]:
@@ -72,10 +58,10 @@ def test_dispatches_what_the_specification_dispatches(wire: bytes, expected: lis
 def test_every_split_of_an_example_gives_the_same(wire: bytes, expected: list[str]) -> None:
     """One, two and three chunks, and one byte a chunk, decode to the same frames, tail, id and time."""
     whole = decode(wire)
-    assert [frame.data for frame in whole[0]] == expected
-    assert decode(*(wire[n : n + 1] for n in range(len(wire)))) == whole
-    for a, b in itertools.combinations_with_replacement(range(len(wire) + 1), 2):
-        assert decode(wire[:a], wire[a:b], wire[b:]) == whole
+    assert whole.data == expected
+    assert decode(*one_by_one(wire)) == whole
+    for chunks in splits(wire):
+        assert decode(*chunks) == whole
 
 
 def test_a_name_lasts_for_its_block_and_an_id_for_ever() -> None:
@@ -134,6 +120,23 @@ def test_a_line_end_is_acted_upon_when_it_is_seen() -> None:
     assert decoder.feed(b"\n") == [Frame("b")]
 
 
+def test_a_comment_is_handed_over_where_it_stands_as_soon_as_its_line_ends() -> None:
+    """Asked for, a comment is a frame before the event in whose block it lies, without its colon and one space."""
+    wire = b": one\ndata: a\n:two\n\n:  three\n:\n"
+    expected = [Frame("one", is_comment=True), Frame("two", is_comment=True), Frame("a")]
+    expected += [Frame(" three", is_comment=True), Frame("", is_comment=True)]
+    assert decode(wire, comments=True).frames == expected
+    decoder = SseDecoder(MAX, comments=True)
+    assert decoder.feed(b"data: a\n: you are too slow\n") == [Frame("you are too slow", is_comment=True)]
+
+
+def test_comments_without_a_blank_line_are_no_frame_that_grows() -> None:
+    """Heartbeats that no blank line ever follows add nothing to the frame, asked for or not."""
+    for comments in (False, True):
+        said = decode(*[b": beat\n"] * 100, b"data: a\n\n", most=10, comments=comments)
+        assert ([frame for frame in said.frames if not frame.is_comment], said.failed) == ([Frame("a")], "")
+
+
 def test_the_tail_is_dropped_and_counted() -> None:
     """The bytes of an unfinished block are counted, with one byte a line end and without comments."""
     assert decode(b"data: a\n\ndata: b\r\n: comment\r\nid: 1")[2] == len(b"data: b\nid: 1")
@@ -143,10 +146,10 @@ def test_the_tail_is_dropped_and_counted() -> None:
 
 def test_a_frame_may_be_as_long_as_the_limit_and_no_longer() -> None:
     """The limit is on the block's lines with one byte between them, whatever the line ends are."""
-    assert decode(b"data: abcd\r\nid: 1\r\n\r\n", most=16)[:2] == ([Frame("abcd", "1", None, "1")], False)
-    assert decode(b"data: abcd\nid: 1\n\n", most=15)[:2] == ([], True)
-    assert decode(b"data: a\n\n" * 9, most=7)[:2] == ([Frame("a")] * 9, False)
-    assert decode(b": comment\n" * 9 + b"data: a\n\n", most=9)[:2] == ([Frame("a")], False)
+    assert decode(b"data: abcd\r\nid: 1\r\n\r\n", most=16)[:2] == ([Frame("abcd", "1", None, "1")], "")
+    assert decode(b"data: abcd\nid: 1\n\n", most=15)[:2] == ([], "frame_too_long")
+    assert decode(b"data: a\n\n" * 9, most=7)[:2] == ([Frame("a")] * 9, "")
+    assert decode(b": comment\n" * 9 + b"data: a\n\n", most=9)[:2] == ([Frame("a")], "")
 
 
 def test_what_was_complete_before_a_frame_that_is_too_long_is_kept() -> None:
@@ -165,30 +168,39 @@ BYTES = [b"\0", b"\xef\xbb\xbf", b"\xef\xbb", b"\xff", "é".encode(), b"\xc3"]
 WIRES = st.lists(st.sampled_from([*FIELDS, *ENDS, *BYTES]), max_size=30).map(b"".join)
 
 
-@given(WIRES, st.lists(st.integers(0, 120), max_size=12), st.sampled_from([8, 16, MAX]))
-def test_any_wire_cut_anywhere_gives_the_same(wire: bytes, cuts: list[int], most: int) -> None:
-    """Frames, the error, the tail, the last event ID and the reconnection time do not depend on chunk boundaries."""
-    edges = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
-    chunks = [wire[a:b] for a, b in itertools.pairwise(edges)]
-    assert decode(*chunks, most=most) == decode(wire, most=most)
+@given(WIRES, st.lists(st.integers(0, 120), max_size=6))
+def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes, places: list[int]) -> None:
+    """A second decoder, which reads the whole text at once as the specification is written, finds the same."""
+    frames, failed, _, last_event_id, reconnection_ms = decode(*cut(wire, places))
+    assert ([(f.data, f.name, f.last_id or "") for f in frames], failed) == (plain_reading(wire)[0], "")
+    assert (last_event_id or "", reconnection_ms) == plain_reading(wire)[1:]
 
 
-@given(WIRES)
-def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes) -> None:
-    """A second decoder, which reads the whole text at once as the specification is written, finds the same events."""
-    assert [(f.data, f.name, f.last_id or "") for f in frames_of(wire)] == plain_reading(wire)
+@given(WIRES, st.lists(st.integers(0, 120), max_size=6))
+def test_comments_stand_among_the_events_and_change_none(wire: bytes, places: list[int]) -> None:
+    """Asked for or not, the events are the same; the comments are the lines that begin with a colon."""
+    frames = decode(*cut(wire, places), comments=True).frames
+    assert [frame for frame in frames if not frame.is_comment] == frames_of(wire)
+    lines = wire.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1]
+    comments = [line[1:].removeprefix(b" ").decode("utf-8", "replace") for line in lines if line.startswith(b":")]
+    assert [frame.data for frame in frames if frame.is_comment] == comments
 
 
-def plain_reading(wire: bytes) -> list[tuple[str, str | None, str]]:
-    """The specification's parser on a whole text: the byte order mark, then lines, then fields."""
+def plain_reading(wire: bytes) -> tuple[list[tuple[str, str | None, str]], str, int | None]:
+    """The specification's parser on a whole text: the byte order mark, then lines, then fields.
+
+    The events, the last event ID string and the reconnection time.
+    """
     text = wire.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
     found: list[tuple[str, str | None, str]] = []
-    data = name = last_id = ""
+    data = name = buffer = last_id = ""
+    reconnection_ms = None
     for line in lines:
         field, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
         if line == "":
+            last_id = buffer
             if data:
                 found.append((data[:-1], name or None, last_id))
             data = name = ""
@@ -197,18 +209,7 @@ def plain_reading(wire: bytes) -> list[tuple[str, str | None, str]]:
         elif field == "event":
             name = value
         elif field == "id" and "\0" not in value:
-            last_id = value
-    return found
-
-
-def test_bytes_that_come_one_by_one_cost_linear_time() -> None:
-    """Four times the bytes of one line, a byte a chunk, take far less than sixteen times the time."""
-
-    def cost_s(size: int) -> float:
-        decoder = SseDecoder(1 << 20)
-        since = time.process_time()
-        for _ in range(size):
-            decoder.feed(b"x")
-        return time.process_time() - since
-
-    assert min(cost_s(200_000) for _ in range(3)) < 10 * min(cost_s(50_000) for _ in range(3))
+            buffer = value
+        elif field == "retry" and value and all(digit in "0123456789" for digit in value):
+            reconnection_ms = min(int(value), MAX_RECONNECTION_MS)
+    return found, last_id, reconnection_ms

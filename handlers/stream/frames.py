@@ -1,0 +1,138 @@
+"""Holds what all framings share: the frame, the decoder's promise, its errors, and the start of a stream.
+
+Decides nothing about where a frame ends; each framing does, in a module of its own, and `framing` names them. Invariant
+of every decoder but `raw`: the frames, the error and the bytes that were dropped are the same however the bytes are cut
+into chunks; and no more than one unfinished frame is ever kept, of `max_frame_bytes` at most.
+"""
+
+from typing import ClassVar, NamedTuple, Protocol
+
+# The byte order mark in UTF-8. One at the start of a stream is no content: it would make the first line differ from
+# the same line read in the middle of another connection.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# What may stand between JSON texts. RFC 8259, section 2.
+BLANK = b" \t\r\n"
+
+
+class Frame(NamedTuple):
+    """One delimited unit of the wire.
+
+    `id` and `name` are those the frame itself carried; `last_id` is the last event ID after it, its own or an earlier
+    one ("" where the upstream reset it, None where there never was one). `is_comment` tells a comment of an event
+    stream, which is no event: only a decoder that was asked for comments gives them, where they stand among the events.
+    """
+
+    data: str | bytes
+    id: str | None = None
+    name: str | None = None
+    last_id: str | None = None
+    is_comment: bool = False
+
+
+class FramingError(Exception):
+    """The bytes cannot be framed any further; `frames` are those that were complete before, `reason` is one word."""
+
+    reason: ClassVar[str] = "bad_frame"
+
+    def __init__(self, message: str, frames: list[Frame]) -> None:
+        super().__init__(message)
+        self.frames = frames
+
+
+class BadFrame(FramingError):
+    """What came is not what the profile's framing says; the message holds none of it."""
+
+
+class FrameTooLong(FramingError):
+    """A frame is longer than the profile's `max_frame_bytes`."""
+
+    reason = "frame_too_long"
+
+
+def too_long(max_frame_bytes: int, frames: list[Frame]) -> FrameTooLong:
+    """The error of a frame that is longer than `max_frame_bytes`."""
+    return FrameTooLong(f"a frame is longer than max_frame_bytes ({max_frame_bytes})", frames)
+
+
+class Decoder(Protocol):
+    """Turns chunks into frames; made anew for each connection."""
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The last event ID so far, also of a block that held no event; None where there never was one."""
+
+    @property
+    def reconnection_ms(self) -> int | None:
+        """The reconnection time that the upstream asked for last, in milliseconds; None where it never did."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many bytes of something begun and not ended are held: a line, or the message that a length announced.
+
+        A chunk that ends nothing makes it grow by the chunk's length; whoever reads the clock can tell a drip by that.
+        """
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes, in order; raises FramingError, and then again at every later call."""
+
+    def close(self) -> int:
+        """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
+
+
+class Wireless:
+    """What a framing says whose wire carries neither ids nor reconnection times."""
+
+    @property
+    def last_event_id(self) -> str | None:
+        """None: this framing carries no id of the wire's own."""
+        return None
+
+    @property
+    def reconnection_ms(self) -> int | None:
+        """None: this framing carries no reconnection time."""
+        return None
+
+
+class Head:
+    """Takes one byte order mark off the start of a stream, wherever it is cut.
+
+    With `refuses_markup` a body whose first visible byte is "<" is refused: that is an error page, whatever its
+    Content-Type says, and no JSON text begins so.
+    """
+
+    def __init__(self, *, refuses_markup: bool = False) -> None:
+        self._held = b""
+        self._done = False
+        self._looks = refuses_markup
+        self._is_markup = False
+
+    def strip(self, data: bytes) -> bytes:
+        """`data` without the mark; fewer than three bytes are held back while they may still become one.
+
+        Raises BadFrame, and then again at every later call.
+        """
+        if not self._done:
+            self._held += data
+            if self._held == BYTE_ORDER_MARK[: len(self._held)] and len(self._held) < len(BYTE_ORDER_MARK):
+                return b""
+            self._done = True
+            data, self._held = self._held.removeprefix(BYTE_ORDER_MARK), b""
+        if self._looks and (visible := data.lstrip(BLANK)):
+            self._looks = False
+            self._is_markup = visible.startswith(b"<")
+        if self._is_markup:
+            raise BadFrame("the body begins with markup: it is a page and no stream", [])
+        return data
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes are held back, 0 to 2."""
+        return len(self._held)
+
+
+def text_or_bytes(data: bytes) -> str | bytes:
+    """`data` as text where it is UTF-8, else as it is: bytes are stored as binary, never replaced."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
