@@ -1,13 +1,15 @@
 """Decides in which messages an event that DynamoDB cannot hold goes to the dead-letter queue: whole, whatever its size.
 
-Knows no client. Invariant: nothing of the event is left out or changed, and every message fits a queue whose limit is
+Invariant: nothing of the event is left out or changed, and every message fits a queue whose limit is
 256 KiB. (SQS allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
 """
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
+from handlers.answers import answering
 from handlers.stream.events import StreamEvent
 
 MESSAGE_BYTES = 256 * 1024
@@ -36,3 +38,17 @@ def letters(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list
         json.dumps({**about, "part": n, "parts": len(pieces), "event_base64": base64.b64encode(piece).decode()})
         for n, piece in enumerate(pieces, 1)
     ]
+
+
+class DeadLetters:
+    """The queue; `sqs` gives its client, which is made when the first letter is sent: few invocations need it."""
+
+    def __init__(self, sqs: Callable[[], Any], queue_url: str) -> None:
+        self._sqs = sqs
+        self._queue_url = queue_url
+
+    def send(self, stream_id: str, fence: int, event: StreamEvent, reason: str) -> None:
+        """Sends the event's letters; raises StoreUnavailable."""
+        with answering("SendMessage"):
+            for letter in letters(stream_id, fence, event, reason):
+                self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=letter)

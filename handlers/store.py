@@ -1,19 +1,21 @@
-"""Events, lease, cursor and ledger of streams in DynamoDB; what it cannot hold goes to the dead-letter queue.
+"""Lease, cursor and ledger of streams in DynamoDB; their events by way of handlers/event_writer.py.
 
 Decides no protocol: it turns each wish of the manager into one conditional write and tells what came of it. Every write
 may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this changes
-nothing. Invariants: the first writer of an event wins; fence, connected and released only grow; a cursor is never moved
-back by an older fence. Whatever else AWS answers is `StoreUnavailable`, after the client's own retries.
+nothing. Invariants: fence, connected and released only grow; a cursor is never moved back by an older fence. Whatever
+else AWS answers is `StoreUnavailable`, after the client's own retries.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from handlers import items
-from handlers.answers import ConditionFailed, Refused, answering
-from handlers.dead_letters import letters
+from handlers.answers import ConditionFailed, answering
+from handlers.dead_letters import DeadLetters
 from handlers.errors import StoreUnavailable
+from handlers.event_writer import EventWriter
 from handlers.handover.lease import Lease
 from handlers.handover.ledger import gaps
 from handlers.stream.events import StreamEvent
@@ -21,11 +23,13 @@ from handlers.stream.signals import Claimed, ClaimRefused, Progress, Written
 
 # How many connections back a connection looks for gaps that nobody has written down.
 LOOK_BACK = 25
-STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 
 
 class Store:
-    """The tables and the queue; the clients are made once and shared by all invocations of a sandbox."""
+    """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
+
+    `rest` waits for the seconds it is given: the back-off of a throttled write.
+    """
 
     def __init__(
         self,
@@ -35,63 +39,18 @@ class Store:
         events_table: str,
         control_table: str,
         dead_letter_queue_url: str,
+        rest: Callable[[float], None] = time.sleep,
     ) -> None:
         self._dynamodb = dynamodb
-        self._sqs = sqs
-        self._events_table = events_table
         self._control_table = control_table
-        self._dead_letter_queue_url = dead_letter_queue_url
-
-    # --- events -------------------------------------------------------------------------------------------------------
+        self._writer = EventWriter(dynamodb, events_table, DeadLetters(sqs, dead_letter_queue_url), rest)
 
     def write(self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent]) -> Written:
         """How many of `events` were new, known already, or dead letters; `first` numbers the first of them.
 
-        All are answered for when it returns. This is the place where several go in one request.
+        All are answered for when it returns.
         """
-        outcomes = [self.put_event(stream_id, fence, number, event) for number, event in enumerate(events, first)]
-        return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
-
-    def put_event(self, stream_id: str, fence: int, number: int, event: StreamEvent) -> str:
-        """What became of the event: STORED, DUPLICATE or DEAD_LETTERED."""
-        item = items.event_item(stream_id, fence, number, event)
-        size_bytes = items.size_bytes(item)
-        if size_bytes > items.MAX_ITEM_BYTES:
-            return self._dead_letter(stream_id, fence, event, item, f"too large for an item: {size_bytes} bytes")
-        try:
-            return STORED if self._put_once(item) else DUPLICATE
-        except Refused as refusal:
-            return self._dead_letter(stream_id, fence, event, item, f"refused by DynamoDB: {refusal}")
-
-    def _put_once(self, item: items.Item) -> bool:
-        """Whether the item was new."""
-        try:
-            with answering("PutItem", refusals=True):
-                # The item of this key does not exist: the first writer wins, and every later one is turned away.
-                self._dynamodb.put_item(
-                    TableName=self._events_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
-                )
-            return True
-        except ConditionFailed as failed:
-            # After a lost answer the client sends the item again and meets its own: then it was new.
-            return failed.retries > 0 and self._position(item) == item["position"]
-
-    def _position(self, item: items.Item) -> Any:
-        return (self._get(self._events_table, item["PK"]["S"], item["SK"]["S"]) or {}).get("position")
-
-    def _dead_letter(self, stream_id: str, fence: int, event: StreamEvent, item: items.Item, reason: str) -> str:
-        """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
-
-        In this order: a kill between the two sends it twice, the other order would lose it.
-        """
-        if self._position(item) is not None:
-            return DUPLICATE
-        with answering("SendMessage"):
-            for letter in letters(stream_id, fence, event, reason):
-                self._sqs().send_message(QueueUrl=self._dead_letter_queue_url, MessageBody=letter)
-        with contextlib.suppress(Refused):
-            self._put_once(items.mark(item, reason))
-        return DEAD_LETTERED
+        return self._writer.write(stream_id, fence, first, events)
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
@@ -125,7 +84,7 @@ class Store:
 
     def read_lease(self, stream_id: str) -> Lease:
         """The lease as it stands now, read consistently; an empty one where there is none."""
-        return items.lease(self._get(self._control_table, stream_id, "lease") or {})
+        return items.lease(self._get(stream_id, "lease") or {})
 
     def mark_connected(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
         """Whether it was marked: False where a newer connection is connected already, or the lease is gone."""
@@ -169,7 +128,7 @@ class Store:
 
     def read_cursor(self, stream_id: str) -> str | None:
         """The saved cursor, read consistently; None where nothing was saved."""
-        item = self._get(self._control_table, stream_id, "cursor") or {}
+        item = self._get(stream_id, "cursor") or {}
         return items.text(item, "cursor")
 
     def save_cursor(self, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
@@ -256,8 +215,10 @@ class Store:
         found: items.Item = response.get("Attributes", {})
         return found
 
-    def _get(self, table: str, stream_id: str, key: str) -> items.Item | None:
+    def _get(self, stream_id: str, key: str) -> items.Item | None:
         with answering("GetItem"):
-            response = self._dynamodb.get_item(TableName=table, Key=items.key(stream_id, key), ConsistentRead=True)
+            response = self._dynamodb.get_item(
+                TableName=self._control_table, Key=items.key(stream_id, key), ConsistentRead=True
+            )
         found: items.Item | None = response.get("Item")
         return found

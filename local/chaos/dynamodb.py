@@ -20,6 +20,8 @@ from local.virtual.table import MemoryDynamoDB
 Request = Callable[[], dict[str, Any]]
 # What a request meets while outcomes are unknown, and how often.
 OUTCOMES = {"passes": 5, "is lost": 2, "loses its answer": 3, "lands late": 2, "is sent twice": 3}
+# What a single statement of a batch meets then.
+STATEMENTS = {"passes": 6, "is throttled": 2, "fails when it is done": 1}
 LATEST_MS = 6_000
 READS = frozenset({"GetItem", "Query"})
 
@@ -57,6 +59,23 @@ class UnreliableDynamoDB:
         """As boto3's."""
         return self._send("UpdateItem", lambda: self._tables.update_item(**request))
 
+    def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
+        """As boto3's; while outcomes are unknown, each statement may be refused alone, done or not."""
+
+        def request() -> dict[str, Any]:
+            if self._clock.now_ms() >= self._unknown_until_ms:
+                return self._tables.batch_execute_statement(Statements=Statements)
+            return {"Responses": [self._execute(statement) for statement in Statements]}
+
+        return self._send("BatchExecuteStatement", request)
+
+    def _execute(self, statement: dict[str, Any]) -> dict[str, Any]:
+        (fate,) = self._draws.choices(list(STATEMENTS), list(STATEMENTS.values()))
+        if fate == "is throttled":
+            return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
+        answer: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
+        return answer if fate == "passes" else {"Error": {"Code": "InternalServerError", "Message": "no idea"}}
+
     def query(self, **request: Any) -> dict[str, Any]:
         """As boto3's."""
         return self._send("Query", lambda: self._tables.query(**request))
@@ -90,7 +109,7 @@ def _twice(request: Request) -> dict[str, Any]:
     """The client's own retry after a lost answer: what it is told is the answer to the second."""
     _quietly(request)
     try:
-        return request()
+        return request() | {"ResponseMetadata": {"RetryAttempts": 1}}
     except ClientError as error:
         error.response["ResponseMetadata"]["RetryAttempts"] = 1
         raise

@@ -57,6 +57,7 @@ class World:
             events_table=names["events_table"],
             control_table=names["control_table"],
             dead_letter_queue_url="",
+            rest=_not_at_all,
         )
         self._draws = random.Random(schedule.seed ^ 0xFA17)
         self._starts_late: tuple[int, int] = (0, 0)
@@ -281,6 +282,10 @@ def _setter(answer: asyncio.Future[Outcome | str]) -> Callable[[Outcome], None]:
             answer.set_result(outcome)
 
     return settle
+
+
+def _not_at_all(_seconds: float) -> None:
+    return
 
 
 def _no_queue() -> Any:

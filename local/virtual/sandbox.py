@@ -55,6 +55,7 @@ class VirtualSandbox:
             events_table=names["events_table"],
             control_table=names["control_table"],
             dead_letter_queue_url="",
+            rest=_not_at_all,
         )
         self._connections: list[tuple[str, VirtualConnection]] = []
         self._running: list[VirtualConnection] = []
@@ -174,6 +175,10 @@ def _setter(future: asyncio.Future[Outcome | None]) -> Callable[[Outcome], None]
             future.set_result(outcome)
 
     return settle
+
+
+def _not_at_all(_seconds: float) -> None:
+    return
 
 
 def _no_queue() -> Any:

@@ -8,6 +8,7 @@ and changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from botocore.exceptions import ClientError
 from local.virtual.expressions import Item, condition, update
 
 Key = tuple[str, str]
+# The one form of PartiQL that handlers/event_writer.py writes.
+_INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
+_PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key], None]
 
 
@@ -60,6 +64,27 @@ class MemoryDynamoDB:
             return {"Attributes": dict(after)}
         return {"Attributes": dict(before)} if wanted == "ALL_OLD" and before is not None else {}
 
+    def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
+        """Returns an answer for each INSERT with parameters, in order; DuplicateItem where the key exists.
+
+        Two statements on one item are refused as a whole, for AWS does not promise what comes of them.
+        """
+        asked = [_inserted(statement) for statement in Statements]
+        if not 1 <= len(asked) <= 25 or len({(name, *_key(item)) for name, item in asked}) < len(asked):
+            raise _client_error("BatchExecuteStatement", "ValidationException", "1 to 25 statements, each on its item")
+        return {"Responses": [self._insert(name, item) for name, item in asked]}
+
+    def _insert(self, name: str, item: Item) -> dict[str, Any]:
+        if name not in self._tables:
+            return {"Error": {"Code": "ResourceNotFound", "Message": "Requested resource not found"}}
+        key = _key(item)
+        if key in self._tables[name]:
+            error = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
+            return {"TableName": name, "Error": error}
+        self._tables[name][key] = item
+        self._changed(name, key)
+        return {"TableName": name}
+
     def query(
         self, *, TableName: str, KeyConditionExpression: str, ScanIndexForward: bool = True, **rest: Any
     ) -> dict[str, Any]:
@@ -89,6 +114,15 @@ class MemoryDynamoDB:
     def _changed(self, table: str, key: Key) -> None:
         if self._on_change is not None:
             self._on_change(table, key)
+
+
+def _inserted(statement: dict[str, Any]) -> tuple[str, Item]:
+    """The table and the item of an INSERT whose values are all parameters."""
+    found = _INSERT.fullmatch(statement["Statement"])
+    names = [] if found is None else _PLACE.findall(found[2])
+    if found is None or len(names) != len(statement["Parameters"]):
+        raise _client_error("BatchExecuteStatement", "ValidationException", "no INSERT with a value for each place")
+    return found[1], dict(zip(names, statement["Parameters"], strict=True))
 
 
 def _key(item: Item) -> Key:

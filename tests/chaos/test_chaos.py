@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from handlers.event_writer import STORED
 from local.chaos import run
 from local.chaos.command import report, runs, summary
 from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, generate
@@ -41,11 +42,15 @@ def test_every_kind_of_fault_is_drawn() -> None:
     assert max(fault.at_ms for fault in faults) < LAST_MS
 
 
+def only_says_so(_writer: object, batch: list[object], _tries: object) -> list[str]:
+    return [STORED] * len(batch)
+
+
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
-    monkeypatch.setattr("handlers.store.Store._put_once", lambda _store, _item: True)
+    monkeypatch.setattr("handlers.event_writer.EventWriter._put_batch", only_says_so)
     status = main(["chaos", "--schedules", "1", "--seed", "3"])
     told = capsys.readouterr().out
     assert status == 1

@@ -8,6 +8,7 @@ import pytest
 
 from handlers import items
 from handlers.errors import StoreUnavailable
+from handlers.event_writer import STORED, EventWriter
 from handlers.handover.lease import Lease, Standing
 from handlers.store import Store
 from handlers.stream.manager import Manager, Phase
@@ -103,20 +104,28 @@ def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, 
     return True
 
 
-def stores_duplicates(store: Store, item: items.Item) -> bool:
+def stores_duplicates(writer: EventWriter, batch: Any, _tries: Any) -> list[str]:
     """An event is written whether it is there or not."""
     try:
-        store._dynamodb.put_item(TableName=store._events_table, Item=item)
+        for _, item in batch:
+            writer._dynamodb.put_item(TableName=writer._table, Item=item)
     except Exception as error:
         raise StoreUnavailable("no answer") from error
-    return True
+    return [STORED] * len(batch)
+
+
+def overlooks_single_refusals(writer: EventWriter, batch: Any, _tries: Any) -> list[str]:
+    """A batch that was answered counts as stored, whatever is said of its statements."""
+    if batch:
+        writer._insert(batch)
+    return [STORED] * len(batch)
 
 
 def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events: Any) -> Written:
     """An event that the store refuses counts as stored."""
     for number, event in enumerate(events, first):
         try:
-            store.put_event(stream_id, fence, number, event)
+            store._writer.write(stream_id, fence, number, [event])
         except StoreUnavailable:
             continue
     return Written(len(events), 0)
@@ -176,7 +185,17 @@ DEFECTS = [
         among=lambda schedule: any(fault.kind == "stop" for fault in schedule.faults),
     ),
     Defect("the cursor is written without its fence", {"backwards"}, store=("save_cursor", cursor_without_fence)),
-    Defect("an event is written without its condition", {"duplicated"}, store=("_put_once", stores_duplicates)),
+    Defect(
+        "an event is written without its condition",
+        {"duplicated"},
+        function=("handlers.event_writer.EventWriter._put_batch", stores_duplicates),
+    ),
+    Defect(
+        "what is said of single statements is overlooked",
+        {"lost", "cursor-ahead"},
+        function=("handlers.event_writer.EventWriter._put_batch", overlooks_single_refusals),
+        among=lambda schedule: any(fault.kind == "unknown outcomes" for fault in schedule.faults),
+    ),
     Defect("the store's errors are ignored", {"lost", "cursor-ahead"}, store=("write", ignores_errors)),
     Defect(
         "nobody is marked as connected",

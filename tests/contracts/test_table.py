@@ -156,3 +156,30 @@ def test_a_query_answers_as_the_engine(engine: Any) -> None:
                 **more,
             }
             assert ours.query(**call)["Items"] == engine.query(**call)["Items"]
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6, unique=True), st.data())
+@settings(max_examples=40)
+def test_a_batch_of_inserts_answers_as_the_engine(engine: Any, keys: list[str], data: st.DataObject) -> None:
+    """Each statement answers for itself: nothing where the key was free, DuplicateItem where it was not."""
+    ours = MemoryDynamoDB(TABLE)
+    taken = data.draw(st.sets(st.sampled_from("abcd")))
+    items: list[dict[str, Any]] = [
+        {"PK": {"S": "batch"}, "SK": {"S": key}, "data": {"B": key.encode()}} for key in "abcd"
+    ]
+    for item in items:
+        engine.delete_item(TableName=TABLE, Key={"PK": item["PK"], "SK": item["SK"]})
+        if item["SK"]["S"] in taken:
+            for client in (ours, engine):
+                client.put_item(TableName=TABLE, Item=item)
+    statement = f"INSERT INTO \"{TABLE}\" VALUE {{'PK': ?, 'SK': ?, 'n': ?}}"
+    statements = [
+        {"Statement": statement, "Parameters": [{"S": "batch"}, {"S": key}, {"N": str(number)}]}
+        for number, key in enumerate(keys)
+    ]
+    answers = [client.batch_execute_statement(Statements=statements)["Responses"] for client in (ours, engine)]
+    codes = [[answer.get("Error", {}).get("Code") for answer in of] for of in answers]
+    assert codes[0] == codes[1] == ["DuplicateItem" if key in taken else None for key in keys]
+    for item in items:
+        call: dict[str, Any] = {"TableName": TABLE, "Key": {"PK": item["PK"], "SK": item["SK"]}}
+        assert ours.get_item(**call).get("Item") == engine.get_item(**call).get("Item")

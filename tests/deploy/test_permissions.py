@@ -5,27 +5,23 @@ from typing import Any
 
 from local.settings import ROOT
 
-TABLES = {"_events_table": "EventsTable", "_control_table": "ControlTable"}
+# Which table is whose: each module asks one.
+TABLES = {"event_writer.py": "EventsTable", "store.py": "ControlTable"}
+# An INSERT has a permission of its own. Source: DynamoDB's developer guide, "IAM security policies with PartiQL".
+PARTIQL = {"BatchExecuteStatement": "PartiQLInsert"}
 
 
 def asked() -> set[tuple[str, str]]:
-    """Each (action, table) in handlers/store.py; a call on a table that a caller names counts for every such caller."""
-    tree = ast.parse((ROOT / "handlers" / "store.py").read_text())
-    getters = {
-        TABLES[call.args[0].attr]
-        for call in calls(tree)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "_get" and isinstance(call.args[0], ast.Attribute)
-    }
+    """Each (action, table) that the modules of TABLES ask of their client."""
     found: set[tuple[str, str]] = set()
-    for call in calls(tree):
-        if not (isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Attribute)):
-            continue
-        if call.func.value.attr != "_dynamodb":
-            continue
-        action = "dynamodb:" + "".join(word.capitalize() for word in call.func.attr.split("_"))
-        table = next(keyword.value for keyword in call.keywords if keyword.arg == "TableName")
-        named = {TABLES[table.attr]} if isinstance(table, ast.Attribute) else getters
-        found |= {(action, name) for name in named}
+    for module, table in TABLES.items():
+        for call in calls(ast.parse((ROOT / "handlers" / module).read_text())):
+            function = call.func
+            if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Attribute)):
+                continue
+            if function.value.attr == "_dynamodb":
+                action = "".join(word.capitalize() for word in function.attr.split("_"))
+                found.add((f"dynamodb:{PARTIQL.get(action, action)}", table))
     return found
 
 

@@ -1,8 +1,9 @@
 """What the tests of the store see of AWS: tables, queue, and a client whose answers can be lost."""
 
 import json
-import threading
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -16,17 +17,20 @@ EVENTS, CONTROL = "events", "control"
 
 
 @cache
-def _client(service: str) -> Any:
+def _client(service: str, endpoint: str) -> Any:
     """One client for all tests: to make it takes longer than most of them."""
-    return boto3.client(service, config=Config(parameter_validation=False, retries={"total_max_attempts": 1}))
+    config = Config(parameter_validation=False, retries={"total_max_attempts": 1})
+    return boto3.client(service, endpoint_url=endpoint, config=config)
 
 
 class Aws:
-    """Tables and queue as moto holds them, and stores upon them."""
+    """Tables and queue as the embedded AWS holds them, and stores upon them."""
 
     def __init__(self) -> None:
-        self.dynamodb = OneByOne(_client("dynamodb"))
-        self.sqs = _client("sqs")
+        endpoint = os.environ["AWS_ENDPOINT_URL"]
+        self.rests: list[float] = []
+        self.dynamodb = _client("dynamodb", endpoint)
+        self.sqs = _client("sqs", endpoint)
         for table in (EVENTS, CONTROL):
             self.dynamodb.create_table(
                 TableName=table,
@@ -36,6 +40,13 @@ class Aws:
             )
         self.queue_url: str = self.sqs.create_queue(QueueName="dead-letters")["QueueUrl"]
 
+    def close(self) -> None:
+        """Takes tables and queue away, with all that is in them."""
+        for table in (EVENTS, CONTROL):
+            self.dynamodb.delete_table(TableName=table)
+        with suppress(ClientError):
+            self.sqs.delete_queue(QueueUrl=self.queue_url)
+
     def store(self, dynamodb: Any = None) -> Store:
         """A store on these tables, or on another client to them."""
         return Store(
@@ -44,6 +55,7 @@ class Aws:
             events_table=EVENTS,
             control_table=CONTROL,
             dead_letter_queue_url=self.queue_url,
+            rest=self.rests.append,
         )
 
     def items(self, table: str, stream_id: str) -> dict[str, dict[str, Any]]:
@@ -75,23 +87,6 @@ class Aws:
         return found
 
 
-class OneByOne:
-    """A client whose requests follow one another: moto's conditional writes are not atomic across threads."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self._lock = threading.Lock()
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._real, name)
-
-        def locked(**parameters: Any) -> Any:
-            with self._lock:
-                return call(**parameters)
-
-        return locked
-
-
 class Client:
     """A client to the real tables in which one operation goes another way."""
 
@@ -120,7 +115,9 @@ def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
     """The first answer is lost, the client sends the request again and says so."""
     call(**parameters)
     try:
-        return call(**parameters)
+        answer = call(**parameters)
+        answer["ResponseMetadata"]["RetryAttempts"] = 1
+        return answer
     except ClientError as error:
         error.response["ResponseMetadata"]["RetryAttempts"] = 1
         raise

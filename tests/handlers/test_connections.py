@@ -1,4 +1,4 @@
-"""The control API's function: what it reads, the one thing it writes, and its answers, against moto."""
+"""The control API's function: what it reads, the one thing it writes, and its answers, against the embedded AWS."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> LedgerStore:
-    """The store on moto's table; one operation may go another way."""
+    """The store on the table; one operation may go another way."""
     return LedgerStore(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL)
 
 

@@ -1,4 +1,4 @@
-"""Each request to DynamoDB and SQS against moto: what it writes, when it is refused, what a lost answer does."""
+"""Each request against the embedded AWS: what it writes, when it is refused, what a lost answer does."""
 
 import base64
 import json
@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from handlers.errors import StoreUnavailable
+from handlers.event_writer import DEAD_LETTERED, DUPLICATE, STORED
 from handlers.handover.lease import Lease
 from handlers.items import MAX_ITEM_BYTES, event_item, size_bytes
-from handlers.store import DEAD_LETTERED, DUPLICATE, STORED
+from handlers.store import Store
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Claimed, ClaimRefused, Progress, Written
 from tests.handlers.aws import (
@@ -32,14 +33,23 @@ def an_event(key: str = "1", data: str | bytes = "a", **fields: Any) -> StreamEv
     )
 
 
+def put(store: Store, stream_id: str, fence: int, number: int, event: StreamEvent) -> str:
+    """What became of one event."""
+    return {
+        Written(1, 0): STORED,
+        Written(0, 1): DUPLICATE,
+        Written(0, 0, 1): DEAD_LETTERED,
+    }[store.write(stream_id, fence, number, [event])]
+
+
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_event_is_stored_with_what_the_wire_said(aws: Aws) -> None:
     """Data, id, name, the instant, the fence and a position that sorts; what the wire did not say is absent."""
     event = an_event("1", "a\nb", id="1", name="add", received_at_ms=1_700_000_000_000)
-    assert aws.store().put_event(STREAM, 7, 12, event) == STORED
-    assert aws.store().put_event(STREAM, 7, 13, an_event("2", b"\xff")) == STORED
+    assert put(aws.store(), STREAM, 7, 12, event) == STORED
+    assert put(aws.store(), STREAM, 7, 13, an_event("2", b"\xff")) == STORED
     assert aws.items(EVENTS, STREAM) == {
         "1": {
             "PK": STREAM,
@@ -65,11 +75,11 @@ def test_an_event_is_stored_with_what_the_wire_said(aws: Aws) -> None:
 def test_the_first_writer_of_an_event_wins(aws: Aws) -> None:
     """A second delivery is a duplicate and changes nothing; the same key of another stream is another event."""
     store = aws.store()
-    assert store.put_event(STREAM, 1, 0, an_event(data="first")) == STORED
+    assert put(store, STREAM, 1, 0, an_event(data="first")) == STORED
     before = aws.items(EVENTS, STREAM)
-    assert store.put_event(STREAM, 2, 0, an_event(data="second")) == DUPLICATE
+    assert put(store, STREAM, 2, 0, an_event(data="second")) == DUPLICATE
     assert aws.items(EVENTS, STREAM) == before
-    assert store.put_event("other", 2, 0, an_event()) == STORED
+    assert put(store, "other", 2, 0, an_event()) == STORED
 
 
 def test_a_write_answers_for_all_its_events(aws: Aws) -> None:
@@ -84,13 +94,13 @@ def test_a_write_answers_for_all_its_events(aws: Aws) -> None:
 def test_an_event_whose_answer_was_lost_was_new(aws: Aws) -> None:
     """The client sends it again and meets its own item: stored; an item of another connection: a duplicate."""
     twice = aws.store(Client(aws.dynamodb, "put_item", is_sent_twice))
-    assert twice.put_event(STREAM, 1, 0, an_event()) == STORED
-    assert twice.put_event(STREAM, 2, 0, an_event()) == DUPLICATE
+    assert put(twice, STREAM, 1, 0, an_event()) == STORED
+    assert put(twice, STREAM, 2, 0, an_event()) == DUPLICATE
 
 
 def test_an_empty_text_is_stored(aws: Aws) -> None:
     """An event with no data in it is an event."""
-    assert aws.store().put_event(STREAM, 1, 0, an_event(data="", id="")) == STORED
+    assert put(aws.store(), STREAM, 1, 0, an_event(data="", id="")) == STORED
     assert aws.items(EVENTS, STREAM)["1"]["data"] == ""
 
 
@@ -101,13 +111,13 @@ def test_whatever_else_aws_refuses_is_store_unavailable(aws: Aws, code: str) -> 
     """The sentence names the request and AWS's code, and quotes nothing of the data."""
     store = aws.store(Client(aws.dynamodb, "put_item", fails_with(code)))
     with pytest.raises(StoreUnavailable, match=f"^AWS refused PutItem after its retries: {code}$"):
-        store.put_event(STREAM, 1, 0, an_event())
+        put(store, STREAM, 1, 0, an_event())
 
 
 def test_a_store_that_does_not_answer_is_store_unavailable(aws: Aws) -> None:
     """Time-outs too, for reads as for writes."""
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer PutItem: ReadTimeoutError$"):
-        aws.store(Client(aws.dynamodb, "put_item", never_arrives)).put_event(STREAM, 1, 0, an_event())
+        put(aws.store(Client(aws.dynamodb, "put_item", never_arrives)), STREAM, 1, 0, an_event())
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer GetItem: ReadTimeoutError$"):
         aws.store(Client(aws.dynamodb, "get_item", never_arrives)).read_lease(STREAM)
 
@@ -125,9 +135,9 @@ def joined(letters: list[dict[str, Any]]) -> Any:
 def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
     """One that fits is stored; one that does not goes to the queue in parts, and a mark stands in its place."""
     fits, too_large = "é" * 200_000, "\x00é😀" * 60_000
-    assert aws.store().put_event(STREAM, 1, 0, an_event("fits", fits)) == STORED
+    assert put(aws.store(), STREAM, 1, 0, an_event("fits", fits)) == STORED
     over = an_event("over", too_large, id="7", name="big")
-    assert aws.store().put_event(STREAM, 1, 1, over) == DEAD_LETTERED
+    assert put(aws.store(), STREAM, 1, 1, over) == DEAD_LETTERED
     letters = aws.letters()
     assert joined(letters) == {"id": "7", "name": "big", "received_at_ms": 5, "encoding": "text", "data": too_large}
     reason = f"too large for an item: {size_bytes(event_item(STREAM, 1, 1, over))} bytes"
@@ -157,17 +167,17 @@ def test_an_items_size_is_its_names_and_values_in_utf_8() -> None:
 def test_a_dead_letter_is_sent_once(aws: Aws) -> None:
     """The next connection that gets the same event finds the mark and sends nothing."""
     event = an_event(data=b"\xff" * MAX_ITEM_BYTES)
-    assert aws.store().put_event(STREAM, 1, 0, event) == DEAD_LETTERED
+    assert put(aws.store(), STREAM, 1, 0, event) == DEAD_LETTERED
     sent = joined(aws.letters())
     assert (sent["encoding"], base64.b64decode(sent["data"])) == ("base64", event.data)
-    assert aws.store().put_event(STREAM, 2, 0, event) == DUPLICATE
+    assert put(aws.store(), STREAM, 2, 0, event) == DUPLICATE
     assert aws.letters() == []
 
 
 def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
     """Refused by validation, a small event is one readable message."""
     store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException")))
-    assert store.put_event(STREAM, 3, 0, an_event(data="é")) == DEAD_LETTERED
+    assert put(store, STREAM, 3, 0, an_event(data="é")) == DEAD_LETTERED
     (letter,) = aws.letters()
     assert letter == {
         "stream": STREAM,
@@ -184,7 +194,7 @@ def test_without_a_queue_the_event_is_not_given_up(aws: Aws) -> None:
     """A queue that refuses is StoreUnavailable, and no mark says that the event was dealt with."""
     aws.sqs.delete_queue(QueueUrl=aws.queue_url)
     with pytest.raises(StoreUnavailable, match=r"^AWS refused SendMessage after its retries: "):
-        aws.store().put_event(STREAM, 1, 0, an_event(data="x" * MAX_ITEM_BYTES))
+        put(aws.store(), STREAM, 1, 0, an_event(data="x" * MAX_ITEM_BYTES))
     assert aws.items(EVENTS, STREAM) == {}
 
 

@@ -1,0 +1,186 @@
+"""Writes the events of a stream to DynamoDB, each once, as many in one request as are waiting.
+
+Decides what goes into one request, what is sent again and what no request can carry; it waits for nothing to fill a
+batch. It knows no manager and no lease. Invariants: the first writer of an event wins; when `write` returns, each event
+is stored, was known already, or lies whole in the dead-letter queue; what is sent twice is stored once.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from handlers import items
+from handlers.answers import ConditionFailed, Refused, answering
+from handlers.dead_letters import DeadLetters
+from handlers.errors import StoreUnavailable
+from handlers.stream.events import StreamEvent
+from handlers.stream.signals import Written
+
+STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
+# BatchExecuteStatement: "can perform no more than 25 statements per batch".
+BATCH = 25
+# A request of DynamoDB's may have 16 MB. This is what a small function can hold several times over.
+BATCH_BYTES = 1024 * 1024
+# BatchStatementError's codes that the same statement may not meet again. Source: DynamoDB's API reference.
+TRANSIENT = frozenset(
+    {
+        "InternalServerError",
+        "ProvisionedThroughputExceeded",
+        "RequestLimitExceeded",
+        "ThrottlingError",
+        "TransactionConflict",
+    }
+)
+# What the statements of one write are sent again at most, and the rests before: 2.6 s in all, for while a connection
+# waits here it does not read the lease.
+TRIES = 8
+REST_S, REST_MOST_S = 0.025, 1.0
+
+Pending = tuple[StreamEvent, items.Item]
+
+
+class EventWriter:
+    """The events table; `rest` waits for the seconds it is given."""
+
+    def __init__(
+        self, dynamodb: Any, table: str, dead_letters: DeadLetters, rest: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+        self._dead_letters = dead_letters
+        self._rest = rest
+        self._statements: dict[tuple[str, ...], str] = {}
+
+    def write(self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent]) -> Written:
+        """How many of `events` were new, known already, or dead letters; `first` numbers the first of them."""
+        # Two statements of one batch may not touch the same item, and the first delivery is the one that counts.
+        fresh: dict[str, tuple[int, StreamEvent]] = {}
+        for number, event in enumerate(events, first):
+            fresh.setdefault(event.key, (number, event))
+        outcomes = [DUPLICATE] * (len(events) - len(fresh))
+        tries = _Tries(self._rest)
+        batch: list[Pending] = []
+        batch_bytes = 0
+        for number, event in fresh.values():
+            item = items.event_item(stream_id, fence, number, event)
+            size_bytes = items.size_bytes(item)
+            if size_bytes > items.MAX_ITEM_BYTES:
+                outcomes.append(self._dead_letter((event, item), f"too large for an item: {size_bytes} bytes"))
+                continue
+            if len(batch) == BATCH or batch_bytes + size_bytes > BATCH_BYTES:
+                outcomes += self._put_batch(batch, tries)
+                batch, batch_bytes = [], 0
+            batch.append((event, item))
+            batch_bytes += size_bytes
+        outcomes += self._put_batch(batch, tries)
+        return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
+
+    def _put_batch(self, batch: list[Pending], tries: "_Tries") -> list[str]:
+        """What became of each, in any order."""
+        if len(batch) < 2:
+            return [self._put_alone(pending, False) for pending in batch]
+        outcomes: list[str] = []
+        was_sent = False
+        while batch:
+            try:
+                answers, retries = self._insert(batch)
+            except Refused:
+                # The request as a whole: one of the statements must be at fault, and alone it says so.
+                return outcomes + [self._put_alone(pending, was_sent) for pending in batch]
+            was_sent = was_sent or retries > 0
+            again: list[Pending] = []
+            for pending, answer in zip(batch, answers, strict=True):
+                code = answer["Error"].get("Code", "Unknown") if "Error" in answer else ""
+                if code in TRANSIENT:
+                    again.append(pending)
+                else:
+                    outcomes.append(self._outcome(pending, code, was_sent))
+            batch, was_sent = again, True
+            if batch:
+                tries.count()
+        return outcomes
+
+    def _outcome(self, pending: Pending, code: str, was_sent: bool) -> str:
+        """What an answer to one statement means; `was_sent` is whether it may have been carried out before."""
+        if not code:
+            return STORED
+        if code == "DuplicateItem":
+            return STORED if was_sent and self._is_ours(pending[1]) else DUPLICATE
+        if code == "ValidationError":
+            return self._dead_letter(pending, f"refused by DynamoDB: {code}")
+        raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}")
+
+    def _insert(self, batch: list[Pending]) -> tuple[list[dict[str, Any]], int]:
+        """An answer for each, in order, and how often the client has sent the request again."""
+        statements = [
+            {"Statement": self._statement(tuple(item)), "Parameters": list(item.values())} for _, item in batch
+        ]
+        with answering("BatchExecuteStatement", refusals=True):
+            response = self._dynamodb.batch_execute_statement(Statements=statements)
+        return response["Responses"], response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+
+    def _statement(self, names: tuple[str, ...]) -> str:
+        """The INSERT of an item with these attributes: it adds the item where none has its key, and is refused else."""
+        if names not in self._statements:
+            places = ", ".join(f"'{name}': ?" for name in names)
+            self._statements[names] = f'INSERT INTO "{self._table}" VALUE {{{places}}}'
+        return self._statements[names]
+
+    def _put_alone(self, pending: Pending, was_sent: bool) -> str:
+        try:
+            return STORED if self._put_once(pending[1], was_sent) else DUPLICATE
+        except Refused as refusal:
+            return self._dead_letter(pending, f"refused by DynamoDB: {refusal}")
+
+    def _put_once(self, item: items.Item, was_sent: bool = False) -> bool:
+        """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
+        try:
+            with answering("PutItem", refusals=True):
+                # The item of this key does not exist: the first writer wins, and every later one is turned away.
+                self._dynamodb.put_item(
+                    TableName=self._table, Item=item, ConditionExpression="attribute_not_exists(PK)"
+                )
+            return True
+        except ConditionFailed as failed:
+            # After a lost answer the client sends the item again and meets its own: then it was new.
+            return (was_sent or failed.retries > 0) and self._is_ours(item)
+
+    def _is_ours(self, item: items.Item) -> bool:
+        return bool(self._position(item) == item["position"])
+
+    def _position(self, item: items.Item) -> Any:
+        with answering("GetItem"):
+            response = self._dynamodb.get_item(
+                TableName=self._table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
+            )
+        return response.get("Item", {}).get("position")
+
+    def _dead_letter(self, pending: Pending, reason: str) -> str:
+        """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
+
+        In this order: a kill between the two sends it twice, the other order would lose it.
+        """
+        event, item = pending
+        if self._position(item) is not None:
+            return DUPLICATE
+        self._dead_letters.send(item["PK"]["S"], int(item["fence"]["N"]), event, reason)
+        with contextlib.suppress(Refused):
+            self._put_once(items.mark(item, reason))
+        return DEAD_LETTERED
+
+
+class _Tries:
+    """How often statements of one write may be sent again; each time after a longer rest, with full jitter."""
+
+    def __init__(self, rest: Callable[[float], None]) -> None:
+        self._rest = rest
+        self._made = 1
+
+    def count(self) -> None:
+        """Returns after the rest; raises StoreUnavailable where the last try was made."""
+        if self._made == TRIES:
+            raise StoreUnavailable("AWS refused statements of BatchExecuteStatement again and again")
+        self._rest(random.uniform(0, min(REST_S * 2 ** (self._made - 1), REST_MOST_S)))
+        self._made += 1
