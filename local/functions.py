@@ -1,4 +1,4 @@
-"""Lambda functions in this process, on the virtual clock.
+"""Lambda functions in this process, as a rule on the virtual clock.
 
 Decides what a function sees, what becomes of what it raises, and that its limit kills it. Knows no state machine.
 Invariant: a killed function is never resumed; no `except` and no `finally` of it runs, not even when the process ends.
@@ -16,7 +16,7 @@ from typing import Any
 
 from local.asl.callbacks import Tokens
 from local.asl.calls import Perform, TaskCall, TaskFailure
-from local.clock import VirtualClock, owner, uuid4
+from local.clock import Clock, owner, uuid4
 
 Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
@@ -32,7 +32,7 @@ class LambdaContext:
     memory_limit_in_mb = "128"
     function_version = "$LATEST"
 
-    def __init__(self, clock: VirtualClock, name: str, request_id: str, deadline_ms: int) -> None:
+    def __init__(self, clock: Clock, name: str, request_id: str, deadline_ms: int) -> None:
         self.function_name = name
         self.invoked_function_arn = f"arn:aws:lambda:us-east-1:111111111111:function:{name}"
         self.aws_request_id = request_id
@@ -73,7 +73,7 @@ class Functions:
 
     def __init__(
         self,
-        clock: VirtualClock,
+        clock: Clock,
         functions: Mapping[str, Function],
         *,
         function_timeout_s: float = 900,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from local.asl.branch import Branch
+from local.asl.branch import ENTERED, Branch
 from local.asl.calls import Latencies, Perform, TaskFailure
 from local.asl.context import execution_context
 from local.asl.errors import Fatal, Halted, StateError
@@ -81,6 +81,11 @@ class Execution:
     def history(self) -> list[Event]:
         """Return the events so far; the list grows while the execution runs."""
         return self._history.events
+
+    @property
+    def path(self) -> list[str]:
+        """Return the names of the states entered so far, those of branches too, in the order of the history."""
+        return [event[ENTERED]["name"] for event in self.history if ENTERED in event]
 
     async def wait(self) -> "Execution":
         """Return this execution once it has ended."""

@@ -6,7 +6,7 @@ Decides which of the three aids runs; what each does is its own. `streamkeeper a
 import importlib
 from typing import Any
 
-AIDS = ("check",)
+AIDS = ("check", "run")
 
 
 def add(subparsers: Any) -> None:

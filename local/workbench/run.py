@@ -1,0 +1,162 @@
+"""The aid `run`: one execution of a definition, with functions that run here or answer as a file says.
+
+Decides what is printed and the exit status: 0 where the execution succeeded, 1 where it did not, 2 for a mistake of the
+user's. Invariant: standard output holds the answer alone; what happens meanwhile is told on standard error.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from local.asl import Execution, Machine, TaskCall
+from local.clock import Clock, RealClock, VirtualClock
+from local.errors import UserError
+from local.functions import Functions
+from local.stubs import Stubs
+from local.workbench import files, given
+
+LONGEST_PATH = 60
+"""States that are printed of a path."""
+
+TELL_EVERY_MS = 5_000
+"""How often an execution in real time says that it still runs."""
+
+
+def add(subparsers: Any) -> None:
+    """Adds the aid and its options."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run a definition once and show what came of it",
+        description="Runs a definition once; prints its status, the states that it went through, and output or error.",
+        epilog="Exit status: 0 it succeeded, 1 it did not, 2 it could not be run. docs/asl.md shows a FUNCTIONS file.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the definition in YAML or JSON")
+    parser.add_argument("--input", default="{}", metavar="JSON", help="the input, or @FILE that holds it ({})")
+    parser.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
+    parser.add_argument("--virtual", action="store_true", help="let time jump: a Wait of a day takes no time")
+    parser.add_argument("--history", action="store_true", help="print the history's events too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--stage", default=files.STAGE, help="whose settings fill ${self:custom...} (local)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns the exit status once the answer is printed."""
+    machine = files.machine(args.file, args.stage)
+    data = _input(args.input)
+    answers = given.read(args.functions)
+    execution = _virtual(machine, data, answers) if args.virtual else asyncio.run(_real(machine, data, answers))
+    if args.json:
+        print(json.dumps(_as_json(execution, args.history), ensure_ascii=False, indent=1))
+    else:
+        print("\n".join(_lines(execution, args.history)))
+    return int(execution.status != "SUCCEEDED")
+
+
+def _input(text: str) -> Any:
+    if text.startswith("@"):
+        return files.data(Path(text[1:]), "The input")
+    try:
+        return json.loads(text)
+    except ValueError as problem:
+        raise UserError(f"--input is no JSON: {problem}. A file is named by @FILE.") from None
+
+
+class _Outside:
+    """Whoever performs what the machine asks for: the functions given, else an answer."""
+
+    def __init__(self, clock: Clock, answers: given.Given) -> None:
+        self._functions = Functions(clock, answers.functions)
+        self._stubs = Stubs(clock, answers.behaviours, unknown=self._unknown)
+
+    async def perform(self, call: TaskCall) -> Any:
+        if call.function in self._functions.functions:
+            return await self._functions.perform(call)
+        return await self._stubs.perform(call)
+
+    @staticmethod
+    def _unknown(name: str) -> None:
+        answer = "{}" if ":" in name else "what it is given"
+        print(f"streamkeeper: --functions does not name {name}; it answers {answer}.", file=sys.stderr)
+
+
+def _virtual(machine: Machine, data: Any, answers: given.Given) -> Execution:
+    clock = VirtualClock()
+    outside = _Outside(clock, answers)
+
+    async def main() -> Execution:
+        return await machine.start(data, clock=clock, perform=outside.perform).wait()
+
+    return clock.run(main())
+
+
+async def _real(machine: Machine, data: Any, answers: given.Given) -> Execution:
+    clock = RealClock()
+    execution = machine.start(data, clock=clock, perform=_Outside(clock, answers).perform)
+    telling = asyncio.ensure_future(_tell(execution, clock))
+    try:
+        return await execution.wait()
+    finally:
+        telling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await telling
+
+
+async def _tell(execution: Execution, clock: Clock) -> None:
+    """Say now and then how long it has been running and where it is."""
+    while True:
+        await clock.sleep_until(clock.now_ms() + TELL_EVERY_MS)
+        elapsed_s = (clock.now_ms() - execution.started_ms) / 1000
+        latest = execution.path[-1] if execution.path else "no state yet"
+        print(f"streamkeeper: running for {elapsed_s:.0f} s, in {latest}; Ctrl-C ends it.", file=sys.stderr)
+
+
+# ---- the answer ----
+
+
+def _as_json(execution: Execution, history: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "status": execution.status,
+        "output": execution.output,
+        "error": execution.error,
+        "cause": execution.cause,
+        "path": execution.path,
+        "transitions": execution.transitions,
+        "history_events": len(execution.history),
+        "took_ms": (execution.stopped_ms or execution.started_ms) - execution.started_ms,
+    }
+    return told | {"history": execution.history} if history else told
+
+
+def _lines(execution: Execution, history: bool) -> list[str]:
+    took_s = ((execution.stopped_ms or execution.started_ms) - execution.started_ms) / 1000
+    counts = f"{execution.transitions} transitions, {len(execution.history)} events"
+    lines = [f"{execution.status} after {took_s:.3f} s, {counts}", f"path: {_path(execution.path)}"]
+    if execution.error is not None:
+        lines.append(f"error: {execution.error}")
+    if execution.cause is not None:
+        lines.append(f"cause: {execution.cause}")
+    if execution.status == "SUCCEEDED":
+        lines.append(f"output: {json.dumps(execution.output, ensure_ascii=False, indent=2)}")
+    if history:
+        lines += ["", f"{'id':>6} {'after':>6} {'at (s)':>12}  event"]
+        lines += [_event(event, execution.started_ms) for event in execution.history]
+    return lines
+
+
+def _path(names: list[str]) -> str:
+    if len(names) > LONGEST_PATH:
+        left_out = len(names) - LONGEST_PATH
+        names = [*names[: LONGEST_PATH // 2], f"({left_out} more; --json has all)", *names[-LONGEST_PATH // 2 :]]
+    return " → ".join(names)
+
+
+def _event(event: dict[str, Any], from_ms: int) -> str:
+    details: dict[str, Any] = next((value for name, value in event.items() if name.endswith("EventDetails")), {})
+    said = [str(details[name]) for name in ("name", "resourceType", "resource", "error") if name in details]
+    at_s = (event["timestamp"] - from_ms) / 1000
+    return f"{event['id']:>6} {event['previousEventId']:>6} {at_s:>12.3f}  {event['type']} {' '.join(said)}".rstrip()
