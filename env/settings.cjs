@@ -16,6 +16,8 @@ const NUMBERS = {
   cool_down_s: [1, 3600],
   // With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
   renew_after: [1, 153],
+  // With more passes an execution that cannot start a successor could have more than 24,900.
+  give_up_after: [2, 155],
   memory_mb: [128, 10240],
   log_retention_days: [1, 3653],
 };
@@ -45,6 +47,10 @@ function checked(table, where) {
   }
   if (table.throttle_delay_s > table.throttle_max_delay_s) {
     throw new Error(`${where}: throttle_delay_s must not exceed throttle_max_delay_s.`);
+  }
+  // A successor is asked for once at least.
+  if (table.renew_after >= table.give_up_after) {
+    throw new Error(`${where}: renew_after must be less than give_up_after.`);
   }
   return {
     ...table,

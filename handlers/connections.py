@@ -82,7 +82,9 @@ def _get(stream_id: str, profile: str) -> Answer:
 
 def _delete(stream_id: str, profile: str) -> Answer:
     """202 with what follows from the wish, which is written; the same again for a stream that stops or has stopped."""
-    if store.stop(stream_id) is None:
+    wished_at = status.at(_now_ms())
+    assert wished_at is not None
+    if store.stop(stream_id, wished_at) is None:
         return _unknown(stream_id, profile)
     logger.info("to be stopped", extra={"stream_id": stream_id})
     records = store.read(stream_id)

@@ -4,6 +4,7 @@ Invariant: reading what was written gives it back; an item that an older or a ne
 attributes it has.
 """
 
+from datetime import datetime
 from typing import Any
 
 from handlers.handover.lease import Lease
@@ -85,7 +86,15 @@ def lease(item: Item) -> Lease:
         generation=count("generation"),
         stop=item.get("stop", {}).get("BOOL", False) is True,
         holder=text(item, "holder") or "",
+        started_at_ms=_instant_ms(text(item, "started_at")),
+        ending=text(item, "ending") or "",
+        ended_at_ms=_instant_ms(text(item, "ended_at")),
     )
+
+
+def _instant_ms(written: str | None) -> int:
+    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; 0 where there is none."""
+    return round(datetime.fromisoformat(written).timestamp() * 1000) if written else 0
 
 
 def connection(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:

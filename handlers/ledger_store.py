@@ -45,20 +45,24 @@ class LedgerStore:
             connections=[_connection(item) for item in response["Items"]],
         )
 
-    def stop(self, stream_id: str) -> Lease | None:
-        """The lease with the wish to stop in it; None where the stream was never started, then nothing is written."""
+    def stop(self, stream_id: str, wished_at: str) -> Lease | None:
+        """The lease with the wish to stop in it; None where the stream was never started, then nothing is written.
+
+        `wished_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
+        """
         try:
             with answering("UpdateItem"):
                 response = self._dynamodb.update_item(
                     TableName=self._table,
                     Key=items.key(stream_id, "lease"),
-                    # The wish alone: fence, holder and execution stay as whoever holds the stream wrote them. Written
+                    # The wish alone: fence, holder and execution stay as whoever holds the stream wrote them. Its
+                    # instant holds it against a POST that came before and has not claimed the stream yet. Written
                     # twice it is the same, so a request that is repeated after a lost answer changes nothing.
-                    UpdateExpression="SET #stop = :yes",
+                    UpdateExpression="SET #stop = :yes, #stop_at = :now",
                     # There is a lease: the stream was started once. Without it the update would make one.
                     ConditionExpression="attribute_exists(PK)",
-                    ExpressionAttributeNames={"#stop": "stop"},
-                    ExpressionAttributeValues={":yes": {"BOOL": True}},
+                    ExpressionAttributeNames={"#stop": "stop", "#stop_at": "stop_at"},
+                    ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": wished_at}},
                     ReturnValues="ALL_NEW",
                 )
         except ConditionFailed:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from handlers.handover.lease import Lease
-from handlers.handover.ledger import KILLED, Gap, Record, gaps
+from handlers.handover.ledger import UNRECORDED, Gap, Record, gaps
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.
 LANES = ("A", "B")
@@ -22,6 +22,8 @@ LANES = ("A", "B")
 _OVER = ("stopped", "ended")
 # The ends that are no error.
 _CALM = ("taken_over", *_OVER)
+# What the machine wrote down when it let go of the stream; any other error is a dirty end.
+_ENDINGS = {"": "ended", "StreamEnded": "ended", "StreamRejected": "rejected", "InvalidRequest": "rejected"}
 # A living execution leaves a trace at least as often as its lanes try again; the longest back-off is five minutes.
 UNHEARD_MS = 600_000
 _ACTIVE = ("starting", "running", "reconnecting", "stopping")
@@ -60,16 +62,18 @@ class Records:
 def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
     """The whole answer about a stream, as JSON takes it.
 
-    A connection other than the holder counts as killed once it was silent for longer than `dead_after_ms`. Instants
-    are texts in UTC and end in `_at`; lengths are milliseconds. The status is one of
+    A connection other than the holder counts as ended once it was silent for longer than `dead_after_ms`; how it ended
+    is "unrecorded" then: its function was killed, or the table took no record any more. Instants are texts in UTC
+    and end in `_at`; lengths are milliseconds. The status is one of
 
         starting      an execution holds the stream and none of its connections was answered yet
         running       a connection is open
         reconnecting  an execution holds the stream and no connection is open
         stopping      it is to be stopped, and a connection is open or the execution has not let go yet
         stopped       it was stopped: nobody may connect until the next POST
-        ended         no execution holds it: the upstream ended the stream, or the execution failed
-        rejected      no execution holds it: the upstream refused the request
+        ended         no execution holds it: the upstream ended the stream
+        rejected      no execution holds it: the upstream refused the request, or there is no such stream
+        broken        no execution holds it: the last one failed
         unknown       an execution holds it and nobody has been heard of for ten minutes: it may be dead
     """
     view = _View(records, now_ms, dead_after_ms)
@@ -123,6 +127,7 @@ class _View:
 
     def _status(self) -> str:
         heard_ms = max((one.closed_ms or one.seen_ms for one in self._all), default=0)
+        heard_ms = max(heard_ms, self._lease.started_at_ms)
         heard = bool(self._open) or self._now_ms - heard_ms <= UNHEARD_MS
         last = self._all[-1] if self._all else None
         if self._lease.stop:
@@ -130,10 +135,14 @@ class _View:
         if self._open:
             return "running"
         if not self._lease.execution:
-            return "rejected" if last is not None and last.ended_by in ("refused", "rejected") else "ended"
-        if last is None or last.execution != self._lease.execution:
-            return "starting"
-        return "reconnecting" if heard else "unknown"
+            return _ENDINGS.get(self._lease.ending, "broken")
+        if not heard:
+            return "unknown"
+        # A successor's connections go on with those of the execution that it renews.
+        started = last is not None and (
+            last.execution == self._lease.execution or last.claimed_ms >= self._lease.started_at_ms
+        )
+        return "reconnecting" if started else "starting"
 
     def lanes(self) -> dict[str, Any]:
         """Each lane's phase and its last connection, by lane."""
@@ -193,7 +202,7 @@ class _View:
 
     def _cause(self, one: Connection) -> str:
         """How the connection ended; "" while it is open."""
-        return one.ended_by or ("" if one in self._open else KILLED)
+        return one.ended_by or ("" if one in self._open else UNRECORDED)
 
     def _run(self) -> list[Connection]:
         """The connections since the stream was last started; that it was over before is no gap."""
@@ -214,7 +223,13 @@ class _View:
         }
 
     def last_error(self) -> dict[str, Any] | None:
-        """How the newest connection that ended by an error ended; None where none of them did."""
+        """How the newest connection that ended by an error ended, or the execution after it; None where none did.
+
+        A refusal of the upstream's is told as the connection met it, which has its lane.
+        """
+        lease = self._lease
+        if lease.ending not in ("", "StreamEnded", "StreamRejected"):
+            return {"cause": lease.ending, "at": at(lease.ended_at_ms), "lane": None, "fence": None}
         for one in reversed(self._all):
             cause = self._cause(one)
             if cause and cause not in _CALM:

@@ -5,8 +5,12 @@ must go through that count, so what lies between two counts is a graph without l
 pass. A Task can be retried once for each use that its Retriers allow, and MaxAttempts holds for one Error Name, not
 for a Retrier: so each name of each Retrier counts, and one of States.ALL in a lane bounds nothing and is refused.
 
-It knows no clock and no interpreter; tests hold it against histories that the interpreter made. Invariant: no execution
-has more events than `history_events` says until its lanes have made `GRACE_PASSES` passes beyond `renew_after`.
+Where no successor can be started the lanes go on beyond `renew_after`, a try in each pass, until `give_up_after` ends
+the execution: that bound is hard.
+
+It knows no clock and no interpreter; tests hold it against histories that the interpreter made. Invariants: no
+execution has more events than `history_events` says until its lanes have made `GRACE_PASSES` passes beyond
+`renew_after`, and none ever has more than `full_history`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +20,8 @@ from local.asl.graph import targets
 
 LIMIT = 25_000
 ALLOWED = LIMIT * 4 // 5
+# The longest history of an execution whose successor cannot be started.
+HARD = LIMIT - 100
 # The pass in which renewal is due, and one more until the successor is connected.
 GRACE_PASSES = 2
 # Outside the lanes a Retrier may name States.ALL. One visit of such a state meets hardly more kinds of failure than
@@ -57,15 +63,19 @@ def pass_events(lane: Definition, *, due: bool = False) -> int:
 
 def history_events(definition: Definition, renew_after: int | None = None) -> int:
     """Returns the most events of an execution that renews after so many passes; by default what the definition says."""
-    total = _FRAME
-    for name, state in definition["States"].items():
-        if state["Type"] != "Parallel":
-            total += _weight(name, state, KINDS_OF_FAILURE)
+    total = _outside(definition)
     for lane in _lanes(definition):
-        passes = renew_after if renew_after is not None else _passes(lane)
-        count, compare = _counter(lane)
-        first = _Longest(lane, count, compare, due=False).path(lane["StartAt"])
-        total += _LANE_END + first + passes * pass_events(lane) + GRACE_PASSES * pass_events(lane, due=True)
+        passes = renew_after if renew_after is not None else _limit(lane, "Task")
+        total += passes * pass_events(lane) + GRACE_PASSES * pass_events(lane, due=True)
+    return total
+
+
+def full_history(definition: Definition, give_up_after: int | None = None, renew_after: int = 1) -> int:
+    """Returns the most events of an execution whose successor never takes over; by default what the definition says."""
+    total = _outside(definition)
+    for lane in _lanes(definition):
+        passes = give_up_after if give_up_after is not None else _limit(lane, "Fail")
+        total += renew_after * pass_events(lane) + (passes - renew_after) * pass_events(lane, due=True)
     return total
 
 
@@ -73,6 +83,24 @@ def most_passes(definition: Definition, allowed: int = ALLOWED) -> int:
     """Returns the largest `renew_after` with which an execution has at most so many events; may be 0 or less."""
     none = history_events(definition, 0)
     return (allowed - none) // (history_events(definition, 1) - none)
+
+
+def most_tries(definition: Definition, allowed: int = HARD) -> int:
+    """Returns the largest `give_up_after` with which an execution has at most so many events, whatever fails."""
+    none = full_history(definition, 0, 0)
+    return (allowed - none) // (full_history(definition, 1, 0) - none)
+
+
+def _outside(definition: Definition) -> int:
+    """The events of all that is no pass of a lane: the states outside, and each lane's way to its first count."""
+    total = _FRAME
+    for name, state in definition["States"].items():
+        if state["Type"] != "Parallel":
+            total += _weight(name, state, KINDS_OF_FAILURE)
+    for lane in _lanes(definition):
+        count, compare = _counter(lane)
+        total += _LANE_END + _Longest(lane, count, compare, due=False).path(lane["StartAt"])
+    return total
 
 
 def _lanes(definition: Definition) -> Iterator[Definition]:
@@ -92,9 +120,12 @@ def _due(rule: Definition) -> bool:
     return "NumericGreaterThanEquals" in rule
 
 
-def _passes(lane: Definition) -> int:
+def _limit(lane: Definition, kind: str) -> int:
+    """The count at which the lane goes to a state of this type: a Task starts the successor, a Fail gives up."""
+    states = lane["States"]
     _, compare = _counter(lane)
-    (found,) = [rule["NumericGreaterThanEquals"] for rule in lane["States"][compare]["Choices"] if _due(rule)]
+    rules = [rule for rule in states[compare]["Choices"] if _due(rule) and states[rule["Next"]]["Type"] == kind]
+    (found,) = [rule["NumericGreaterThanEquals"] for rule in rules]
     return int(found)
 
 

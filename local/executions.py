@@ -110,7 +110,7 @@ class Executions:
             raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
         if size > INPUT_LIMIT_BYTES:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
-        if name is not None and (not 1 <= len(name) <= 80 or _BAD_NAME.search(name)):
+        if name is not None and not is_name(name):
             raise Refusal("InvalidName", f"Invalid Name: '{name}'")
         name = name or str(uuid.uuid4())
         arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
@@ -218,6 +218,11 @@ class Executions:
         removed = set(self._records.prune({known.path for known in self.running()}))
         if removed:
             self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
+
+
+def is_name(name: str) -> bool:
+    """Returns whether an execution may have this name."""
+    return 1 <= len(name) <= 80 and _BAD_NAME.search(name) is None
 
 
 def description(known: Known) -> dict[str, Any]:

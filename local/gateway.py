@@ -1,9 +1,9 @@
 """The HTTP API of the local run: the template's routes, answered as API Gateway answers them.
 
-Decides which route a request belongs to and, for a route that starts a stream, whether there is such a stream: the
-deployed API cannot know that before it starts an execution. Invariants: an execution's input is what the request
-template makes of path and query, so no header gets into it unless the template asks for it; a refused request starts
-nothing.
+Decides which route a request belongs to and, for a route that starts a stream, whether its profile is right: the
+deployed API knows the profiles by name alone, from its request template. Invariants: an execution's input is what the
+request template makes of path and query, so no header gets into it unless the template asks for it; a refused request
+starts nothing.
 """
 
 import json
@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
 from local import proxy
-from local.executions import Executions, Refusal
+from local.executions import Executions, Refusal, is_name
 from local.template import ACCOUNT, ProxyRoute, Route
 from local.vtl import Call, TemplateFailure, render
 
@@ -63,9 +63,7 @@ class Gateway:
         return JSONResponse({"message": "Missing Authentication Token"}, 403)
 
     def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
-        if "streamId" in path and (problem := self._check_stream(path["streamId"])) is not None:
-            status, sentence = problem
-            return JSONResponse({"message": sentence}, status)
+        problem = self._check_stream(path["streamId"]) if "streamId" in path else None
         kind = request.headers.get("content-type", _JSON).split(";")[0].strip().lower()
         template = route.request_templates.get(kind)
         if template is None and route.passthrough != "WHEN_NO_MATCH":
@@ -74,6 +72,9 @@ class Gateway:
         call = Call(body, path, query, dict(request.headers), _context(route, request))
         try:
             asked = json.loads(render(template, call) if template is not None else body or "{}")
+            if problem is not None and is_name(asked.get("name") or "-"):
+                # What the template lets through: a profile that is wrong, or has changed since it was compiled.
+                return JSONResponse({"message": problem[1]}, problem[0])
             known = self._executions.start(asked["stateMachineArn"], asked.get("input", "{}"), asked.get("name"))
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return JSONResponse({"message": "Internal server error"}, 500)
@@ -120,9 +121,12 @@ def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) ->
     chosen = next((one for one in route.responses if _selects(one, status)), None)
     chosen = chosen or next((one for one in route.responses if not one.get("SelectionPattern")), {})
     template = chosen.get("ResponseTemplates", {}).get(_JSON)
+    # Source: "Use a mapping template to override an API's request and response parameters and status codes".
+    override: dict[str, Any] = {}
     if template:
-        text = render(template, Call(text, call.path, call.query, {}, call.context)).strip()
-    return Response(text, int(chosen.get("StatusCode", 200)), media_type=_JSON)
+        context = {**call.context, "responseOverride": override}
+        text = render(template, Call(text, call.path, call.query, {}, context)).strip()
+    return Response(text, int(override.get("status") or chosen.get("StatusCode", 200)), media_type=_JSON)
 
 
 def _selects(response: Mapping[str, Any], status: int) -> bool:

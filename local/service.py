@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from handlers import items
 from local import streams
 from local.asl import DefinitionError, Machine, load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.engine import Engine
 from local.errors import UserError
-from local.executions import Executions
+from local.executions import Executions, Known
 from local.gateway import Gateway
 from local.integrations import Integrations
 from local.listener import HOST, Listener, port_of
@@ -89,7 +90,7 @@ class Service:
         variables = self._endpoints.environment() | self._upstream_variables
         pool = self._pool = Pool(self.stack.functions, variables, ROOT, self._data / "logs")
         executions = self._join(pool)
-        left = executions.restore()
+        left = [known for known in executions.restore() if not await asyncio.to_thread(self._is_to_stop, known)]
         for listener in self._listeners:
             await listener.start()
         for known in executions.resume(left):
@@ -131,6 +132,16 @@ class Service:
         self._closers = [upstreams.close, aws.close, integrations.close]
         self._tasks = [asyncio.create_task(watch.run())]
         return executions
+
+    def _is_to_stop(self, known: Known) -> bool:
+        """Whether somebody wished the stream of an execution that an earlier run left to be stopped."""
+        table = self._variable("CONTROL_TABLE")
+        if table is None or not known.stream_id:
+            return False
+        client = self._endpoints.client("dynamodb")
+        return items.lease(
+            client.get_item(TableName=table, Key=items.key(known.stream_id, "lease")).get("Item", {})
+        ).stop
 
     def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
         folder = ROOT / (self._variable("STREAMS_DIR") or "env/streams")

@@ -32,6 +32,8 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "cool_down_s": (1, 3600),
     # With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
     "renew_after": (1, 153),
+    # With more passes an execution that cannot start a successor could have more than 24,900.
+    "give_up_after": (2, 155),
     "memory_mb": (128, 10240),
     "log_retention_days": (1, 3653),
 }
@@ -82,6 +84,9 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
         raise UserError(f"{where}: wait_s + margin_s must be less than function_timeout_s.")
     if table["throttle_delay_s"] > table["throttle_max_delay_s"]:
         raise UserError(f"{where}: throttle_delay_s must not exceed throttle_max_delay_s.")
+    # A successor is asked for once at least.
+    if table["renew_after"] >= table["give_up_after"]:
+        raise UserError(f"{where}: renew_after must be less than give_up_after.")
     # A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
     # the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
     spare_s = table["function_timeout_s"] - table["wait_s"] - table["margin_s"] - table["lease_every_s"]

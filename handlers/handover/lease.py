@@ -39,6 +39,8 @@ class Lease:
     """The record as read: counters as above, the execution that claimed the stream ("" for none), and the stop wish.
 
     `expires_at_ms` is when the connected holder counts as dead unless it renews; 0 when nobody was ever connected.
+    `started_at_ms` is when the POST came whose execution, or a successor of it, claimed the stream. `ending` is the
+    error by which the last execution let go of it, at `ended_at_ms`; "" while one holds it.
     """
 
     fence: int = 0
@@ -49,6 +51,9 @@ class Lease:
     generation: int = 0
     stop: bool = False
     holder: str = ""
+    started_at_ms: int = 0
+    ending: str = ""
+    ended_at_ms: int = 0
 
 
 def standing(lease: Lease, fence: int) -> Standing:
@@ -78,3 +83,13 @@ def may_open(lease: Lease, fence: int, now_ms: int) -> bool:
     """
     open_before = lease.connected > lease.released and lease.connected < fence
     return not open_before or now_ms >= lease.expires_at_ms
+
+
+def unconnected_ms(lease: Lease, now_ms: int) -> int:
+    """Returns for how long a stream that should be connected is not; 0 where it is, or where none is wished for.
+
+    It should be while an execution holds it and no stop is wished. The holder's lease says until when it surely was.
+    """
+    if not lease.execution or lease.stop:
+        return 0
+    return max(0, now_ms - max(lease.expires_at_ms, lease.started_at_ms))

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-KILLED = "killed"
+# No end was written down: the function was killed, or the table took no record any more.
+UNRECORDED = "unrecorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +54,5 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         if end_ms is None:
             return found  # it is open, so it covers all that follows; or it is dead and not known to be
         if covered_ms is None or end_ms >= covered_ms:
-            covered_ms, cause = end_ms, record.ended_by or KILLED
+            covered_ms, cause = end_ms, record.ended_by or UNRECORDED
     return found

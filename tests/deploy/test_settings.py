@@ -32,6 +32,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"log_level": "LOUD"}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
     ({"log_level": []}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
     ({"renew_after": 154}, "here: renew_after must be a whole number from 1 to 153."),
+    ({"give_up_after": 156}, "here: give_up_after must be a whole number from 2 to 155."),
+    ({"give_up_after": 100}, "here: renew_after must be less than give_up_after."),
     ({"waits": 3}, "here: there is no setting waits."),
     ({"task_timeout_s": 60}, "here: there is no setting task_timeout_s."),
 ]

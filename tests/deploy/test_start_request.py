@@ -1,11 +1,12 @@
 """How a POST becomes an execution, by the mapping templates that API Gateway gets."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local import resolved, vtl
+from local import resolved, settings, vtl
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -30,10 +31,10 @@ def started(stream_id: str, query: dict[str, str], kind: str = "application/json
 def answered(status: int, body: dict[str, str]) -> dict[str, Any]:
     """The body of the API's answer when Step Functions answers so."""
     (chosen,) = [one for one in integration()["IntegrationResponses"] if one["StatusCode"] == status]
-    answer: dict[str, Any] = json.loads(
-        vtl.render(chosen["ResponseTemplates"]["application/json"], vtl.Call(json.dumps(body)))
-    )
-    return answer
+    override: dict[str, int] = {}
+    call = vtl.Call(json.dumps(body), context={"responseOverride": override})
+    answer: dict[str, Any] = json.loads(vtl.render(chosen["ResponseTemplates"]["application/json"], call))
+    return answer | override
 
 
 @pytest.mark.parametrize("kind", ["application/json", FORM])
@@ -53,6 +54,23 @@ def test_a_malformed_stream_id_starts_nothing(stream_id: str) -> None:
     assert answered(400, {"message": "Invalid Name: 'malformed*'"}) == {
         "message": "The stream id must be 1 to 64 letters, digits, dots, underscores, colons or hyphens."
     }
+
+
+@pytest.mark.parametrize("stream_id", ["nobody", "demo-", "xdemo", "nobody:demo", "Demo", "wikimedia.toml:x"])
+def test_a_stream_without_a_profile_starts_nothing(stream_id: str) -> None:
+    """The template knows the profiles of its own deployment; the answer is overridden to 404."""
+    assert started(stream_id, {})["name"] == "unknown*"
+    assert answered(400, {"message": "Invalid Name: 'unknown*'"}) == {
+        "status": 404,
+        "message": "There is no such stream: no profile has the name that the stream id begins with.",
+    }
+
+
+@pytest.mark.parametrize("path", sorted((settings.ROOT / "env" / "streams").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_profile_can_be_started(path: Path) -> None:
+    """By its name alone, and with a name of its own after a colon."""
+    for stream_id in (path.stem, f"{path.stem}:a", f"{path.stem}:a:b"):
+        assert started(stream_id, {})["name"] == "request-1"
 
 
 def test_other_refusals_keep_their_words() -> None:

@@ -166,7 +166,7 @@ def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None
     assert integration["PassthroughBehavior"] == "NEVER"
     answers = [(one["StatusCode"], one["SelectionPattern"]) for one in integration["IntegrationResponses"]]
     assert answers == [(200, ""), (400, r"4\d{2}"), (500, r"5\d{2}")]
-    assert [one["StatusCode"] for one in method["MethodResponses"]] == [200, 400, 500]
+    assert [one["StatusCode"] for one in method["MethodResponses"]] == [200, 400, 404, 500]
     assert len(resources(template, "AWS::ApiGateway::UsagePlanKey")) == 1
 
 

@@ -100,8 +100,11 @@ UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
 @pytest.mark.parametrize(
     ("connections", "lease", "status"),
     [
-        ([], {}, "starting"),
-        ([connection(1, "B", 1, 2, execution=OTHER, ended_by="stopped")], {}, "starting"),
+        ([], {"started_at_ms": NOW - 1}, "starting"),
+        ([], {"started_at_ms": NOW - UNHEARD_MS}, "starting"),
+        ([], {"started_at_ms": NOW - UNHEARD_MS - 1}, "unknown"),
+        ([connection(1, "B", 1, 2, execution=OTHER, ended_by="stopped")], {"started_at_ms": NOW - 1}, "starting"),
+        ([connection(1, "B", 1, 999_000, execution=OTHER)], {"started_at_ms": 1}, "reconnecting"),
         ([connection(1, "B", 1, 2, execution=OTHER, ended_by="stopped"), connection(2, "B", 3)], {}, "running"),
         ([connection(1, "B", 1, execution=OTHER)], {}, "running"),
         ([connection(1, "B", 1)], {"execution": ""}, "running"),
@@ -114,8 +117,13 @@ UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
         ([connection(1, "B", 1, 999_999, ended_by="stopped")], {"stop": True}, "stopping"),
         ([connection(1, "B", 1, 999_999, ended_by="stopped")], {"stop": True, "execution": ""}, "stopped"),
         ([connection(1, "B", 1, **UNHEARD)], {"stop": True, "expires_at_ms": 5}, "stopped"),
-        ([connection(1, "B", 1, 2, ended_by="ended")], {"execution": ""}, "ended"),
-        ([connection(1, "B", None, claimed_ms=1, ended_by="refused")], {"execution": ""}, "rejected"),
+        ([], {"stop": True, "started_at_ms": NOW - 1}, "stopping"),
+        ([], {"stop": True, "started_at_ms": NOW - UNHEARD_MS - 1}, "stopped"),
+        ([connection(1, "B", 1, 2, ended_by="ended")], {"execution": "", "ending": "StreamEnded"}, "ended"),
+        ([connection(1, "B", 1, 2, ended_by="refused")], {"execution": "", "ending": "StreamRejected"}, "rejected"),
+        ([], {"execution": "", "ending": "InvalidRequest"}, "rejected"),
+        ([], {"execution": "", "ending": "DynamoDB.SdkClientException"}, "broken"),
+        ([connection(1, "B", 1, 2)], {"execution": "", "ending": "RenewalFailed"}, "broken"),
         ([], {"execution": ""}, "ended"),
     ],
 )
@@ -132,7 +140,7 @@ def phases(*connections: Connection, **lease: Any) -> dict[str, str]:
 def test_the_phases_of_the_lanes() -> None:
     """A lane that has not connected yet waits; one that claimed and has no record connects; a drop reconnects."""
     assert phases(connection(1, "B", 1)) == {"A": "waiting", "B": "connected"}
-    assert phases(fence=1, connected=0, holder="B/request-1") == {"A": "waiting", "B": "connecting"}
+    assert phases(fence=1, connected=0, holder="B/request-1", started_at_ms=NOW) == {"A": "waiting", "B": "connecting"}
     assert phases(connection(1, "B", 1), fence=2, connected=1, holder="A/r") == {"A": "connecting", "B": "connected"}
     assert phases(connection(1, "B", 1), connection(2, "A", 2)) == {"A": "connected", "B": "connected"}
     dropped = connection(1, "B", 1, 999_000, ended_by="reset")
@@ -173,7 +181,7 @@ def test_gaps_with_their_causes() -> None:
                 "from_at": at(400_000),
                 "to_at": at(410_000),
                 "length_ms": 10_000,
-                "cause": "killed",
+                "cause": "unrecorded",
                 "closed_by_cursor": False,
             },
             {
@@ -185,7 +193,7 @@ def test_gaps_with_their_causes() -> None:
             },
         ],
     }
-    assert found["counts"]["ends"] == {"killed": 1, "refused": 1, "reset": 1, "stalled": 1}
+    assert found["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unrecorded": 1}
     assert found["last_error"] == {"cause": "stalled", "at": at(899_000), "lane": "B", "fence": 4}
 
 
@@ -204,12 +212,24 @@ def test_that_a_stream_was_stopped_is_no_gap() -> None:
     assert (paused["connected_since_at"], paused["percent"], paused["overlap_ms"]) == (None, 100.0, 1000)
     again = told(first, last, connection(3, "B", 900_000))["coverage"]
     assert (again["from_at"], again["connections"], again["gaps"]) == (at(900_000), 1, [])
-    starting = told(first, last, execution=OTHER)["coverage"]
+    starting = told(first, last, execution=OTHER, started_at_ms=NOW)["coverage"]
     assert (starting["to_at"], starting["gaps"]) == (at(100_500), [])
 
 
 def test_nothing_was_answered_yet() -> None:
     """Without an answered connection there is no coverage to speak of."""
-    found = told(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"))
+    found = told(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"), started_at_ms=NOW - 2)
     assert (found["coverage"], found["status"], found["cursor"]) == (None, "reconnecting", None)
     assert found["last_error"] == {"cause": "unreachable", "at": at(NOW), "lane": "B", "fence": 1}
+
+
+def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
+    """A request that no connection met, and a dirty end, are told with their instant; a refusal with its lane."""
+    met = connection(1, "B", None, claimed_ms=1, seen_ms=7, ended_by="refused")
+    ended: dict[str, Any] = {"execution": "", "ended_at_ms": 8}
+    refused = {"cause": "refused", "at": at(7), "lane": "B", "fence": 1}
+    assert told(met, **ended, ending="StreamRejected")["last_error"] == refused
+    assert told(met, **ended, ending="StreamEnded")["last_error"] == refused
+    for ending in ("InvalidRequest", "RenewalFailed"):
+        found = told(met, **ended, ending=ending)["last_error"]
+        assert found == {"cause": ending, "at": at(8), "lane": None, "fence": None}

@@ -387,5 +387,5 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
             "cause": cause,
             "closed_by_cursor": by_cursor,
         }
-        for fence, from_ms, to_ms, cause, by_cursor in [(3, 90, 100, "reset", True), (4, 150, 180, "killed", False)]
+        for fence, from_ms, to_ms, cause, by_cursor in [(3, 90, 100, "reset", True), (4, 150, 180, "unrecorded", False)]
     }

@@ -25,11 +25,14 @@ def definition(machine: str, stage: str = STAGE) -> Any:
     return settings.resolve(yaml.safe_load(text), settings.load(stage), settings.names(stage))
 
 
-def after(passes: int) -> Any:
-    """The machine with another `renew_after`."""
+def after(passes: int, give_up_after: int | None = None) -> Any:
+    """The machine with another `renew_after`, and another `give_up_after` where one is given."""
     text = definition("connections")
     for lane, branch in zip("AB", text["States"]["Lanes"]["Branches"], strict=True):
-        branch["States"][f"{lane} is due"]["Choices"][0]["NumericGreaterThanEquals"] = passes
+        rules = {rule["Next"]: rule for rule in branch["States"][f"{lane} is due"]["Choices"]}
+        rules[f"{lane} renews"]["NumericGreaterThanEquals"] = passes
+        if give_up_after is not None:
+            rules[f"{lane} gives up"]["NumericGreaterThanEquals"] = give_up_after
     return text
 
 

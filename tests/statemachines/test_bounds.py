@@ -8,7 +8,7 @@ import pytest
 from local import bounds, settings
 from local.asl import Execution, TaskCall, TaskFailure, load
 from local.clock import VirtualClock
-from tests.statemachines.connections import INPUT, definition
+from tests.statemachines.connections import INPUT, after, definition
 
 LANES = ("A", "B")
 
@@ -29,9 +29,10 @@ def worst(lane: str) -> Iterator[str]:
 
 
 class Worst:
-    """Services of which everything fails in the worst order, until a lane's renewal was refused for two passes."""
+    """Services of which everything fails in the worst order, until a lane's renewal was refused for so many passes."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
         self.errors = {lane: worst(lane) for lane in LANES}
         self.renewals = dict.fromkeys(LANES, 0)
 
@@ -39,7 +40,7 @@ class Worst:
         """What a call answers."""
         if call.function is not None:
             lane = call.payload["lane"]
-            if self.renewals[lane] == 2 * 4:
+            if self.renewals[lane] == self.refusals * 4:
                 return {"Payload": {"status": "superseded"}, "status": "superseded"}
             raise TaskFailure(next(self.errors[lane]), "worst")
         if call.action == "startExecution":
@@ -50,15 +51,13 @@ class Worst:
         return {}
 
 
-def run(renew_after: int) -> Execution:
-    """An execution whose lanes meet the worst in each pass until one has come to its renewal twice."""
-    machine = definition("connections")
-    for lane, branch in zip(LANES, machine["States"]["Lanes"]["Branches"], strict=True):
-        branch["States"][f"{lane} is due"]["Choices"][0]["NumericGreaterThanEquals"] = renew_after
+def run(renew_after: int, refusals: int = 2, give_up_after: int = 10**6) -> Execution:
+    """An execution whose lanes meet the worst in each pass until a renewal was refused for so many passes."""
+    machine = after(renew_after, give_up_after)
     clock = VirtualClock()
 
     async def main() -> Execution:
-        return await load(machine).start(INPUT, clock=clock, perform=Worst().perform).wait()
+        return await load(machine).start(INPUT, clock=clock, perform=Worst(refusals).perform).wait()
 
     return clock.run(main())
 
@@ -95,11 +94,20 @@ def test_no_history_is_longer_than_computed(renew_after: int) -> None:
 
 
 def test_the_worst_execution_of_a_stage_stays_below_four_fifths_of_the_limit() -> None:
-    """With the setting of the stages and everything failing always, 20,000 events are not reached."""
-    renew_after = int(settings.load("prod")["renew_after"])
-    execution = run(renew_after)
+    """With the highest setting and everything failing always, 20,000 events are not reached."""
+    execution = run(settings.NUMBERS["renew_after"][1])
     assert execution.status == "SUCCEEDED"
     assert 17_000 < len(execution.history) <= bounds.ALLOWED
+
+
+def test_an_execution_that_cannot_be_renewed_ends_before_its_history_is_full() -> None:
+    """Every start of a successor is refused and everything else fails: Broken, by name, within the computed bound."""
+    execution = run(1, refusals=10**9, give_up_after=40)
+    assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
+    entered = [event["stateEnteredEventDetails"]["name"] for event in execution.history if "stateEntered" in str(event)]
+    assert entered[-3:] == ["Release", "How it ended", "Broken"]
+    bound = bounds.full_history(definition("connections"), give_up_after=40)
+    assert bound * 0.8 < len(execution.history) <= bound
 
 
 @pytest.mark.parametrize("stage", ["local", "test", "dev", "prod"])
@@ -109,13 +117,16 @@ def test_the_settings_allow_what_the_bound_allows(stage: str) -> None:
     assert settings.NUMBERS["renew_after"][1] == bounds.most_passes(machine)
     assert bounds.history_events(machine) <= bounds.ALLOWED
     assert bounds.history_events(machine, bounds.most_passes(machine) + 1) > bounds.ALLOWED
+    assert settings.NUMBERS["give_up_after"][1] == bounds.most_tries(machine)
+    assert bounds.full_history(machine, bounds.most_tries(machine)) <= bounds.HARD < bounds.LIMIT
 
 
 def test_an_execution_lives_for_days() -> None:
-    """Two lanes that take turns at 15 minutes make a pass in twice the wait each."""
+    """Two lanes that take turns at 15 minutes make a pass in twice the wait each; a successor is asked for all day."""
     prod = settings.load("prod")
-    passes_s = int(prod["renew_after"]) * 2 * int(prod["wait_s"])
-    assert passes_s > 2.9 * 86_400
+    pass_s = 2 * int(prod["wait_s"])
+    assert int(prod["renew_after"]) * pass_s > 1.9 * 86_400
+    assert (int(prod["give_up_after"]) - int(prod["renew_after"])) * pass_s > 23 * 3600
 
 
 def test_what_has_no_bound_is_refused_by_name() -> None:

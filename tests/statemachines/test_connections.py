@@ -170,32 +170,30 @@ def test_an_error_nobody_named_cools_down_and_tries_again(aws: Aws) -> None:
     assert execution.status == "SUCCEEDED"
 
 
-def test_a_rejected_stream_fails_by_name_and_is_reported(aws: Aws) -> None:
-    """The execution fails with the function's error and cause, the stream is free, and the queue says why."""
-    execution = aws.run(scripted(errors.StreamRejected("No such stream.")))
-    assert (execution.status, execution.error) == ("FAILED", "StreamRejected")
-    assert [name for _, name in entered(execution)][-2:] == ["Report the rejection", "Rejected"]
+@pytest.mark.parametrize("error", [errors.StreamRejected, errors.InvalidRequest])
+def test_a_rejected_stream_ends_cleanly_and_is_reported(aws: Aws, error: type[Exception]) -> None:
+    """The output names the function's error and cause, the stream is free, and the queue says why."""
+    execution = aws.run(scripted(error("No such stream.")))
+    assert execution.status == "SUCCEEDED"
+    assert {name: execution.output[name] for name in ("status", "error")} == {
+        "status": "rejected",
+        "error": error.__name__,
+    }
+    assert [name for _, name in entered(execution)][-3:] == ["Report the rejection", "Name the rejection", "Rejected"]
     assert aws.holder() is None
     (letter,) = aws.letters
     assert letter["QueueUrl"] == f"https://sqs.us-east-1.amazonaws.com/111111111111/{NAMES['dead_letter_queue']}"
     body = letter["MessageBody"]
-    assert (body["stream"], body["execution"], body["error"]) == ("demo", MINE, "StreamRejected")
-    assert "No such stream." in body["cause"] == execution.cause
+    assert (body["stream"], body["execution"], body["error"]) == ("demo", MINE, error.__name__)
+    assert "No such stream." in body["cause"] == execution.output["cause"]
 
 
-def test_a_queue_that_stays_away_changes_nothing_about_the_end(aws: Aws) -> None:
-    """The rejection is reported if it can be."""
+def test_a_rejection_that_cannot_be_reported_is_a_dirty_end(aws: Aws) -> None:
+    """Where the queue takes no letter the execution fails, for somebody must be told."""
     aws.failures = {"sendMessage": ["SQS.SdkClientException"] * 6}
     execution = aws.run(scripted(errors.StreamRejected("No.")))
     assert (execution.status, execution.error, aws.letters) == ("FAILED", "StreamRejected", [])
-
-
-def test_an_invalid_request_fails_by_name_and_is_nobody_elses_matter(aws: Aws) -> None:
-    """There is no such stream: whoever asked learns of it, the queue does not."""
-    execution = aws.run(scripted(errors.InvalidRequest("No such stream.")))
-    assert (execution.status, execution.error, aws.letters) == ("FAILED", "InvalidRequest", [])
-    assert entered(execution)[-1] == (1000, "Rejected")
-    assert aws.holder() is None
+    assert entered(execution)[-1][1] == "Broken"
 
 
 @pytest.mark.parametrize(("status", "end"), [("ended", "Ended"), ("stopped", "Stopped"), ("superseded", "Renewed")])

@@ -60,6 +60,15 @@ def test_a_renewal_that_fails_ends_no_lane_and_is_tried_again(aws: Aws) -> None:
     assert len(aws.started) == 1
 
 
+def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> None:
+    """Asked for in two passes and refused in both: at the third it lets go of the claim and fails by name."""
+    aws.failures = {"startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 9}
+    execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
+    assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
+    assert [name for _, name in entered(execution)][-4:] == ["B gives up", "Release", "How it ended", "Broken"]
+    assert (aws.holder(), lease(aws)["ending"]) == (None, {"S": "RenewalFailed"})
+
+
 def test_a_lane_that_has_started_a_successor_leaves_it_the_first_try(aws: Aws) -> None:
     """A connection of its own would be one too many, so the lane rests before it looks whether it is still needed."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "superseded"), machine=after(1))
@@ -77,6 +86,7 @@ def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
         return {"status": "superseded"}
 
     aws.run(look, renews=OTHER)
+    assert seen[0].pop("started_at")["S"].startswith("20")
     assert seen == [{"execution": {"S": MINE}, "generation": {"N": "7"}, "fence": {"N": "40"}}]
 
 
@@ -126,5 +136,6 @@ def test_every_stage_renews() -> None:
     """The count is compared with the stage's setting in both lanes."""
     for stage in ("local", "test", "dev", "prod"):
         for lane, branch in zip("AB", definition("connections", stage)["States"]["Lanes"]["Branches"], strict=True):
-            rule = branch["States"][f"{lane} is due"]["Choices"][0]
-            assert rule["NumericGreaterThanEquals"] == settings.load(stage)["renew_after"]
+            give_up, renew = branch["States"][f"{lane} is due"]["Choices"][:2]
+            assert give_up["NumericGreaterThanEquals"] == settings.load(stage)["give_up_after"]
+            assert renew["NumericGreaterThanEquals"] == settings.load(stage)["renew_after"]

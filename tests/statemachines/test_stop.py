@@ -11,6 +11,8 @@ from tests.statemachines.connections import LEASE, NAMES, Aws, tables
 
 MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
 OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
+# When an execution of Aws.run starts.
+START = "2026-01-01T00:00:00.000Z"
 
 
 @pytest.fixture
@@ -54,7 +56,39 @@ def test_a_post_after_a_stop_takes_the_wish_away(aws: Aws, holder: dict[str, Any
 
     aws.run(function)
     assert [(found["generation"]["N"], "stop" in found) for found in seen] == [("4", False)]
-    assert lease(aws) == {**LEASE, "generation": {"N": "4"}, "fence": {"N": "7"}}
+    assert lease(aws) == {
+        **LEASE,
+        "generation": {"N": "4"},
+        "fence": {"N": "7"},
+        "started_at": {"S": START},
+        "ending": {"S": "StreamEnded"},
+        "ended_at": {"S": START},
+    }
+
+
+@pytest.mark.parametrize("wished_at", [START, "2026-01-01T00:00:00.001Z"])
+@pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}, {"execution": {"S": OTHER}}])
+def test_a_wish_that_came_after_the_post_holds(aws: Aws, holder: dict[str, Any], wished_at: str) -> None:
+    """The execution had not claimed the stream yet: it ends as stopped, starts nothing and leaves the lease alone."""
+    aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, stop_at={"S": wished_at}, **holder)
+    before = lease(aws)
+    execution = aws.run(never)
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
+    assert lease(aws) == before
+
+
+@pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
+def test_a_wish_that_came_before_the_post_is_cleared(aws: Aws, holder: dict[str, Any]) -> None:
+    """A millisecond decides; nothing of the wish is left in the lease."""
+    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T23:59:59.999Z"}, **holder)
+    seen: list[Any] = []
+
+    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
+        seen.append(lease(aws))
+        return {"status": "ended"}
+
+    assert aws.run(function).output == {"status": "ended"}
+    assert [sorted(found) for found in seen] == [["PK", "SK", "execution", "generation", "started_at"]]
 
 
 class LosesTheFirstAnswer(Aws):
@@ -95,6 +129,7 @@ def test_a_claim_that_is_repeated_leaves_a_new_wish(aws: Aws, holder: dict[str, 
             "execution": {"S": MINE},
             "generation": {"N": "4"},
             "fence": {"N": "7"},
+            "started_at": {"S": START},
             "stop": {"BOOL": True},
         }
     ]

@@ -119,11 +119,11 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
 
 
 def test_sixty_days_cross_renewals_without_a_gap() -> None:
-    """At 15 minutes a function, twenty renewals in sixty days: no gap, no event lost, no history near its limit."""
+    """At 15 minutes a function, thirty renewals in sixty days: no gap, no event lost, no history near its limit."""
     found = run("sixty-days.yml")
     assert (found.gaps, found.deliveries.lost, found.status) == ([], 0, "RUNNING")
-    assert len(found.runs) == 21
-    assert [run.output for run in found.runs[:-1]] == [{"status": "superseded"}] * 20
+    assert len(found.runs) == 31
+    assert [run.output for run in found.runs[:-1]] == [{"status": "superseded"}] * 30
     assert found.history_events == max(run.history_events for run in found.runs) <= bounds.ALLOWED
 
 

@@ -28,7 +28,7 @@ def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
     killed = Record(fence=1, opened_ms=0, seen_ms=40, closed_ms=None, ended_by="", resumed=False)
     after = Record(fence=2, opened_ms=43, seen_ms=90, closed_ms=None, ended_by="", resumed=True)
     assert gaps([killed, after], 45, DEAD_AFTER_MS) == []
-    assert gaps([killed, after], 46, DEAD_AFTER_MS) == [Gap(2, 40, 43, "killed", closed_by_cursor=True)]
+    assert gaps([killed, after], 46, DEAD_AFTER_MS) == [Gap(2, 40, 43, "unrecorded", closed_by_cursor=True)]
 
 
 def test_an_open_connection_covers_all_that_follows() -> None:

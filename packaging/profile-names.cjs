@@ -1,0 +1,14 @@
+// What osls makes of ${file(packaging/profile-names.cjs)}: the names of the profiles in env/streams, as a regular expression.
+// API Gateway knows by it which streams there are; the zip of the same deployment holds the files.
+'use strict';
+
+const fs = require('node:fs');
+const path = require('node:path');
+
+module.exports = () =>
+  fs
+    .readdirSync(path.join(__dirname, '..', 'env', 'streams'))
+    .filter((name) => /^[A-Za-z0-9._-]+\.toml$/.test(name))
+    .map((name) => name.slice(0, -'.toml'.length).replaceAll('.', '[.]'))
+    .sort()
+    .join('|');
