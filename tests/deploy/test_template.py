@@ -61,7 +61,7 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     machine = account.replace("{service}", "states") + f":stateMachine:{names['connections']}"
     control = {"Fn::GetAtt": ["ControlTable", "Arn"]}
     assert statements(template, "ConnectionManagerRole") == [
-        (["dynamodb:GetItem", "dynamodb:PutItem"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
+        (["dynamodb:GetItem", "dynamodb:PartiQLInsert", "dynamodb:PutItem"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
         (["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
         ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
