@@ -18,8 +18,14 @@ class StateError(Exception):
         """Return the Error Names under which Retriers and Catchers may name it."""
         return (self.error,)
 
-    def output(self) -> dict[str, str]:
-        """Return the error output, as a Catcher passes it on; AWS gives an absent cause as an empty text (recorded)."""
+    def output(self) -> dict[str, str | None]:
+        """Return the error output, as a Catcher passes it on.
+
+        AWS gives an absent cause as an empty text; a failure with neither part, as the holder of a task token may send
+        it, is null and null (both recorded).
+        """
+        if self.error is None and self.cause is None:
+            return {"Error": None, "Cause": None}
         return {"Error": self.error or "", "Cause": self.cause or ""}
 
 

@@ -9,6 +9,7 @@ from local.asl import DefinitionError, Execution, Perform, TaskCall, TaskFailure
 from local.asl.functions import compact
 from local.clock import VirtualClock
 from local.functions import missing
+from tests.conformance.asl.outside import Outside
 
 ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"
 
@@ -22,8 +23,15 @@ def adapter(
     except DefinitionError as refusal:
         return {"status": "REFUSED", "cause": str(refusal)}
 
+    outside = Outside(case.get("expected", {}).get("events", []))
+
     async def perform(call: TaskCall) -> Any:
-        return await behave(lambdas, call)
+        if call.function is None:
+            return await outside.perform(call)
+        answer = await behave(lambdas, call)
+        if call.pending is not None:
+            await outside.settle(call, call.pending)
+        return answer
 
     return replayed(definition, data, case, perform)
 

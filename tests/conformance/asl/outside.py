@@ -1,0 +1,63 @@
+"""The services that a recorded execution called, as they answered then.
+
+What a service answered, and who sent a task token back with what, is no rule of the language, so it is taken from the
+recording; functions are not: a case says how they behave. Events of the same resource are used up in their order.
+"""
+
+import asyncio
+from typing import Any
+
+from local.asl import Pending, TaskCall, TaskFailure
+from local.asl.functions import compact
+
+_ENDS = ("TaskSucceeded", "TaskFailed", "TaskTimedOut")
+
+
+class Outside:
+    """Answers the calls of one recorded execution."""
+
+    def __init__(self, events: list[dict[str, Any]]) -> None:
+        self._events = [event for event in events if event["type"] in (*_ENDS, "TaskSubmitted", "TaskSubmitFailed")]
+
+    async def perform(self, call: TaskCall) -> Any:
+        """Return the answer of then; a call that was not answered then is not answered now."""
+        if call.pending is None:
+            return _answer(await self._next(call, _ENDS))
+        submitted = await self._next(call, ("TaskSubmitted", "TaskSubmitFailed", "TaskFailed"))
+        answer = _answer(submitted)
+        await self.settle(call, call.pending)
+        return answer
+
+    async def settle(self, call: TaskCall, pending: Pending) -> None:
+        """Return nothing; the Task that waits hears what it heard then."""
+        event = self._take(call, _ENDS)
+        if event is not None and event["type"] == "TaskSucceeded":
+            pending.succeed(event["output"])
+        elif event is not None and event["type"] == "TaskFailed":
+            pending.fail(event.get("error"), _text(event.get("cause")))
+
+    async def _next(self, call: TaskCall, kinds: tuple[str, ...]) -> dict[str, Any]:
+        event = self._take(call, kinds)
+        if event is None or event["type"] == "TaskTimedOut":
+            await asyncio.get_running_loop().create_future()
+        assert event is not None
+        return event
+
+    def _take(self, call: TaskCall, kinds: tuple[str, ...]) -> dict[str, Any] | None:
+        service = f"aws-sdk:{call.service}" if call.sdk else call.service
+        resource = f"{call.action}.{call.pattern}" if call.pattern else call.action
+        for index, event in enumerate(self._events):
+            if event["type"] in kinds and (event["resourceType"], event["resource"]) == (service, resource):
+                return self._events.pop(index)
+        return None
+
+
+def _answer(event: dict[str, Any]) -> Any:
+    if event["type"] in ("TaskSucceeded", "TaskSubmitted"):
+        return event["output"]
+    raise TaskFailure(event.get("error"), _text(event.get("cause")))
+
+
+def _text(cause: Any) -> str | None:
+    """A cause that is JSON was parsed by the recorder."""
+    return cause if cause is None or isinstance(cause, str) else compact(cause)
