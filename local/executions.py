@@ -8,15 +8,16 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.asl import Execution, Machine, Perform
+from local.asl import Execution, Perform
+from local.asl.nested import Ended
 from local.clock import Clock
+from local.machines import Entry, Machines
 from local.records import Closing, Journal, Opening, Record, Records
-from local.template import StateMachine
 
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
@@ -36,13 +37,15 @@ class Refusal(Exception):
 
 @dataclass
 class Known:
-    """One execution; `live` is None for one of an earlier run. `history` of an old one is read when it is asked for."""
+    """One execution; `live` is None for one that has ended. `serial` counts them in the order of their starts."""
 
     opening: Opening
     path: Path
     live: Execution | None
     closing: Closing | None = None
     journal: Journal | None = field(default=None, repr=False)
+    serial: int = 0
+    listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
 
     @property
     def status(self) -> str:
@@ -66,7 +69,7 @@ class Executions:
 
     def __init__(
         self,
-        machines: Mapping[str, tuple[StateMachine, Machine]],
+        machines: Machines,
         records: Records,
         clock: Clock,
         on_change: Callable[[Known], None],
@@ -78,6 +81,7 @@ class Executions:
         self._known: dict[str, Known] = {}
         self._waiting: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._serial = 0
         self.perform: Perform | None = None
 
     def all(self) -> list[Known]:
@@ -96,22 +100,9 @@ class Executions:
         """Returns its history events as far as they are kept."""
         return known.live.history if known.live is not None else self._records.history(known.path)
 
-    def describe(self, arn: str) -> dict[str, Any]:
-        """Returns DescribeExecution's answer, dates as ISO text; KeyError where there is none of this ARN."""
-        return description(self.get(arn))
-
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> Known:
         """Returns the new execution, or the one that runs already under this name with this input; raises Refusal."""
-        if machine_arn not in self.machines:
-            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
-        try:
-            size, data = len(text.encode()), parsed(text)
-        except ValueError as problem:
-            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
-        if size > INPUT_LIMIT_BYTES:
-            raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
-        if name is not None and not is_name(name):
-            raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+        entry, data = self.checked(machine_arn, text, name)
         name = name or str(uuid.uuid4())
         arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
         existing = self._known.get(arn)
@@ -120,7 +111,39 @@ class Executions:
             if existing.closing is None and _same(existing.opening.input, data):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        return self._begin(machine_arn, arn, name, text, data)
+        return self._begin(entry, arn, name, text, data)
+
+    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Entry, Any]:
+        """Returns the machine and the input as data; raises Refusal for what no execution may start with."""
+        entry = self.machines.get(machine_arn)
+        if entry is None:
+            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+        if entry.deleting:
+            raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
+        try:
+            size, data = len(text.encode()), parsed(text)
+        except ValueError as problem:
+            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
+        if size > INPUT_LIMIT_BYTES:
+            raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
+        if name is not None and not is_name(name):
+            raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+        return entry, data
+
+    def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
+        """Calls the listener once, when the execution has ended; KeyError where there is none of this ARN."""
+        known = self._known[arn]
+        if known.closing is not None:
+            listener(_ended(known, known.closing))
+        else:
+            known.listeners.append(listener)
+
+    def forget_deleted(self) -> None:
+        """Removes the machines that are being deleted and of which no execution runs."""
+        running = {known.opening.machine_arn for known in self.running()}
+        for arn, entry in list(self.machines.items()):
+            if entry.deleting and arn not in running:
+                self.machines.remove(arn)
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> Known:
         """Returns the execution, ABORTED at once if it ran; raises Refusal. Functions that run are left alone."""
@@ -136,7 +159,7 @@ class Executions:
         """Returns the executions that an earlier service left running, now ABORTED; reads all of them from disk."""
         left = []
         for record in self._records.read():
-            known = Known(record.opening, record.path, None, record.closing)
+            known = Known(record.opening, record.path, None, record.closing, serial=self._next_serial())
             self._known[record.opening.arn] = known
             if record.closing is None:
                 known.closing = self._abort(record)
@@ -161,16 +184,19 @@ class Executions:
             if known.live is not None:
                 known.live.stop()
 
-    def _begin(self, machine_arn: str, arn: str, name: str, text: str, data: Any) -> Known:
+    def _begin(self, entry: Entry, arn: str, name: str, text: str, data: Any) -> Known:
         assert self.perform is not None
-        described, machine = self.machines[machine_arn]
-        opening = Opening(arn, name, machine_arn, text, self._clock.now_ms())
-        journal = self._records.journal(opening)
-        live = machine.start(
-            data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
-            machine_arn=machine_arn, on_event=journal.event,
+        described = entry.described
+        opening = Opening(
+            arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
+            role_arn=described.role_arn, revision_id=described.revision_id, machine_updated_ms=described.updated_ms,
         )  # fmt: skip
-        known = Known(opening, journal.path, live, journal=journal)
+        journal = self._records.journal(opening)
+        live = entry.machine.start(
+            data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
+            machine_arn=described.arn, role_arn=described.role_arn, on_event=journal.event,
+        )  # fmt: skip
+        known = Known(opening, journal.path, live, journal=journal, serial=self._next_serial())
         self._known[arn] = known
         waiting = asyncio.create_task(self._wait(known, live))
         self._waiting.add(waiting)
@@ -193,8 +219,16 @@ class Executions:
             known.journal.closing(known.closing)
         # Its history is on disk; in memory it would only grow.
         known.live, known.journal = None, None
+        listeners, known.listeners = known.listeners, []
+        for listener in listeners:
+            listener(_ended(known, known.closing))
         self._prune()
+        self.forget_deleted()
         self._on_change(known)
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
 
     def _abort(self, record: Record) -> Closing:
         history = self._records.history(record.path)
@@ -221,8 +255,17 @@ class Executions:
 
 
 def is_name(name: str) -> bool:
-    """Returns whether an execution may have this name."""
+    """Returns whether an execution or a machine may have this name."""
     return 1 <= len(name) <= 80 and _BAD_NAME.search(name) is None
+
+
+def _ended(known: Known, closing: Closing) -> Ended:
+    opening = known.opening
+    return Ended(
+        arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,
+        input=opening.input, started_ms=opening.started_ms, stopped_ms=closing.stopped_ms, output=closing.output,
+        error=closing.error, cause=closing.cause,
+    )  # fmt: skip
 
 
 def description(known: Known) -> dict[str, Any]:

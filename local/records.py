@@ -16,19 +16,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from local.machines import ROLE
+
 MOST_KEPT = 200
 _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The first line: which execution of which machine, with what input (JSON text), since when (epoch)."""
+    """The first line: which execution of which machine, with what input (JSON text), since when (epoch).
+
+    `definition` is the machine's as the execution was started with it; "" in the records of older services.
+    """
 
     arn: str
     name: str
     machine_arn: str
     input: str
     started_ms: int
+    definition: str = ""
+    role_arn: str = ROLE
+    revision_id: str | None = None
+    machine_updated_ms: int | None = None
 
 
 @dataclass(frozen=True)

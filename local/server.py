@@ -46,6 +46,7 @@ class AwsEndpoint:
         """Gives up what was not waited for and the connections to other endpoints."""
         for task in self._invocations:
             task.cancel()
+        self._step_functions.close()
         self._http.clear()
 
     async def _invoke(self, request: Request) -> Response:
@@ -79,7 +80,7 @@ class AwsEndpoint:
     async def _other(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
-            return self._step_functions.answer(target.removeprefix(_TARGET), await request.body())
+            return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body())
         return await asyncio.to_thread(self._pass_on, request, await request.body())
 
     def _pass_on(self, request: Request, body: bytes) -> Response:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from handlers import items
 from local import streams
-from local.asl import DefinitionError, Machine, load
+from local.asl import DefinitionError, Machine, Tokens, load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.engine import Engine
@@ -25,6 +25,7 @@ from local.gateway import Gateway
 from local.integrations import Integrations
 from local.listener import HOST, Listener, port_of
 from local.live import Screen, Watch
+from local.machines import Machines
 from local.pool import Pool
 from local.provision import provision
 from local.records import Records
@@ -117,11 +118,13 @@ class Service:
             watch.changed(known)
 
         records = Records(self._data / "executions")
-        executions = self._executions = Executions(self._machines, records, self._clock, changed)
+        kept = Machines(self._data / "machines", self._machines, self._clock.now_ms())
+        executions = self._executions = Executions(kept, records, self._clock, changed)
         watch = Watch(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen)
-        integrations = Integrations(pool, self._endpoints, executions)
+        tokens = Tokens()
+        step_functions = StepFunctions(executions, self._clock, tokens)
+        integrations = Integrations(pool, self._endpoints, step_functions, tokens)
         executions.perform = integrations.perform
-        step_functions = StepFunctions(executions, self._clock.now_ms())
         aws = AwsEndpoint(step_functions, pool, self._endpoints)
         gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))

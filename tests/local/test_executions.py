@@ -12,6 +12,7 @@ import pytest
 from local.asl import TaskFailure, load
 from local.clock import RealClock
 from local.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Refusal
+from local.machines import Machines
 from local.records import MOST_KEPT, Journal, Opening, Records
 from local.template import StateMachine
 
@@ -46,7 +47,8 @@ def registry(folder: Path, seen: list[str] | None = None) -> Executions:
         for arn, definition in DEFINITIONS.items()
     }
     told = [] if seen is None else seen
-    executions = Executions(machines, Records(folder), RealClock(), lambda known: told.append(known.status))
+    kept = Machines(folder / "machines", machines, 0)
+    executions = Executions(kept, Records(folder), RealClock(), lambda known: told.append(known.status))
     executions.perform = nothing
     return executions
 

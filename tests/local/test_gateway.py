@@ -15,6 +15,7 @@ from local.clock import RealClock
 from local.executions import Executions
 from local.gateway import Gateway
 from local.listener import Listener, bind
+from local.machines import Machines
 from local.proxy import Invoke
 from local.records import Records
 from local.sandbox import Answer
@@ -40,7 +41,8 @@ async def no_function(name: str, _payload: bytes) -> Answer:
 async def service(folder: Path, invoke: Invoke = no_function) -> AsyncIterator[tuple[str, Executions]]:
     """The gateway of the recorded template; `invoke` stands for the sandboxes."""
     stack = read(recorded(), {})
-    executions = Executions(machines(stack), Records(folder), RealClock(), lambda _: None)
+    kept = Machines(folder / "machines", machines(stack), 0)
+    executions = Executions(kept, Records(folder), RealClock(), lambda _: None)
     executions.perform = nothing
     gateway = Gateway(
         stack.routes, executions, lambda name: streams.check(name, PROJECT / "env" / "streams", VARIABLES), invoke

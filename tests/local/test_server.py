@@ -12,12 +12,13 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
-from local.asl import load
+from local.asl import Tokens, load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.executions import Executions
 from local.integrations import Integrations
 from local.listener import Listener, bind
+from local.machines import Machines
 from local.pool import Pool
 from local.records import Records
 from local.server import AwsEndpoint
@@ -88,10 +89,12 @@ async def service(folder: Path) -> AsyncIterator[Running]:
     async with engine_in(folder, []) as engine:
         endpoints = Endpoints({}, engine.url)
         pool = Pool([Function("echo", "sample.echo", 5, 128, {})], {}, folder, folder / "logs")
-        executions = Executions(machines, Records(folder / "executions"), clock, lambda _: None)
-        integrations = Integrations(pool, endpoints, executions)
+        kept = Machines(folder / "machines", machines, clock.now_ms())
+        executions, tokens = Executions(kept, Records(folder / "executions"), clock, lambda _: None), Tokens()
+        states = StepFunctions(executions, clock, tokens)
+        integrations = Integrations(pool, endpoints, states, tokens)
         executions.perform = integrations.perform
-        endpoint = AwsEndpoint(StepFunctions(executions, clock.now_ms()), pool, endpoints)
+        endpoint = AwsEndpoint(states, pool, endpoints)
         listener = Listener(endpoint.app, bind(0, "a test"))
         await listener.start()
         try:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from local.asl import DefinitionError, load
-from local.asl.functions import compact
-from tests.conformance.asl.adapter import adapter, replayed
+from tests.conformance.asl.adapter import adapter
 from tests.conformance.asl.recorded import cases, equal
 
 EXECUTIONS = cases("executions.json")

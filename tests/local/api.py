@@ -1,0 +1,75 @@
+"""A Step Functions endpoint for tests of its API, with one function and no other service behind it."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from botocore.config import Config
+from botocore.session import Session
+
+from local.asl import Tokens, load
+from local.aws import Endpoints
+from local.clock import RealClock
+from local.executions import Executions
+from local.integrations import Integrations
+from local.listener import Listener, bind
+from local.machines import Machines
+from local.pool import Pool
+from local.records import Records
+from local.server import AwsEndpoint
+from local.stepfunctions import StepFunctions
+from local.template import Function, StateMachine
+
+PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
+ROLE = "arn:aws:iam::000000000000:role/any"
+PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": True}}}
+WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
+MODULE = """
+def echo(event, lambda_context):
+    return {"given": event}
+
+def large(event, lambda_context):
+    return "x" * event["size"]
+"""
+
+
+@contextlib.asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[str]:
+    """The address of an endpoint that keeps its state in `folder`; its stack has one machine, `deployed`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sample.py").write_text(MODULE)
+    deployed = {PREFIX + "deployed": (StateMachine("deployed", PREFIX + "deployed", json.dumps(PASS)), load(PASS))}
+    clock, tokens, endpoints = RealClock(), Tokens(), Endpoints({}, "http://127.0.0.1:9")
+    functions = [Function(name, f"sample.{name}", 5, 128, {}) for name in ("echo", "large")]
+    pool = Pool(functions, {}, folder, folder / "logs")
+    kept = Machines(folder / "machines", deployed, clock.now_ms())
+    executions = Executions(kept, Records(folder / "executions"), clock, lambda _: None)
+    executions.restore()
+    states = StepFunctions(executions, clock, tokens)
+    integrations = Integrations(pool, endpoints, states, tokens)
+    executions.perform = integrations.perform
+    endpoint = AwsEndpoint(states, pool, endpoints)
+    listener = Listener(endpoint.app, bind(0, "a test"))
+    await listener.start()
+    try:
+        yield f"http://127.0.0.1:{listener.port}"
+    finally:
+        executions.close()
+        await pool.close()
+        endpoint.close()
+        integrations.close()
+        await listener.close()
+
+
+def states_client(url: str) -> Any:
+    """A botocore client; StartSyncExecution and TestState go to the same host as everything else."""
+    return Session().create_client(
+        "stepfunctions",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=30, inject_host_prefix=False),
+    )
