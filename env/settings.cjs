@@ -18,9 +18,11 @@ const NUMBERS = {
   renew_after: [1, 153],
   // With more passes an execution that cannot start a successor could have more than 24,900.
   give_up_after: [2, 155],
+  unconnected_after_s: [1, 86400],
   memory_mb: [128, 10240],
   log_retention_days: [1, 3653],
 };
+const TEXTS = ['alert_email', 'log_level'];
 const LOG_LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
 // The settings in `table` with what follows from them added; throws an Error with one sentence for the first rule that is broken.
@@ -29,7 +31,7 @@ function checked(table, where) {
     throw new Error(`${where} must be a table of settings.`);
   }
   for (const name of Object.keys(table)) {
-    if (!Object.hasOwn(NUMBERS, name) && name !== 'log_level') throw new Error(`${where}: there is no setting ${name}.`);
+    if (!Object.hasOwn(NUMBERS, name) && !TEXTS.includes(name)) throw new Error(`${where}: there is no setting ${name}.`);
   }
   for (const [name, [lowest, highest]] of Object.entries(NUMBERS)) {
     if (!Object.hasOwn(table, name)) throw new Error(`${where}: ${name} is missing.`);
@@ -40,6 +42,9 @@ function checked(table, where) {
   }
   if (!LOG_LEVELS.includes(table.log_level)) {
     throw new Error(`${where}: log_level must be one of ${LOG_LEVELS.join(', ')}.`);
+  }
+  if (typeof table.alert_email !== 'string' || !/^(?:|[^\s@]+@[^\s@]+)$/.test(table.alert_email)) {
+    throw new Error(`${where}: alert_email must be an e-mail address, or '' for none.`);
   }
   // The successor must be connected before the predecessor leaves.
   if (!(table.wait_s + table.margin_s < table.function_timeout_s)) {

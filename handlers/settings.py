@@ -43,6 +43,14 @@ class ControlSettings:
     progress_every_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """The settings of the function that watches all streams."""
+
+    control_table: str
+    unconnected_after_ms: int
+
+
 def load(environment: Mapping[str, str]) -> Settings:
     """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
     streams_dir = _streams_dir(environment)
@@ -74,6 +82,15 @@ def load_control(environment: Mapping[str, str]) -> ControlSettings:
     )
 
 
+def load_watch(environment: Mapping[str, str]) -> WatchSettings:
+    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to a day."""
+    _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
+    return WatchSettings(
+        control_table=_text(environment, "CONTROL_TABLE"),
+        unconnected_after_ms=_milliseconds(environment, "UNCONNECTED_AFTER_S", most_s=86_400),
+    )
+
+
 def _streams_dir(environment: Mapping[str, str]) -> Path:
     found = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
     if not found.is_dir():
@@ -88,8 +105,8 @@ def _text(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _milliseconds(environment: Mapping[str, str], name: str, least_s: int = 1) -> int:
+def _milliseconds(environment: Mapping[str, str], name: str, least_s: int = 1, most_s: int = MAX_SECONDS) -> int:
     text = _text(environment, name)
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and least_s <= int(text) <= MAX_SECONDS):
-        raise SettingsError(f"the variable {name} must be a whole number of seconds from {least_s} to {MAX_SECONDS}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and least_s <= int(text) <= most_s):
+        raise SettingsError(f"the variable {name} must be a whole number of seconds from {least_s} to {most_s}")
     return int(text) * 1000

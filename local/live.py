@@ -16,6 +16,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from handlers import items
+from handlers.handover.lease import Lease, unconnected_ms
 from local.aws import Endpoints
 from local.executions import Executions, Known
 from local.failures import Failure, Failures
@@ -26,6 +28,9 @@ from timeline.coverage import Connection, gaps
 LOOK_EVERY_S = 1.0
 WINDOW_MS = 120_000
 _NEWEST = 12
+# The ends that the deployed alarms tell of: failed executions, and those that left a letter in the queue.
+_DIRTY = ("FAILED", "TIMED_OUT")
+_REJECTED = '"status": "rejected"'
 
 
 class Screen:
@@ -73,11 +78,16 @@ class Screen:
 class Watch:
     """Looks at the control table while executions run and tells what changed."""
 
-    def __init__(self, executions: Executions, endpoints: Endpoints, control_table: str | None, screen: Screen) -> None:
+    def __init__(
+        self, executions: Executions, endpoints: Endpoints, control_table: str | None, screen: Screen,
+        unconnected_after_s: int,
+    ) -> None:  # fmt: skip
         self._executions = executions
         self._endpoints = endpoints
         self._control_table = control_table
         self._screen = screen
+        self._unconnected_after_ms = unconnected_after_s * 1000
+        self._alerted: set[str] = set()
         self._ledgers: dict[str, StreamLedger] = {}
         self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
         self._failures: dict[str, Failures] = {}
@@ -90,7 +100,9 @@ class Watch:
             self._screen.say(f"execution {known.opening.name} started{stream}")
         else:
             detail = known.closing.error or known.closing.output or ""
-            self._screen.say(f"execution {known.opening.name} ended{stream}: {known.closing.status} {detail}".rstrip())
+            alert = "ALERT: " if known.closing.status in _DIRTY or _REJECTED in detail else ""
+            line = f"{alert}execution {known.opening.name} ended{stream}: {known.closing.status} {detail}"
+            self._screen.say(line.rstrip())
         self._something.set()
 
     async def run(self) -> None:
@@ -117,12 +129,14 @@ class Watch:
         for stream_id, known in streams.items():
             self._ledgers.setdefault(stream_id, StreamLedger(stream_id, known.opening.started_ms))
         for stream_id, ledger in self._ledgers.items():
-            try:
-                items, connected = await asyncio.to_thread(self._read, stream_id)
-            except (BotoCoreError, ClientError):
-                # The embedded AWS may just be starting again; the next look is a second away.
-                items, connected = [], ledger.connected
-            for news in ledger.update(items, connected, _now_ms(), failed.get(stream_id, [])):
+            found: list[dict[str, Any]] = []
+            connected = ledger.connected
+            # The embedded AWS may just be starting again; the next look is a second away.
+            with contextlib.suppress(BotoCoreError, ClientError):
+                found, lease = await asyncio.to_thread(self._read, stream_id)
+                connected = lease.connected
+                self._alert(stream_id, lease)
+            for news in ledger.update(found, connected, _now_ms(), failed.get(stream_id, [])):
                 self._screen.say(news)
         for stream_id in [one for one in self._ledgers if one not in streams]:
             del self._ledgers[stream_id]
@@ -130,6 +144,15 @@ class Watch:
         self._spans = {arn: kept for arn, kept in self._spans.items() if arn in shown}
         if self._screen.interactive and streams:
             self._screen.show(Group(*(self._picture(known) for known in streams.values())))
+
+    def _alert(self, stream_id: str, lease: Lease) -> None:
+        """Says once what the deployed alarm would: a stream that should be connected has not been for too long."""
+        length_ms = unconnected_ms(lease, _now_ms())
+        if length_ms < self._unconnected_after_ms:
+            self._alerted.discard(stream_id)
+        elif stream_id not in self._alerted:
+            self._alerted.add(stream_id)
+            self._screen.say(f"ALERT: {stream_id} has been without a connection for {length_ms // 1000} s")
 
     def _failed(self, running: list[Known]) -> dict[str, list[Failure]]:
         """The failures of functions since the last look, by stream."""
@@ -140,20 +163,19 @@ class Watch:
             found.setdefault(known.stream_id, []).extend(reader.new(self._executions.history(known)))
         return found
 
-    def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], int]:
+    def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], Lease]:
         if self._control_table is None:
-            return [], 0
+            return [], Lease()
         client = self._endpoints.client("dynamodb")
-        items = client.query(
+        found = client.query(
             TableName=self._control_table,
             KeyConditionExpression="PK = :stream AND begins_with(SK, :connection)",
             ExpressionAttributeValues={":stream": {"S": stream_id}, ":connection": {"S": "connection#"}},
             ScanIndexForward=False,
             Limit=_NEWEST,
         )["Items"]
-        key = {"PK": {"S": stream_id}, "SK": {"S": "lease"}}
-        lease = client.get_item(TableName=self._control_table, Key=key).get("Item", {})
-        return items, int(lease.get("connected", {}).get("N", "0"))
+        lease = client.get_item(TableName=self._control_table, Key=items.key(stream_id, "lease")).get("Item", {})
+        return found, items.lease(lease)
 
     def _picture(self, known: Known) -> RenderableType:
         """The last two minutes of one stream, the newest at the right."""

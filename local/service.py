@@ -36,6 +36,8 @@ from local.upstreams.app import Upstreams
 
 ROOT = Path(__file__).resolve().parent.parent
 _DEMO = "UPSTREAM_DEMO"
+# What a template says that names no limit.
+NEVER_S = 10**9
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ class Service:
         records = Records(self._data / "executions")
         kept = Machines(self._data / "machines", self._machines, self._clock.now_ms())
         executions = self._executions = Executions(kept, records, self._clock, changed)
-        watch = Watch(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen)
+        after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
+        watch = Watch(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         tokens = Tokens()
         step_functions = StepFunctions(executions, self._clock, tokens)
         integrations = Integrations(pool, self._endpoints, step_functions, tokens)

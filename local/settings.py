@@ -34,11 +34,14 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "renew_after": (1, 153),
     # With more passes an execution that cannot start a successor could have more than 24,900.
     "give_up_after": (2, 155),
+    "unconnected_after_s": (1, 86400),
     "memory_mb": (128, 10240),
     "log_retention_days": (1, 3653),
 }
+TEXTS = ("alert_email", "log_level")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
+_EMAIL = re.compile(r"|[^\s@]+@[^\s@]+")
 _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 
 
@@ -69,7 +72,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     `where` names the table in messages. Raises UserError for the first rule that is broken.
     """
     for name in table:
-        if name not in NUMBERS and name != "log_level":
+        if name not in NUMBERS and name not in TEXTS:
             raise UserError(f"{where}: there is no setting {name}.")
     for name, (lowest, highest) in NUMBERS.items():
         value = table.get(name)
@@ -79,6 +82,8 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
             raise UserError(f"{where}: {name} must be a whole number from {lowest} to {highest}.")
     if table.get("log_level") not in LOG_LEVELS:
         raise UserError(f"{where}: log_level must be one of {', '.join(LOG_LEVELS)}.")
+    if not isinstance(table.get("alert_email"), str) or not _EMAIL.fullmatch(table["alert_email"]):
+        raise UserError(f"{where}: alert_email must be an e-mail address, or '' for none.")
     # The successor must be connected before the predecessor leaves.
     if not table["wait_s"] + table["margin_s"] < table["function_timeout_s"]:
         raise UserError(f"{where}: wait_s + margin_s must be less than function_timeout_s.")
@@ -102,10 +107,13 @@ def names(stage: str) -> dict[str, str]:
     return {
         "connection_manager": f"{prefix}-connection-manager",
         "connection_control": f"{prefix}-connection-control",
+        "connection_watch": f"{prefix}-connection-watch",
         "events_table": f"{prefix}-events",
         "control_table": f"{prefix}-control",
         "dead_letter_queue": f"{prefix}-dead-letters",
         "connections": f"{prefix}-connections",
+        "alerts": f"{prefix}-alerts",
+        "metrics": prefix,
     }
 
 

@@ -71,6 +71,12 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         (["dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
+    logs = logs.replace(names["connection_control"], names["connection_watch"])
+    assert statements(template, "ConnectionWatchRole") == [
+        ("dynamodb:Scan", {"Fn::Sub": "${ControlTable.Arn}/index/leases"}),
+        ("dynamodb:GetItem", control),
+        (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
+    ]
     assert statements(template, "ConnectionsRole") == [
         ("lambda:InvokeFunction", {"Fn::GetAtt": ["ConnectionManagerLambdaFunction", "Arn"]}),
         (["dynamodb:GetItem", "dynamodb:UpdateItem"], control),
@@ -79,12 +85,12 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
     ]
     assert statements(template, "ApiRole") == [("states:StartExecution", {"Ref": "Connections"})]
-    assert len(resources(template, "AWS::IAM::Role")) == 4
+    assert len(resources(template, "AWS::IAM::Role")) == 5
 
 
 def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> None:
     """On arm64 with the stage's limit and its own role; its environment holds what handlers read."""
-    function, _ = resources(template, "AWS::Lambda::Function")
+    function, _, _ = resources(template, "AWS::Lambda::Function")
     chosen = ("FunctionName", "Handler", "Runtime", "Architectures", "Timeout", "MemorySize", "Role")
     assert {name: function[name] for name in chosen} == {
         "FunctionName": "streamkeeper-dev-connection-manager",
@@ -105,15 +111,15 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
         "POWERTOOLS_SERVICE_NAME": "streamkeeper",
-        "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper",
+        "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper-dev",
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }
-    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7, 7]
+    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7, 7, 7]
 
 
 def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
     """It is of the same zip and runtime, has its own role and name, and knows the control table alone."""
-    manager, function = resources(template, "AWS::Lambda::Function")
+    manager, function, _ = resources(template, "AWS::Lambda::Function")
     for name in ("Runtime", "Architectures", "MemorySize", "Code"):
         assert function[name] == manager[name]
     chosen = ("FunctionName", "Handler", "Timeout", "Role")
@@ -149,9 +155,11 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
         integration = found[name]["Integration"]
         assert integration["Type"] == "AWS_PROXY"
         assert {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]} in integration["Uri"]["Fn::Join"][1]
-    (permission,) = resources(template, "AWS::Lambda::Permission")
-    assert permission["FunctionName"] == {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]}
-    assert permission["Principal"] == "apigateway.amazonaws.com"
+    permissions = {one["Principal"]: one["FunctionName"] for one in resources(template, "AWS::Lambda::Permission")}
+    assert permissions == {
+        "apigateway.amazonaws.com": {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]},
+        "events.amazonaws.com": {"Fn::GetAtt": ["ConnectionWatchLambdaFunction", "Arn"]},
+    }
     (deployment,) = [one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGateway::Deployment"]
     logical = {f"ApiGatewayMethodConnectionsStreamidVar{name}" for name in ("Get", "Delete", "Post")}
     assert logical <= set(deployment["DependsOn"])

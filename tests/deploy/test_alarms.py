@@ -1,0 +1,83 @@
+"""Who is told of what: every alarm acts on the topic, and each kind of trouble has one."""
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from handlers import errors
+from local import resolved, settings
+from tests.deploy.test_template import resources
+
+TOPIC = [{"Ref": "AlertsTopic"}]
+
+
+def alarms() -> dict[str, dict[str, Any]]:
+    """The alarms of the template by the metric they look at."""
+    return {
+        f"{alarm['Namespace']}/{alarm['MetricName']}": alarm
+        for alarm in resources(resolved.template("test"), "AWS::CloudWatch::Alarm")
+    }
+
+
+def filters() -> dict[str, str]:
+    """The patterns of the metric filters by the metric that they count into."""
+    found = resources(resolved.template("test"), "AWS::Logs::MetricFilter")
+    assert {one["LogGroupName"]["Ref"] for one in found} == {"ConnectionManagerLogGroup"}
+    return {
+        f"{change['MetricNamespace']}/{change['MetricName']}": one["FilterPattern"]
+        for one in found
+        for change in one["MetricTransformations"]
+    }
+
+
+def test_every_alarm_tells_the_topic() -> None:
+    """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone."""
+    ours = "streamkeeper-test"
+    found = alarms()
+    assert set(found) == {
+        f"{ours}/LongestUnconnected",
+        f"{ours}/UnexpectedErrors",
+        f"{ours}/Kills",
+        f"{ours}/StoreRefusals",
+        "AWS/States/ExecutionsFailed",
+        "AWS/States/ExecutionsTimedOut",
+        "AWS/SQS/ApproximateNumberOfMessagesVisible",
+        "AWS/Lambda/Throttles",
+        "AWS/Lambda/Errors",
+    }
+    assert {name: alarm["AlarmActions"] for name, alarm in found.items()} == dict.fromkeys(found, TOPIC)
+    silence = {name for name, alarm in found.items() if alarm["TreatMissingData"] == "breaching"}
+    assert silence == {f"{ours}/LongestUnconnected"}
+    assert found[f"{ours}/LongestUnconnected"]["Threshold"] == settings.load("test")["unconnected_after_s"]
+
+
+def test_every_metric_of_the_log_has_its_alarm() -> None:
+    """What is filtered out of the log is looked at."""
+    assert set(filters()) < set(alarms())
+
+
+def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
+    """The pattern leaves out every name of handlers/errors.py and nothing else."""
+    wanted, *others = shlex.split(filters()["streamkeeper-test/UnexpectedErrors"])
+    names = {error.__name__ for error in errors.StreamkeeperError.__subclasses__()}
+    assert (wanted, set(others)) == ("[ERROR]", {f"-[ERROR] {name}" for name in names})
+    assert filters()["streamkeeper-test/StoreRefusals"] == '"[ERROR] StoreUnavailable"'
+
+
+@pytest.mark.parametrize("stage", ["local", "test"])
+def test_nobody_is_mailed_unless_the_stage_says_so(stage: str) -> None:
+    """The topic is there for whoever subscribes to it; an empty address subscribes nobody."""
+    (topic,) = resources(resolved.template(stage), "AWS::SNS::Topic")
+    assert (topic["TopicName"], topic["Subscription"]) == (f"streamkeeper-{stage}-alerts", [])
+
+
+def test_an_address_of_the_stage_is_subscribed(tmp_path: Any) -> None:
+    """By e-mail, which SNS asks to be confirmed."""
+    resolved.snapshot(settings.ROOT, tmp_path)
+    file = tmp_path / "env" / "test.yml"
+    file.write_text(file.read_text().replace('alert_email: ""', 'alert_email: "ops@example.org"'))
+    (topic,) = resources(resolved.template("test", tmp_path), "AWS::SNS::Topic")
+    assert topic["Subscription"] == [{"Protocol": "email", "Endpoint": "ops@example.org"}]
+    assert "ops@example.org" not in json.dumps(resolved.template("test"))

@@ -1,0 +1,138 @@
+"""The function that watches all streams: what it tells, on the table and the index of the deployed template."""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handlers.handover.lease import Lease, unconnected_ms
+from handlers.settings import SettingsError, load_watch
+from local import resolved
+from local.template import read
+from tests.handlers.aws import Aws, Client, never_arrives
+
+TABLE = "watched"
+AFTER_S = 300
+ENVIRONMENT = {"CONTROL_TABLE": TABLE, "UNCONNECTED_AFTER_S": str(AFTER_S), "POWERTOOLS_METRICS_NAMESPACE": "watch"}
+NOW = 1_000_000
+# What a lease may say, and for how long its stream, which should be connected, is not.
+STANDINGS: list[tuple[dict[str, Any], int]] = [
+    ({"execution": "arn:1", "started_at_ms": 1, "expires_at_ms": NOW + 1}, 0),
+    ({"execution": "arn:1", "started_at_ms": 1, "expires_at_ms": NOW - 5_000}, 5_000),
+    ({"execution": "arn:1", "started_at_ms": NOW - 2_000}, 2_000),
+    ({"execution": "arn:1", "started_at_ms": NOW - 2_000, "expires_at_ms": 7}, 2_000),
+    ({"execution": "arn:1", "started_at_ms": 1, "stop": True}, 0),
+    ({"started_at_ms": 1, "expires_at_ms": 1}, 0),
+    ({}, 0),
+]
+
+
+@pytest.mark.parametrize(("standing", "length_ms"), STANDINGS)
+def test_which_stream_should_be_connected_and_is_not(standing: dict[str, Any], length_ms: int) -> None:
+    """One that an execution holds and nobody wished to stop; since the holder's lease ran out, or since the start."""
+    assert unconnected_ms(Lease(**standing), NOW) == length_ms
+
+
+@pytest.fixture
+def cold_start(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], ModuleType]]:
+    """Imports the module as a new sandbox does, with the control table as it is deployed."""
+    control = next(table for table in read(resolved.template("test"), {}).tables if "control" in table["TableName"])
+    given = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
+    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in given})
+    for name, value in (ENVIRONMENT | {"POWERTOOLS_SERVICE_NAME": tmp_path.name}).items():
+        monkeypatch.setenv(name, value)
+
+    def start() -> ModuleType:
+        module = importlib.import_module("handlers.watch")
+        monkeypatch.setattr(module, "dynamodb", aws.dynamodb)
+        return module
+
+    sys.modules.pop("handlers.watch", None)
+    yield start
+    sys.modules.pop("handlers.watch", None)
+    aws.dynamodb.delete_table(TableName=TABLE)
+
+
+def put(aws: Aws, stream_id: str, sort_key: str, **attributes: Any) -> None:
+    """Writes a record of the control table."""
+    aws.dynamodb.put_item(TableName=TABLE, Item={"PK": {"S": stream_id}, "SK": {"S": sort_key}} | attributes)
+
+
+def claimed(expires_in_s: int, **more: Any) -> dict[str, Any]:
+    """A lease that an execution holds, whose holder counts as dead so many seconds from now."""
+    expires_at_ms = time.time_ns() // 1_000_000 + expires_in_s * 1000
+    started = {"started_at": {"S": "2026-01-01T00:00:00.000Z"}, "expires_at_ms": {"N": str(expires_at_ms)}}
+    return {"generation": {"N": "1"}, "execution": {"S": "arn:1"}} | started | more
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The metrics document that was written, and the log lines."""
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (document,) = [line for line in lines if "_aws" in line]
+    return document, [line for line in lines if "_aws" not in line]
+
+
+def test_it_finds_every_stream_by_the_index(
+    aws: Aws, cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all records only leases count; the longest without a connection is the metric, and a line names it."""
+    put(aws, "connected", "lease", **claimed(20))
+    put(aws, "connected", "connection#000000000001", fence={"N": "1"}, execution={"S": "arn:1"})
+    put(aws, "connected", "cursor", cursor={"S": "7"})
+    put(aws, "dropped", "lease", **claimed(-3))
+    put(aws, "dead", "lease", **claimed(-AFTER_S))
+    put(aws, "stopped", "lease", **claimed(-9999, stop={"BOOL": True}))
+    put(aws, "over", "lease", generation={"N": "3"}, fence={"N": "9"})
+    found = cold_start().handler({}, None)
+    assert (found["wanted"], sorted(found["unconnected_s"])) == (3, ["dead", "dropped"])
+    document, lines = told(capsys)
+    assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
+    assert (document["Wanted"], document["Unconnected"]) == ([3.0], [2.0])
+    assert [(line["stream_id"], line["execution"]) for line in lines] == [("dead", "arn:1")]
+    # The alarm asks for exactly this metric: with another dimension it would never see it.
+    alarm = resolved.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
+    (described,) = document["_aws"]["CloudWatchMetrics"]
+    assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
+    assert alarm["MetricName"] in [metric["Name"] for metric in described["Metrics"]]
+
+
+@pytest.mark.usefixtures("aws")
+def test_it_tells_its_numbers_where_there_is_no_stream(
+    cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Silence would be an alarm."""
+    assert cold_start().handler({}, None) == {"wanted": 0, "unconnected_s": {}}
+    document, lines = told(capsys)
+    assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], [0.0], [])
+
+
+def test_what_the_table_refuses_leaves_the_metrics_out(
+    aws: Aws,
+    cold_start: Callable[[], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A watch that cannot see must not say that all is well."""
+    put(aws, "connected", "lease", **claimed(20))
+    watch = cold_start()
+    monkeypatch.setattr(watch, "dynamodb", Client(aws.dynamodb, "get_item", never_arrives))
+    with pytest.raises(Exception, match=r"timeout|timed out"):
+        watch.handler({}, None)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ENVIRONMENT)
+def test_a_missing_variable_is_named(name: str) -> None:
+    """The cold start fails with its name; a wrong number is told with its bounds."""
+    given = {other: value for other, value in ENVIRONMENT.items() if other != name}
+    with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
+        load_watch(given)
+    with pytest.raises(SettingsError, match=r"UNCONNECTED_AFTER_S must be a whole number of seconds from 1 to 86400$"):
+        load_watch(ENVIRONMENT | {"UNCONNECTED_AFTER_S": "86401"})
+    assert load_watch(ENVIRONMENT).unconnected_after_ms == AFTER_S * 1000
