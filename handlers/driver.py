@@ -132,10 +132,9 @@ class Driver:
         now_ms = self._clock.now_ms()
         # First what is due: a stream that never pauses must not keep the lease from being read.
         if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
-            return manager.handle(now_ms, Woken())
+            return self._handle(Woken())
         if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
-            lease = self._ask(lambda: LeaseRead(self._store.read_lease(self._invocation.stream_id)))
-            return manager.handle(self._clock.now_ms(), lease)
+            return self._handle(self._ask(lambda: LeaseRead(self._store.read_lease(self._invocation.stream_id))))
         instants = [instant for instant in (manager.wake_at_ms, manager.lease_due_ms) if instant is not None]
         wait_s = (min(instants) - now_ms) / 1000
         if self._upstream is None:
@@ -144,11 +143,19 @@ class Driver:
         arrival = self._upstream.get(wait_s)
         if arrival is None:
             return []
+        arrived_ms = self._clock.now_ms() - round(self._upstream.taken_s * 1000)
         if isinstance(arrival, Opened):
-            self._connect_ms = self._clock.now_ms() - self._open_since_ms
+            self._connect_ms = arrived_ms - self._open_since_ms
         elif isinstance(arrival, Closed):
             self._forget_upstream()
-        return manager.handle(self._clock.now_ms(), arrival)
+        return self._handle(arrival, arrived_ms)
+
+    def _handle(self, given: Input, arrived_ms: int | None = None) -> list[Effect]:
+        """What follows from `given`; the manager learns too since when the oldest waits that it was not given yet."""
+        now_ms = self._clock.now_ms()
+        unread_s = None if self._upstream is None else self._upstream.unread_s
+        unread_ms = None if unread_s is None else now_ms - round(unread_s * 1000)
+        return self._manager.handle(now_ms, given, arrived_ms=arrived_ms, unread_ms=unread_ms)
 
     def _perform_all(self, effects: deque[Effect]) -> Outcome | None:
         """Performs effects and what follows from them until none is left; the outcome once it is known."""
@@ -159,7 +166,7 @@ class Driver:
             given = self._perform(effect)
             if given is None:
                 continue
-            following = self._manager.handle(self._clock.now_ms(), given)
+            following = self._handle(given)
             if isinstance(given, StoreFailed) and following:
                 # The manager ends for it: what was still to be written before is not tried any more.
                 effects.clear()

@@ -1,7 +1,9 @@
 """Decides when the reader of an upstream must wait: a queue bounded by bytes between its thread and the main one.
 
-While it is full the reader reads nothing, so TCP holds the upstream back. Knows nothing of what it carries.
-Invariant: it never holds more than `limit_bytes`, but for a single larger item; what is put is taken in order.
+While it is full the reader reads nothing, so TCP holds the upstream back. It remembers since when each item waits:
+once it is full, what comes next may have been there since. Knows nothing of what it carries.
+Invariants: it never holds more than `limit_bytes`, but for a single larger item; what is put is taken in order; nothing
+that was not taken yet is older than `unread_s` says.
 """
 
 import threading
@@ -17,10 +19,14 @@ class Inbox(Generic[T]):
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._items: deque[tuple[T, int]] = deque()
+        self._items: deque[tuple[T, int, float]] = deque()
         self._held_bytes = 0
         self._closed = False
         self._blocked_s = 0.0
+        self._full_since: float | None = None  # until all that waited behind it is taken
+        self._put_since: float | None = None  # the item that waits for room
+        self._refused_since: float | None = None  # the first that came too late
+        self._taken_since: float | None = None
         self._changed = threading.Condition()
 
     @property
@@ -28,16 +34,36 @@ class Inbox(Generic[T]):
         """How long the reader has waited for room in all."""
         return round(self._blocked_s * 1000)
 
+    @property
+    def taken_s(self) -> float:
+        """How long ago the item that was taken last had come; 0 where none was.
+
+        After the last one of a closed inbox: how long ago the first came that was refused.
+        """
+        return _ago(self._taken_since)
+
+    @property
+    def unread_s(self) -> float | None:
+        """How long ago the oldest item had come that is not taken yet; None where there is none."""
+        with self._changed:
+            waits = [since for *_, since in [*self._items][:1]]
+            waits += [since for since in (self._put_since, self._refused_since) if since is not None]
+            return _ago(min(waits)) if waits else None
+
     def put(self, item: T, size_bytes: int = 0) -> bool:
         """Whether the item was taken in; waits for room, and is False once the inbox is closed."""
         with self._changed:
+            now = time.monotonic()
+            since = now if self._full_since is None else self._full_since
             if self._is_full(size_bytes):
-                since = time.monotonic()
+                self._full_since = self._put_since = since
                 self._changed.wait_for(lambda: self._closed or not self._is_full(size_bytes))
-                self._blocked_s += time.monotonic() - since
+                self._put_since = None
+                self._blocked_s += time.monotonic() - now
             if self._closed:
+                self._refused_since = since if self._refused_since is None else self._refused_since
                 return False
-            self._items.append((item, size_bytes))
+            self._items.append((item, size_bytes, since))
             self._held_bytes += size_bytes
             self._changed.notify_all()
             return True
@@ -47,9 +73,12 @@ class Inbox(Generic[T]):
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closed, max(0.0, wait_s))
             if not self._items:
+                self._taken_since, self._refused_since = self._refused_since or self._put_since, None
                 return None
-            item, size_bytes = self._items.popleft()
+            item, size_bytes, self._taken_since = self._items.popleft()
             self._held_bytes -= size_bytes
+            if not self._items and self._put_since is None:
+                self._full_since = None
             self._changed.notify_all()
             return item
 
@@ -61,3 +90,7 @@ class Inbox(Generic[T]):
 
     def _is_full(self, size_bytes: int) -> bool:
         return self._held_bytes > 0 and self._held_bytes + size_bytes > self._limit_bytes
+
+
+def _ago(instant: float | None) -> float:
+    return 0.0 if instant is None else time.monotonic() - instant

@@ -57,6 +57,16 @@ class Upstream:
         """How long reading has stood still because the store was slower than the upstream."""
         return self._inbox.blocked_ms
 
+    @property
+    def taken_s(self) -> float:
+        """How long ago what `get` returned last had come."""
+        return self._inbox.taken_s
+
+    @property
+    def unread_s(self) -> float | None:
+        """How long ago the oldest had come that `get` has not returned yet; None where there is none."""
+        return self._inbox.unread_s
+
     def start(self) -> None:
         """Begins to open the connection; Opened or Closed follows."""
         self._thread.start()

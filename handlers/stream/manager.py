@@ -18,7 +18,8 @@ then it ends.
 
 The manager knows no socket, clock, table or log: `now_ms` comes with every input, a driver performs the effects in
 order, and reads `wake_at_ms` and `lease_due_ms` to learn when it must come back. Invariants: the saved cursor belongs
-to an event that is stored and that no unstored event precedes; exactly one Finish is emitted, as the last effect.
+to an event that is stored and that no unstored event precedes; the ledger vouches for no instant after the arrival of
+something that is not stored; exactly one Finish is emitted, as the last effect.
 """
 
 from __future__ import annotations
@@ -123,7 +124,10 @@ class Manager:
         self._written_cursor: str | None = None
         self._saved_cursor: str | None = None
         self._saved_at_ms = 0
+        self._unstored: deque[int] = deque()  # when the events of each of them had arrived
         self._heard_ms = 0
+        self._arrived_ms = 0
+        self._unread_ms: int | None = None
         self._events = 0
         self._overlap_ends_ms: int | None = None
         self._settle_until_ms: int | None = None
@@ -151,10 +155,17 @@ class Manager:
         self.wake_at_ms = self._leave_at_ms
         return [Claim()]
 
-    def handle(self, now_ms: int, given: Input) -> list[Effect]:
-        """Returns the effects of one input, in order; ProtocolMisuse where the phase does not know it."""
+    def handle(
+        self, now_ms: int, given: Input, *, arrived_ms: int | None = None, unread_ms: int | None = None
+    ) -> list[Effect]:
+        """Returns the effects of one input, in order; ProtocolMisuse where the phase does not know it.
+
+        `arrived_ms` is when `given` had come, where it had to wait; `unread_ms` the same of the oldest that waits on.
+        """
         if self.phase is Phase.FINISHED:
             return []
+        self._arrived_ms = now_ms if arrived_ms is None else min(arrived_ms, now_ms)
+        self._unread_ms = unread_ms
         phases, method = self._TABLE[type(given)]
         if self.phase not in phases:
             if self.phase is Phase.SETTLING and isinstance(given, CursorRead | Opened):
@@ -189,7 +200,7 @@ class Manager:
         if refusal is not None:
             return self._leave(now_ms, refusal, "refused" if refusal.error else "ended")
         self.phase = Phase.CONNECTED
-        self._heard_ms = now_ms
+        self._heard_ms = self._arrived_ms
         self.progress = replace(self.progress, opened_ms=now_ms, seen_ms=now_ms)
         self.lease_due_ms = now_ms + self._lease_every_ms
         return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms)]
@@ -219,10 +230,9 @@ class Manager:
             frames, failure = self._decoder.feed(given.data), None
         except FramingError as error:
             frames, failure = error.frames, error
-        self._heard_ms = now_ms
+        self._heard_ms = self._arrived_ms
         self.progress = replace(
             self.progress,
-            seen_ms=now_ms,
             frames=self.progress.frames + len(frames),
             bytes=self.progress.bytes + len(given.data),
         )
@@ -240,6 +250,7 @@ class Manager:
             self._events += len(events)
             cursors = [event.cursor for event in events if event.cursor is not None]
             self._writes.append(cursors[-1] if cursors else None)
+            self._unstored.append(self._arrived_ms)
         if ended:
             effects += self._leave(now_ms, Outcome("", "ended", "the upstream ended the stream"), "ended")
         elif failure is not None:
@@ -249,6 +260,7 @@ class Manager:
 
     def _written(self, now_ms: int, given: Written) -> list[Effect]:
         cursor = self._writes.popleft()
+        self._unstored.popleft()
         self._written_cursor = self._written_cursor if cursor is None else cursor
         self.progress = replace(
             self.progress,
@@ -330,6 +342,8 @@ class Manager:
     def _closed(self, now_ms: int, given: Closed) -> list[Effect]:
         was_closed, self._is_closed = self._is_closed, True
         if self.phase is Phase.SETTLING:
+            if (closed_ms := self.progress.closed_ms) is not None:
+                self.progress = replace(self.progress, closed_ms=min(closed_ms, self._until_ms(given.reason)))
             return [] if was_closed else self._drained(now_ms)
         detail = f": {given.detail}" if given.detail else ""
         verb = "closed" if self._was_connected else "not opened"
@@ -368,10 +382,13 @@ class Manager:
         self.phase = Phase.SETTLING
         self.lease_due_ms = None
         self._settle_until_ms = max(now_ms, self._give_up_at_ms)
-        # What came after the last byte of a connection that broke is not known: the peer may have been gone since.
-        until_ms = self._heard_ms if ended_by in BROKEN else now_ms
-        self.progress = replace(self.progress, closed_ms=until_ms if self._was_connected else None)
+        self.progress = replace(self.progress, closed_ms=self._until_ms(ended_by) if self._was_connected else None)
         return ([CloseUpstream()] if opened else []) + self._drained(now_ms)
+
+    def _until_ms(self, ended_by: str) -> int:
+        """Returns until when the connection heard all that the upstream sent."""
+        # What came after the last byte of a connection that broke is not known: the peer may have been gone since.
+        return self._heard_ms if ended_by in BROKEN else self._arrived_ms
 
     @property
     def _was_connected(self) -> bool:
@@ -436,11 +453,19 @@ class Manager:
         cursor = self._written_cursor if self._written_cursor != self._saved_cursor else None
         self._saved_cursor = self._written_cursor
         self._saved_at_ms = now_ms
-        # A quiet stream is connected all the same: what is seen is the connection, not its bytes.
-        seen_ms = now_ms if self.phase in self._LIVE else self.progress.seen_ms
+        seen_ms = self._seen_ms(now_ms)
         if (seen_ms, self._pending_close) != (self.progress.seen_ms, self.progress.ended_by):
             self.progress = replace(self.progress, ended_by=self._pending_close, seen_ms=seen_ms)
         return SaveProgress(cursor, self.progress, now_ms + self.lease_ttl_ms)
+
+    def _seen_ms(self, now_ms: int) -> int:
+        """Returns until when the ledger may vouch for the connection should nothing more be heard of it."""
+        if self.phase not in self._LIVE:
+            return self.progress.seen_ms
+        # A quiet stream is connected all the same: what is seen is the connection, not its bytes. But what was read and
+        # is not stored dies with the function.
+        unstored = [instant for instant in (*self._unstored, self._unread_ms) if instant is not None]
+        return max(self.progress.seen_ms, min([now_ms, *unstored]))
 
     def _finish(self, outcome: Outcome) -> list[Effect]:
         self.phase = Phase.FINISHED

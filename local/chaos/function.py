@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from handlers.store import Store
@@ -32,7 +31,6 @@ from handlers.stream.signals import (
     Open,
     Opened,
     Outcome,
-    Progress,
     ReadCursor,
     RecordGaps,
     SaveProgress,
@@ -76,7 +74,6 @@ class VirtualFunction:
         self._inbox: deque[tuple[Opened | Chunk | Closed, int]] = deque()
         self._after_fence = 0
         self._claimed_ms = 0
-        self._closed_ms: int | None = None
         self._timer: Timer | None = None
         self._listens = False
         self._frozen_until_ms = 0
@@ -175,7 +172,6 @@ class VirtualFunction:
             execution=task.execution,
         )
         self._leave_link()
-        self._closed_ms = None
         effects = deque(self._manager.start(self._now_ms()))
         while True:
             outcome = yield from self._perform_all(effects)
@@ -187,10 +183,10 @@ class VirtualFunction:
     def _next_effects(self) -> Steps[list[Effect]]:
         manager, now_ms = self._manager, self._now_ms()
         if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
-            return manager.handle(now_ms, Woken())
+            return self._handle(Woken())
         if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
             lease = yield from self.requests.ask(lambda: LeaseRead(self._store.read_lease(self.task.stream_id)))
-            return manager.handle(self._now_ms(), lease)
+            return self._handle(lease)
         if not self._inbox:
             instants = [instant for instant in (manager.wake_at_ms, manager.lease_due_ms) if instant is not None]
             yield min(instants) - self.task.skew_ms, True
@@ -199,8 +195,11 @@ class VirtualFunction:
         arrival, arrived_ms = self._inbox.popleft()
         if isinstance(arrival, Closed):
             self._leave_link()
-            self._closed_ms = arrived_ms
-        return manager.handle(self._now_ms(), arrival)
+        return self._handle(arrival, arrived_ms)
+
+    def _handle(self, given: Input, arrived_ms: int | None = None) -> list[Effect]:
+        unread_ms = self._inbox[0][1] if self._inbox else None
+        return self._manager.handle(self._now_ms(), given, arrived_ms=arrived_ms, unread_ms=unread_ms)
 
     def _perform_all(self, effects: deque[Effect]) -> Steps[Outcome | None]:
         while effects:
@@ -210,7 +209,7 @@ class VirtualFunction:
             given = yield from self._perform(effect)
             if given is None:
                 continue
-            following = self._manager.handle(self._now_ms(), given)
+            following = self._handle(given)
             if isinstance(given, StoreFailed) and following:
                 effects.clear()
             effects.extend(following)
@@ -263,7 +262,7 @@ class VirtualFunction:
 
     def _save(self, effect: SaveProgress) -> Steps[Input | None]:
         """Cursor, ledger and lease, each a request of its own; the first that fails is the answer."""
-        task, progress, cursor = self.task, self._vouched(effect.progress), effect.cursor
+        task, progress, cursor = self.task, effect.progress, effect.cursor
         writes: list[Callable[[], object]] = []
         if cursor is not None:
             writes.append(lambda: self._store.save_cursor(task.stream_id, cursor, progress.fence, self._now_ms()))
@@ -276,14 +275,6 @@ class VirtualFunction:
             if failed is not None:
                 return failed
         return None
-
-    def _vouched(self, progress: Progress) -> Progress:
-        """The ledger vouches for what is stored: not for what has arrived and waits for the store."""
-        limit_ms = self._inbox[0][1] if self._inbox else self._closed_ms
-        if limit_ms is None:
-            return progress
-        closed_ms = None if progress.closed_ms is None else min(progress.closed_ms, limit_ms)
-        return replace(progress, seen_ms=min(progress.seen_ms, limit_ms), closed_ms=closed_ms)
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() + self.task.skew_ms

@@ -207,13 +207,15 @@ def _lost(world: World) -> list[str]:
 def _unknowable(world: World) -> set[int]:
     """What no ledger can tell where the upstream does not resume.
 
-    A peer that died, where its connection was let go or killed before the silence had lasted long enough to be one; and
-    a gap that is shorter than the clocks of two functions differ.
+    A peer that died, where its connection was let go or killed before the silence had lasted long enough to be one, or
+    where the store refused to hear of it; and a gap that is shorter than the clocks of two functions differ.
     """
     if world.schedule.resumes:
         return set()
     ends = ("closed_here", "ended_by_upstream")
+    untold = {record.fence for record in _records(world) if record.closed_ms is None}
     links = [link for link in world.upstream.links if link.ended_by in ends or _was_killed(link)]
+    links += [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
     found = {number for link in links for number in link.waiting}
     differ_ms = 2 * world.schedule.skew_ms
     for start, end in uncovered(world, world.origin_ms, world.clock.now_ms()):
@@ -230,18 +232,22 @@ def _was_killed(link: Link) -> bool:
 
 def _told(world: World) -> tuple[list[Gap], int]:
     """The gaps that no cursor closed, and until when every event must be accounted for."""
-    rows = world.tables.query(
-        TableName=world.control_table,
-        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-        ExpressionAttributeValues={":stream": {"S": STREAM}, ":prefix": {"S": "connection#"}},
-    )["Items"]
-    records: list[Record] = [record for row in rows if (record := items.record(row)) is not None]
+    records = _records(world)
     now_ms = world.clock.now_ms()
     found = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
     if not uncovered(world, now_ms - 1, now_ms):
         return found, now_ms - ON_ITS_WAY_MS
     # Nobody is connected: what came after the last close is for the next connection, and so is what a kill left.
     return found, max((record.closed_ms or record.seen_ms for record in records), default=0) - ON_ITS_WAY_MS
+
+
+def _records(world: World) -> list[Record]:
+    rows = world.tables.query(
+        TableName=world.control_table,
+        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+        ExpressionAttributeValues={":stream": {"S": STREAM}, ":prefix": {"S": "connection#"}},
+    )["Items"]
+    return [record for row in rows if (record := items.record(row)) is not None]
 
 
 # --- executions -------------------------------------------------------------------------------------------------------

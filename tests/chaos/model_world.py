@@ -56,6 +56,10 @@ IGNORED = frozenset(
         "lease_ttl_ms",
         "_execution",  # the process's own
         "_events",
+        "_heard_ms",
+        "_arrived_ms",
+        "_unread_ms",
+        "_unstored",
         "_gaps_recorded",
         "_pending_close",
     }

@@ -37,17 +37,17 @@ LIVE = (Phase.CONNECTED, Phase.OVERLAPPING)
 class EmitsTheTail(Manager):
     """What was cut off at the close is dispatched as if a blank line had come."""
 
-    def handle(self, now_ms: int, given: Input) -> list[Effect]:
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
         tail = super().handle(now_ms, Chunk(b"\n\n")) if isinstance(given, Closed) and self.phase in LIVE else []
-        return tail + super().handle(now_ms, given)
+        return tail + super().handle(now_ms, given, **when)
 
 
 class SavesTheCursorFirst(Manager):
     """The cursor is saved before the events that it vouches for are stored."""
 
-    def handle(self, now_ms: int, given: Input) -> list[Effect]:
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
         found: list[Effect] = []
-        for effect in super().handle(now_ms, given):
+        for effect in super().handle(now_ms, given, **when):
             if isinstance(effect, Write):
                 found.append(SaveProgress(effect.events[-1].cursor, self.progress, now_ms + self.lease_ttl_ms))
             found.append(effect)
@@ -64,15 +64,15 @@ class ClaimsAfterConnecting(Manager):
         self.phase = Phase.OPENING
         return [ReadCursor()]
 
-    def handle(self, now_ms: int, given: Input) -> list[Effect]:
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
         if isinstance(given, Opened) and given.status == 200 and self.held is None:
             self.held, self.phase = given, Phase.CLAIMING
             return [Claim()]
         if isinstance(given, Claimed):
             self.progress, self.phase = replace(self.progress, fence=given.lease.fence), Phase.OPENING
             assert self.held is not None
-            return super().handle(now_ms, self.held)
-        return super().handle(now_ms, given)
+            return super().handle(now_ms, self.held, **when)
+        return super().handle(now_ms, given, **when)
 
 
 class DoesNotWatchTheSuccessor(Manager):
@@ -85,13 +85,20 @@ class DoesNotWatchTheSuccessor(Manager):
         return super()._settle(now_ms, found)
 
 
+class VouchesForWhatWaits(Manager):
+    """What was read and waits for the store counts as covered."""
+
+    def handle(self, now_ms: int, given: Input, **_when: int | None) -> list[Effect]:
+        return super().handle(now_ms, given)
+
+
 class IgnoresTheWishToStop(Manager):
     """A connection that reads the wish to stop goes on."""
 
-    def handle(self, now_ms: int, given: Input) -> list[Effect]:
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
         if isinstance(given, LeaseRead):
             given = LeaseRead(replace(given.lease, stop=False))
-        return super().handle(now_ms, given)
+        return super().handle(now_ms, given, **when)
 
 
 def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
@@ -169,7 +176,7 @@ DEFECTS = [
     Defect(
         "the ledger vouches for what waits for the store",
         {"lost"},
-        function=("local.chaos.function.VirtualFunction._vouched", lambda _function, progress: progress),
+        manager=VouchesForWhatWaits,
         among=lambda schedule: not schedule.resumes and any(fault.kind == "slow store" for fault in schedule.faults),
     ),
     Defect(

@@ -292,6 +292,42 @@ def test_a_slow_store_slows_the_upstream_and_loses_nothing(aws: Aws) -> None:
     assert report.progress.stored == 60
 
 
+def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) -> None:
+    """Whenever a record is saved, every event that was sent before the instant it vouches for is stored."""
+    idle = threading.Event()
+    sent_ms: dict[str, int] = {}
+    done: set[str] = set()
+    vouched: list[tuple[int, int, int]] = []
+
+    def upstream(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE)
+        while not peer.gone.wait(0.02):
+            number = len(sent_ms)
+            sent_ms[str(number)] = time.time_ns() // 1_000_000
+            peer.send(event(number))
+
+    def puts(call: Callable[..., Any], **parameters: Any) -> Any:
+        idle.wait(0.06)
+        answer = call(**parameters)
+        done.add(parameters["Item"]["SK"]["S"])
+        return answer
+
+    def updates(call: Callable[..., Any], **parameters: Any) -> Any:
+        if parameters["Key"]["SK"]["S"].startswith("connection#"):
+            seen_ms = int(parameters["ExpressionAttributeValues"][":seen_ms"]["N"])
+            unstored = [at_ms for number, at_ms in list(sent_ms.items()) if number not in done]
+            vouched.append((seen_ms, min(unstored, default=seen_ms), time.time_ns() // 1_000_000))
+        return call(**parameters)
+
+    store = aws.store(Client(Client(aws.dynamodb, "put_item", puts), "update_item", updates))
+    with serving(upstream) as server:
+        report = run(profile(server), store, lasts_ms=1_500)
+    assert (report.outcome.error, "closed_ms" in ledger(aws, 1)) == ("StoreUnavailable", False)
+    # 30 ms: what an event takes from the server's hands into the inbox, on a busy machine.
+    assert [found for found in vouched if found[0] > found[1] + 30] == []
+    assert max(now_ms - seen_ms for seen_ms, _, now_ms in vouched) > 200, "the store was not slow"
+
+
 def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> None:
     """The successor claims, waits for the mark of the older one's close, and connects then."""
     store = aws.store()

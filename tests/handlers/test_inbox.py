@@ -50,3 +50,49 @@ def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
     inbox.close()
     putter.join(WAIT_S)
     assert (taken, inbox.put("c"), inbox.get(0), inbox.get(WAIT_S)) == ([False], False, "a", None)
+
+
+def test_it_tells_since_when_the_oldest_item_waits() -> None:
+    """What was there first counts until it is taken; then the item that was taken last tells how old it is."""
+    inbox: Inbox[str] = Inbox(10)
+    assert inbox.unread_s is None
+    inbox.put("a", 1)
+    threading.Event().wait(0.05)
+    inbox.put("b", 1)
+    assert (inbox.unread_s or 0) >= 0.05
+    inbox.get(0)
+    assert (inbox.taken_s >= 0.05, inbox.unread_s or 0) < (True, inbox.taken_s)
+    inbox.get(0)
+    assert inbox.unread_s is None
+
+
+def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
+    """It may have been in the network's buffers since; once all of it is taken, what comes is new."""
+    inbox: Inbox[str] = Inbox(1)
+    inbox.put("a", 1)
+    putter = threading.Thread(target=inbox.put, args=("b", 1))
+    putter.start()
+    putter.join(0.05)
+    inbox.get(0)
+    putter.join(WAIT_S)
+    late = threading.Thread(target=inbox.put, args=("c", 1))
+    late.start()
+    late.join(0.02)
+    assert (inbox.get(0), inbox.taken_s >= 0.05) == ("b", True)
+    late.join(WAIT_S)
+    assert (inbox.get(0), inbox.taken_s >= 0.05) == ("c", True)
+    inbox.put("d", 1)
+    assert (inbox.unread_s or 0) < 0.05
+
+
+def test_what_a_closed_inbox_refused_is_told_with_its_end() -> None:
+    """The end of a closed inbox is as old as the first item that it turned away."""
+    inbox: Inbox[str] = Inbox(1)
+    inbox.put("a", 1)
+    putter = threading.Thread(target=inbox.put, args=("b", 1))
+    putter.start()
+    putter.join(0.05)
+    inbox.close()
+    putter.join(WAIT_S)
+    assert (inbox.get(0), (inbox.unread_s or 0) >= 0.05) == ("a", True)
+    assert (inbox.get(0), inbox.taken_s >= 0.05) == (None, True)
