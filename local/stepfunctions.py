@@ -16,6 +16,7 @@ from local.api.asking import Action
 from local.api.executions import ExecutionActions
 from local.api.machines import MachineActions
 from local.api.tasks import TaskActions
+from local.api.teststate import TestStateActions
 from local.api.verdict import VerdictActions
 from local.asl import Tokens
 from local.asl.nested import Ended
@@ -37,6 +38,7 @@ class StepFunctions:
             **MachineActions(executions.machines, executions).actions(),
             **TaskActions(tokens).actions(),
             **VerdictActions().actions(),
+            **TestStateActions(executions, clock).actions(),
         }
 
     async def answer(self, action: str, body: bytes) -> Response:

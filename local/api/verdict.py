@@ -43,6 +43,13 @@ def refuse_bad(definition: str, kind: str) -> None:
         raise Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{told}'")
 
 
+def invalid(problem: DefinitionError) -> Refusal:
+    """Returns the refusal of a definition with this problem."""
+    found = _told(problem)
+    told = f"{found['code']}: {found['message']} at {found['location']}"
+    return Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{told}'")
+
+
 def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
     """Returns the diagnostics of a definition for a STANDARD or EXPRESS machine; none where it can run."""
     try:

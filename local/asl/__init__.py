@@ -1,7 +1,7 @@
 """The Amazon States Language interpreter: `load` a definition, `start` executions, read their history."""
 
 from local.asl.callbacks import Pending, TokenClosed, Tokens, TokenUnknown
-from local.asl.calls import Latencies, NoLatencies, Perform, TaskCall, TaskFailure
+from local.asl.calls import Latencies, NoLatencies, Perform, TaskCall, TaskFailure, Whole
 from local.asl.check import DefinitionError
 from local.asl.definition import load
 from local.asl.execution import Execution
@@ -20,5 +20,6 @@ __all__ = [
     "TokenClosed",
     "TokenUnknown",
     "Tokens",
+    "Whole",
     "load",
 ]

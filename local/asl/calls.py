@@ -22,6 +22,13 @@ class TaskFailure(Exception):
 
 
 @dataclass(frozen=True)
+class Whole:
+    """An answer as the state is to see it: nothing is wrapped around what a function returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
 class TaskCall:
     """One attempt of a Task state.
 
@@ -49,7 +56,7 @@ class TaskCall:
 
 
 Perform = Callable[[TaskCall], Awaitable[Any]]
-"""Returns the answer of the call or raises TaskFailure."""
+"""Returns the answer of the call, or a Whole; raises TaskFailure."""
 
 
 class Latencies(Protocol):

@@ -29,7 +29,12 @@ def execution_context(execution: "Execution") -> dict[str, Any]:
 
 
 def state_context(branch: "Branch") -> dict[str, Any]:
-    """Return the Context Object of the state that the branch is in; RetryCount only where a state can be retried."""
+    """Return the Context Object of the state that the branch is in; RetryCount only where a state can be retried.
+
+    One that was given to the execution stands in its place.
+    """
+    if branch.execution.given_context is not None:
+        return branch.execution.given_context
     context: dict[str, Any] = dict(branch.execution.constant_context)
     if branch.state is not None:
         context["State"] = {"Name": branch.state.name, "EnteredTime": written(branch.entered_ms)}

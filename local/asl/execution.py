@@ -72,6 +72,7 @@ class Execution:
         self.stopped_ms: int | None = None
         self.background: set[asyncio.Future[Any]] = set()
         self.constant_context = execution_context(self)
+        self.given_context: dict[str, Any] | None = None
         self._history = History(clock.now_ms, on_event)
         self._ended = asyncio.Event()
         self._root = Branch(self, 0)

@@ -348,3 +348,51 @@ def test_lists_that_are_empty_here(states: Any) -> None:
     execution = states.start_execution(stateMachineArn=arn)["executionArn"]
     assert states.list_map_runs(executionArn=execution)["mapRuns"] == []
     assert refusal(states.list_executions)[0] == "ValidationException"
+
+
+def test_one_state_is_tried_on_its_own(states: Any) -> None:
+    """TestState runs a state with or without a mock, and shows each step of its data when asked."""
+    state = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::lambda:invoke",
+        "Parameters": {"FunctionName": "echo", "Payload.$": "$.n"},
+        "ResultSelector": {"got.$": "$.Payload"},
+        "ResultPath": "$.r",
+        "Retry": [{"ErrorEquals": ["Slow"], "IntervalSeconds": 3, "MaxAttempts": 2}],
+        "Catch": [{"ErrorEquals": ["Bad"], "ResultPath": "$.e", "Next": "Mend"}],
+        "Next": "After",
+    }
+    wish = {"definition": json.dumps(state), "input": '{"n":{"a":1}}'}
+    real = states.test_state(**wish, inspectionLevel="DEBUG")
+    assert (real["status"], real["nextState"]) == ("SUCCEEDED", "After")
+    assert json.loads(real["output"]) == {"n": {"a": 1}, "r": {"got": {"given": {"a": 1}}}}
+    assert json.loads(real["inspectionData"]["afterParameters"]) == {"FunctionName": "echo", "Payload": {"a": 1}}
+    assert json.loads(real["inspectionData"]["afterResultSelector"]) == {"got": {"given": {"a": 1}}}
+    mocked = states.test_state(**wish, mock={"result": '{"Payload": 5}'})
+    assert (json.loads(mocked["output"])["r"], "inspectionData" in mocked) == ({"got": 5}, False)
+    caught = states.test_state(**wish, mock={"errorOutput": {"error": "Bad", "cause": "It was."}})
+    assert (caught["status"], caught["nextState"], caught["error"]) == ("CAUGHT_ERROR", "Mend", "Bad")
+    assert json.loads(caught["output"])["e"] == {"Error": "Bad", "Cause": "It was."}
+    slow = {"mock": {"errorOutput": {"error": "Slow"}}, "inspectionLevel": "DEBUG"}
+    again = states.test_state(**wish, **slow, stateConfiguration={"retrierRetryCount": 1})
+    assert again["status"] == "RETRIABLE"
+    assert again["inspectionData"]["errorDetails"] == {"retryIndex": 0, "retryBackoffIntervalSeconds": 6}
+    spent = states.test_state(**wish, **slow, stateConfiguration={"retrierRetryCount": 2})
+    assert (spent["status"], spent["inspectionData"]["errorDetails"]) == ("FAILED", {"retryIndex": 0})
+
+
+def test_what_cannot_be_tried_is_refused(states: Any) -> None:
+    """A definition that is none, an input that is no JSON, a state that is not there, a Parallel without a mock."""
+    passes = json.dumps({"Type": "Pass", "End": True})
+    assert refusal(states.test_state, definition="no")[0] == "InvalidDefinition"
+    assert refusal(states.test_state, definition='{"Type": "Pass"}')[0] == "InvalidDefinition"
+    assert refusal(states.test_state, definition=passes, input="{")[0] == "InvalidExecutionInput"
+    assert refusal(states.test_state, definition=json.dumps(PASS))[0] == "ValidationException"
+    assert refusal(states.test_state, definition=json.dumps(PASS), stateName="T") == (
+        "ValidationException",
+        "State not found in the definition: 'T'",
+    )
+    parallel = json.dumps({"Type": "Parallel", "Branches": [PASS], "End": True})
+    assert refusal(states.test_state, definition=parallel)[0] == "ValidationException"
+    both = {"result": "1", "errorOutput": {"error": "A"}}
+    assert refusal(states.test_state, definition=passes, mock=both)[0] == "ValidationException"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from local.asl.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
-from local.asl.calls import TaskCall, TaskFailure
+from local.asl.calls import TaskCall, TaskFailure, Whole
 from local.asl.check import Fields
 from local.asl.dataflow import compiled
 from local.asl.errors import EvaluationError, HeartbeatMissed, StateError
@@ -136,7 +136,9 @@ class Task(Retrying):
 
     def _sized(self, result: Any, branch: "Branch") -> tuple[Any, str]:
         """The service's answer as the state sees it, and its text."""
-        if self.resource.invokes:
+        if isinstance(result, Whole):
+            result = result.value
+        elif self.resource.invokes:
             request_id = uuid4(branch.random)
             result = wrapped(result, compact(result), request_id, http_date(branch.clock.now_ms()))
         return result, self._fitting(result)

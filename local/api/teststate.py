@@ -1,0 +1,165 @@
+"""TestState: one state, run on its own.
+
+Decides how the request is read and the answer written. What becomes of a state, `local.trial` says. Invariant: a state
+that is mocked asks no service.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from local.api.asking import PREFIX, Action, Answer, Parameters
+from local.api.verdict import invalid, refuse_bad
+from local.asl import DefinitionError, Execution, Machine, TaskCall
+from local.asl.errors import StateError
+from local.asl.timestamps import written
+from local.clock import Clock, VirtualClock
+from local.executions import Executions, Refusal, parsed
+from local.trial import NAME, NoSuchState, Trial, Wish, cut_out, machine
+
+_TEXTS = ("output", "error", "cause", "nextState", "status")
+_NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails")
+
+
+class TestStateActions:
+    """TestState; `perform` of the executions does the work of a Task that is not mocked."""
+
+    __test__ = False  # pytest takes every class of this name for a test
+
+    def __init__(self, executions: Executions, clock: Clock) -> None:
+        self._executions = executions
+        self._clock = clock
+
+    def actions(self) -> dict[str, Action]:
+        """Returns the action by name."""
+        return {"TestState": self._test}
+
+    async def _test(self, parameters: Parameters) -> Answer:
+        state, wish = _state(parameters), _wish(parameters)
+        if state.get("Type") in ("Parallel", "Map") and not wish.mocked:
+            raise Refusal("ValidationException", f"A mock is needed to test a {state['Type']} state.")
+        context = self._context(parameters, state, wish.data)
+
+        async def run(tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None) -> Execution:
+            if perform is None and state.get("Type") == "Task":
+                return await self._really(tested, data, context)
+            return await asyncio.to_thread(_quickly, tested, data, perform, context)
+
+        try:
+            trial = Trial(state, wish, run)
+            answer = await trial.answer()
+        except DefinitionError as problem:
+            raise invalid(problem) from None
+        found = {name: answer[name] for name in _TEXTS if name in answer}
+        if "output" in found:
+            found["output"] = _text(found["output"])
+        if parameters.get("inspectionLevel", "INFO") != "INFO":
+            shown = trial.shown
+            found["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
+        return found
+
+    async def _really(self, tested: Machine, data: Any, context: dict[str, Any]) -> Execution:
+        assert self._executions.perform is not None
+        execution = tested.start(data, clock=self._clock, perform=self._executions.perform)
+        execution.given_context = context
+        return await execution.wait()
+
+    def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
+        """The Context Object that was given, or that of an Express execution of a machine of its own (recorded)."""
+        if "context" in parameters:
+            return _object(parameters, "context")
+        name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), written(self._clock.now_ms())
+        within: dict[str, Any] = {"Name": NAME, "EnteredTime": now}
+        if state.get("Type") in ("Task", "Parallel", "Map"):
+            within["RetryCount"] = parameters.get("stateConfiguration", {}).get("retrierRetryCount", 0)
+        return {
+            "Execution": {
+                "Id": f"{PREFIX}:express:{name}:{execution}",
+                "Input": data,
+                "Name": execution,
+                "RoleArn": parameters.get("roleArn"),
+                "StartTime": now,
+            },
+            "StateMachine": {"Id": f"{PREFIX}:stateMachine:{name}", "Name": name},
+            "State": within,
+        }
+
+
+def _quickly(
+    tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None, context: dict[str, Any]
+) -> Execution:
+    clock = VirtualClock()
+
+    async def nothing(_: TaskCall) -> Any:
+        """A state that is no Task asks for nothing."""
+
+    async def main() -> Execution:
+        execution = tested.start(data, clock=clock, perform=perform or nothing)
+        execution.given_context = context
+        return await execution.wait()
+
+    return clock.run(main())
+
+
+def _state(parameters: Parameters) -> dict[str, Any]:
+    text, name = parameters["definition"], parameters.get("stateName")
+    try:
+        definition = parsed(text)
+    except ValueError:
+        definition = None
+    if not isinstance(definition, dict):
+        raise Refusal("InvalidDefinition", "Invalid State Machine Definition: 'Definition must be a valid JSON object'")
+    if "States" in definition and name is None:
+        raise Refusal("ValidationException", "The stateName is required to test a state of a state machine.")
+    if "States" in definition:
+        refuse_bad(text, "STANDARD")
+    try:
+        state = cut_out(definition, name)
+        machine(state)
+    except NoSuchState as problem:
+        raise Refusal("ValidationException", str(problem)) from None
+    except DefinitionError as problem:
+        raise invalid(problem) from None
+    return state
+
+
+def _wish(parameters: Parameters) -> Wish:
+    text = parameters.get("input") or "{}"
+    try:
+        data = parsed(text)
+    except ValueError as problem:
+        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
+    mock, settings = parameters.get("mock", {}), parameters.get("stateConfiguration", {})
+    if "result" in mock and "errorOutput" in mock:
+        raise Refusal("ValidationException", "A mock has a result or an errorOutput, not both.")
+    error = mock.get("errorOutput")
+    items = _json(settings, "mapItemReaderData") if "mapItemReaderData" in settings else None
+    return Wish(
+        data=data,
+        variables=_object(parameters, "variables") if "variables" in parameters else {},
+        result=(_json(mock, "result"),) if "result" in mock else None,
+        error=None if error is None else StateError(error.get("error"), error.get("cause")),
+        retries=settings.get("retrierRetryCount", 0),
+        failed_items=settings.get("mapIterationFailureCount", 0),
+        item_count=len(items) if isinstance(items, list) else 0,
+    )
+
+
+def _json(parameters: Parameters, name: str) -> Any:
+    try:
+        return parsed(parameters[name])
+    except ValueError as problem:
+        raise Refusal("ValidationException", f"{name} is no JSON: {problem}") from None
+
+
+def _object(parameters: Parameters, name: str) -> dict[str, Any]:
+    value = _json(parameters, name)
+    if not isinstance(value, dict):
+        raise Refusal("ValidationException", f"{name} must be a JSON object.")
+    return value
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
