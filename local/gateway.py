@@ -37,11 +37,15 @@ class Gateway:
         self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
         invoke: proxy.Invoke,
     ) -> None:  # fmt: skip
-        self._routes = [(route, route.path.strip("/").split("/")) for route in routes]
+        self.serve(routes)
         self._executions = executions
         self._check_stream = check_stream
         self._invoke = invoke
         self.app = Starlette(routes=[Path("/health", self._health), Path("/{path:path}", self._any, methods=_METHODS)])
+
+    def serve(self, routes: Iterable[Route | ProxyRoute]) -> None:
+        """Takes these routes in place of what it had."""
+        self._routes = [(route, route.path.strip("/").split("/")) for route in routes]
 
     async def _health(self, _: Request) -> Response:
         running = self._executions.running()

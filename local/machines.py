@@ -77,6 +77,19 @@ class Machines(Mapping[str, Entry]):
         self._entries[described.arn] = entry
         return entry
 
+    def deploy(self, found: StateMachine, machine: Machine, now_ms: int) -> bool:
+        """Returns whether the stack's machine has changed; what runs goes on under its own definition."""
+        before = self._entries.get(found.arn)
+        if before is not None and before.described.definition == found.definition:
+            return False
+        described = Described(found.arn, found.name, found.definition, "STANDARD", ROLE, now_ms, now_ms)
+        if before is not None:
+            described = replace(
+                before.described, definition=found.definition, updated_ms=now_ms, revision_id=new_revision()
+            )
+        self._entries[found.arn] = Entry(described, machine, True)
+        return True
+
     def tag(self, arn: str, tags: dict[str, str]) -> None:
         """Returns nothing; these are the machine's tags from now on."""
         entry = self._entries[arn]

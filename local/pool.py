@@ -1,7 +1,7 @@
 """The Lambda functions of the local run: which sandbox takes an invocation, and when an idle sandbox ends.
 
 It does not know what a function does. Invariants: a sandbox has one invocation at a time; a sandbox whose process
-ended is never used again; logs are bounded.
+ended is never used again, and none takes an invocation after `renew` that was there before; logs are bounded.
 """
 
 import asyncio
@@ -70,6 +70,7 @@ class Pool:
         self._open_logs: dict[str, BoundedLog] = {}
         self._idle: dict[str, list[tuple[Sandbox, asyncio.TimerHandle]]] = {}
         self._all: set[Sandbox] = set()
+        self._stale: set[Sandbox] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -95,11 +96,22 @@ class Pool:
         except BaseException:
             self._discard(sandbox)
             raise
-        if sandbox.alive and not self._closed:
+        if sandbox.alive and not self._closed and sandbox not in self._stale:
             self._put_idle(name, sandbox)
         else:
             self._discard(sandbox)
         return answer
+
+    def renew(self, functions: Iterable[Function] | None = None) -> None:
+        """Makes every invocation from now on begin in a new sandbox, of these functions; those under way go on."""
+        if functions is not None:
+            self._functions = {function.name: function for function in functions}
+        self._stale |= self._all
+        for name, waiting in self._idle.items():
+            self._idle[name] = []
+            for sandbox, timer in waiting:
+                timer.cancel()
+                self._discard(sandbox)
 
     def kill_all(self) -> None:
         """Kills every sandbox at once; invocations under way are answered with Runtime.ExitError."""
@@ -152,3 +164,4 @@ class Pool:
     async def _close(self, sandbox: Sandbox) -> None:
         await sandbox.close()
         self._all.discard(sandbox)
+        self._stale.discard(sandbox)

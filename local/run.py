@@ -20,6 +20,7 @@ from local.engine import lock, try_lock
 from local.errors import UserError
 from local.listener import HOST, bind, port_of
 from local.live import Screen
+from local.redeploy import Redeploy
 from local.service import Service, Sockets
 
 _FORCED = 1
@@ -111,6 +112,7 @@ async def _serve(
     end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     service = Service(wanted.data, template, sockets, held, os.environ, screen, lambda: _end(end, _FORCED))
     _listen_to_signals(end)
+    following: asyncio.Task[None] | None = None
     try:
         starting = asyncio.create_task(service.start())
         either: set[asyncio.Future[Any]] = {starting, end}
@@ -118,6 +120,7 @@ async def _serve(
         if starting.done():
             starting.result()
             _welcome(wanted, service, screen)
+            following = asyncio.create_task(Redeploy(service, wanted.stage, screen.say).run())
         else:
             starting.cancel()
         status = await end
@@ -126,6 +129,8 @@ async def _serve(
         return status
     finally:
         _end(end, _FORCED)
+        if following is not None:
+            following.cancel()
         await service.stop()
 
 
@@ -182,5 +187,5 @@ def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
             f"  {credentials} \\",
             f"    aws --endpoint-url {aws} dynamodb scan --table-name {service.events_table} --select COUNT",
         ]
-    lines += ["", "Ctrl-C stops it; what runs goes on at the next start.", ""]
+    lines += ["", "A changed file is deployed at once. Ctrl-C stops it; what runs goes on at the next start.", ""]
     screen.plain("\n".join(lines))

@@ -78,6 +78,8 @@ class Service:
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._executions: Executions | None = None
+        self._kept: Machines | None = None
+        self._gateway: Gateway | None = None
 
     @property
     def events_table(self) -> str | None:
@@ -98,6 +100,30 @@ class Service:
             await listener.start()
         for known in executions.resume(left):
             self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+
+    def take_code(self) -> None:
+        """Lets every function that starts from now on have the code that lies there now."""
+        if self._pool is not None:
+            self._pool.renew()
+
+    async def take_template(self, template: Mapping[str, Any]) -> list[str]:
+        """Returns the names of what has changed, which holds from now on; raises UserError, and then nothing does."""
+        stack = read(template, {})
+        loaded = machines(stack)
+        queue_urls = await asyncio.to_thread(provision, self._endpoints, stack.tables, stack.queues)
+        stack, before = read(template, queue_urls), self.stack
+        assert self._pool is not None
+        assert self._gateway is not None
+        assert self._kept is not None
+        self._template, self.stack = template, stack
+        changed = [function.name for function in stack.functions if function not in before.functions]
+        if changed or len(stack.functions) != len(before.functions):
+            self._pool.renew(stack.functions)
+        self._gateway.serve(stack.routes)
+        if stack.routes != before.routes:
+            changed.append("the API")
+        now_ms = self._clock.now_ms()
+        return changed + [found.name for found, machine in loaded.values() if self._kept.deploy(found, machine, now_ms)]
 
     async def stop(self) -> None:
         """Returns when nothing of the run is left."""
@@ -120,7 +146,7 @@ class Service:
             watch.changed(known)
 
         records = Records(self._data / "executions")
-        kept = Machines(self._data / "machines", self._machines, self._clock.now_ms())
+        kept = self._kept = Machines(self._data / "machines", self._machines, self._clock.now_ms())
         executions = self._executions = Executions(kept, records, self._clock, changed)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = Watch(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
@@ -129,7 +155,7 @@ class Service:
         integrations = Integrations(pool, self._endpoints, step_functions, tokens)
         executions.perform = integrations.perform
         aws = AwsEndpoint(step_functions, pool, self._endpoints)
-        gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)
+        gateway = self._gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [

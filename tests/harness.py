@@ -33,8 +33,9 @@ def free_port(count: int = 3) -> int:
 class Service:
     """`streamkeeper run` of the stage `test` in a folder of its own; may be started again in the same folder."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, project: Path = support.PROJECT, **environment: str) -> None:
         self.port = free_port()
+        self._project = project
         self._log = folder / "run.log"
         self._environment = support.environment(
             STREAMKEEPER_STAGE=STAGE, STREAMKEEPER_DATA=str(folder / "data"), PORT=str(self.port), **environment
@@ -45,7 +46,7 @@ class Service:
         """Returns when the HTTP API answers."""
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "local.cli", "run"]
-            self.process = subprocess.Popen(command, cwd=support.PROJECT, env=self._environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, cwd=self._project, env=self._environment, stdout=log, stderr=log)
         assert support.until(self._answers, 60), self.log
 
     def _answers(self) -> bool:
@@ -123,9 +124,9 @@ class Service:
 
 
 @contextlib.contextmanager
-def running(folder: Path, **environment: str) -> Iterator[Service]:
-    """Yields a running service; afterwards it has ended and nothing of it is left."""
-    service = Service(folder, **environment)
+def running(folder: Path, project: Path = support.PROJECT, **environment: str) -> Iterator[Service]:
+    """Yields a running service of the project in a folder; afterwards it has ended and nothing of it is left."""
+    service = Service(folder, project, **environment)
     try:
         service.start()
         yield service

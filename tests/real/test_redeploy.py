@@ -1,0 +1,123 @@
+"""A project that is changed while a stream of it is connected, through the whole local service on real sockets."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import resolved
+from tests.harness import Service, running
+from tests.local.support import PROJECT, until
+from tests.real.upstream import serving
+
+STREAM = "demo:redeploy"
+# What tells the new code from the old, and the new definition from the old: the lane that a connection writes down.
+READS = "        stream_id, lane, execution = read_event(event)\n"
+CODE = (READS, READS + '        lane += " of new code"\n')
+DEFINITION = ("                lane: B\n", "                lane: New B\n")
+
+
+@dataclass(frozen=True)
+class Story:
+    """A stream that was renewed and handed over again and again while its project was changed."""
+
+    connections: list[dict[str, Any]]
+    gaps: list[dict[str, Any]]
+    numbers: list[int]
+    connected: list[int]
+    log: str
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the project whose executions start their successor after the first pass of a lane."""
+    resolved.snapshot(PROJECT, folder)
+    for room in ("handlers", "local", "timeline"):
+        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    changed(folder / "env" / "test.yml", ("renew_after: 100 ", "renew_after: 1 "))
+    return folder
+
+
+def changed(path: Path, change: tuple[str, str]) -> None:
+    """Replaces a text that is there once."""
+    text = path.read_text()
+    assert text.count(change[0]) == 1
+    path.write_text(text.replace(*change))
+
+
+def lanes(service: Service) -> list[str]:
+    return [record["lane"] for record in service.connections(STREAM)]
+
+
+def numbers(service: Service) -> list[int]:
+    return sorted(json.loads(item["data"])["n"] for item in service.items("events", STREAM))
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """From the POST until a connection of the new definition has stored some events."""
+    folder = tmp_path_factory.mktemp("redeploy")
+    project = folder / "project"
+    project.mkdir()
+    copied(project)
+    connected: list[int] = []
+    with (
+        serving(lambda _, count: connected.append(count)) as (_, port),
+        running(folder, project, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service,
+    ):
+        service.post(STREAM)
+        assert until(lambda: len(numbers(service)) > 5, 20), service.log
+        changed(project / "handlers" / "connection_manager.py", CODE)
+        changed(project / "statemachines" / "connections.asl.yml", DEFINITION)
+        assert until(lambda: "New B of new code" in lanes(service), 30), service.log
+        changed(project / "statemachines" / "connections.asl.yml", ("StartAt: Is it a renewal", "StartAt: Nowhere"))
+        assert until(lambda: "not redeployed" in service.log, 20), service.log
+        stored = len(numbers(service))
+        assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
+        yield Story(
+            connections=service.connections(STREAM),
+            gaps=service.items("control", STREAM, "gap#"),
+            numbers=numbers(service),
+            connected=list(connected),
+            log=service.log,
+        )
+
+
+def test_new_functions_have_the_new_code(story: Story) -> None:
+    """What was connected at the change is handed over and not cut off; after the first of the new code all have it."""
+    new = ["new code" in record["lane"] for record in story.connections]
+    assert new == sorted(new)
+    assert (story.connections[0]["lane"], story.connections[0]["ended_by"]) == ("B", "taken_over")
+
+
+def test_new_executions_have_the_new_definition(story: Story) -> None:
+    """An execution keeps the definition that it was started with; its successor has the new one."""
+    of: dict[str, set[str]] = {}
+    for record in story.connections:
+        of.setdefault(record["execution"], set()).add(record["lane"].removesuffix(" of new code"))
+    assert all(not {"B", "New B"} <= found for found in of.values())
+    assert "New B" in list(of.values())[-1]
+
+
+def test_the_stream_is_connected_throughout(story: Story) -> None:
+    """The upstream never sees nobody, no gap is written down, and every event is stored once."""
+    assert (set(story.connected), story.gaps) == ({1, 2}, [])
+    assert story.numbers == list(range(story.numbers[0], story.numbers[-1] + 1))
+
+
+def test_what_cannot_be_deployed_is_told_and_changes_nothing(story: Story) -> None:
+    """One line with the place; the stream goes on."""
+    (told,) = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
+    assert told.startswith("not redeployed, what runs stays as it was: statemachines/connections.asl.yml: ")
+
+
+def test_both_are_told_in_a_line(story: Story) -> None:
+    """Once each, with what follows."""
+    told = [line.split(" ", 1)[1] for line in story.log.splitlines() if " redeployed " in line]
+    assert sorted(told) == [
+        "redeployed streamkeeper-test-connections: an execution has a new definition from its renewal on",
+        "redeployed the code: functions that start from now on have it, so a stream from its handover on",
+    ]
