@@ -7,14 +7,25 @@ is stored, was known already, or lies whole in the dead-letter queue; what is se
 
 import contextlib
 import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from handlers import items
 from handlers.answers import ConditionFailed, Refused, answering
 from handlers.dead_letters import DeadLetters
 from handlers.errors import StoreUnavailable
+from handlers.event_items import (
+    FOR_EVER,
+    MAX_ITEM_BYTES,
+    Item,
+    Keeping,
+    body_of,
+    event_item,
+    in_bucket,
+    mark,
+    size_bytes,
+    stream_of,
+)
+from handlers.objects import Objects
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Written
 
@@ -38,22 +49,25 @@ TRANSIENT = frozenset(
 TRIES = 8
 REST_S, REST_MOST_S = 0.025, 1.0
 
-Pending = tuple[StreamEvent, items.Item]
+Pending = tuple[StreamEvent, Item]
 
 
 class EventWriter:
-    """The events table; `rest` waits for the seconds it is given."""
+    """The events table, and where that goes which it does not hold; `rest` waits for the seconds it is given."""
 
     def __init__(
-        self, dynamodb: Any, table: str, dead_letters: DeadLetters, rest: Callable[[float], None] = time.sleep
+        self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetters, rest: Callable[[float], None]
     ) -> None:
         self._dynamodb = dynamodb
         self._table = table
+        self._objects = objects
         self._dead_letters = dead_letters
         self._rest = rest
         self._statements: dict[tuple[str, ...], str] = {}
 
-    def write(self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent]) -> Written:
+    def write(
+        self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent], keeping: Keeping = FOR_EVER
+    ) -> Written:
         """How many of `events` were new, known already, or dead letters; `first` numbers the first of them."""
         # Two statements of one batch may not touch the same item, and the first delivery is the one that counts.
         fresh: dict[str, tuple[int, StreamEvent]] = {}
@@ -64,18 +78,30 @@ class EventWriter:
         batch: list[Pending] = []
         batch_bytes = 0
         for number, event in fresh.values():
-            item = items.event_item(stream_id, fence, number, event)
-            size_bytes = items.size_bytes(item)
-            if size_bytes > items.MAX_ITEM_BYTES:
-                outcomes.append(self._dead_letter((event, item), f"too large for an item: {size_bytes} bytes"))
+            item = event_item(stream_id, fence, number, event, keeping)
+            item_bytes = size_bytes(item)
+            if item_bytes > MAX_ITEM_BYTES:
+                outcomes.append(self._put_large((event, item)))
                 continue
-            if len(batch) == BATCH or batch_bytes + size_bytes > BATCH_BYTES:
+            if len(batch) == BATCH or batch_bytes + item_bytes > BATCH_BYTES:
                 outcomes += self._put_batch(batch, tries)
                 batch, batch_bytes = [], 0
             batch.append((event, item))
-            batch_bytes += size_bytes
+            batch_bytes += item_bytes
         outcomes += self._put_batch(batch, tries)
         return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
+
+    def _put_large(self, pending: Pending) -> str:
+        """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
+        event, item = pending
+        referring = in_bucket(item)
+        if not self._objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
+            return self._dead_letter(pending, f"too large for an item: {size_bytes(item)} bytes")
+        if self._position(item) is not None:
+            return DUPLICATE
+        # In this order: a kill between the two leaves an object that nothing refers to, the other would lose the body.
+        self._objects.put(referring["object"]["S"], body_of(item))
+        return self._put_alone((event, referring), False)
 
     def _put_batch(self, batch: list[Pending], tries: "_Tries") -> list[str]:
         """What became of each, in any order."""
@@ -134,7 +160,7 @@ class EventWriter:
         except Refused as refusal:
             return self._dead_letter(pending, f"refused by DynamoDB: {refusal}")
 
-    def _put_once(self, item: items.Item, was_sent: bool = False) -> bool:
+    def _put_once(self, item: Item, was_sent: bool = False) -> bool:
         """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
         try:
             with answering("PutItem", refusals=True):
@@ -147,10 +173,10 @@ class EventWriter:
             # After a lost answer the client sends the item again and meets its own: then it was new.
             return (was_sent or failed.retries > 0) and self._is_ours(item)
 
-    def _is_ours(self, item: items.Item) -> bool:
+    def _is_ours(self, item: Item) -> bool:
         return bool(self._position(item) == item["position"])
 
-    def _position(self, item: items.Item) -> Any:
+    def _position(self, item: Item) -> Any:
         with answering("GetItem"):
             response = self._dynamodb.get_item(
                 TableName=self._table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
@@ -165,9 +191,9 @@ class EventWriter:
         event, item = pending
         if self._position(item) is not None:
             return DUPLICATE
-        self._dead_letters.send(item["PK"]["S"], int(item["fence"]["N"]), event, reason)
+        self._dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
         with contextlib.suppress(Refused):
-            self._put_once(items.mark(item, reason))
+            self._put_once(mark(item, reason))
         return DEAD_LETTERED
 
 

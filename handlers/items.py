@@ -1,4 +1,4 @@
-"""Decides how events, lease, cursor and ledger look as items of DynamoDB; both ways, and pure.
+"""Decides how lease, cursor and ledger look as items of DynamoDB; both ways, and pure.
 
 Invariant: reading what was written gives it back; an item that an older or a newer release wrote is read by the
 attributes it has.
@@ -9,16 +9,9 @@ from typing import Any
 
 from handlers.handover.lease import Lease
 from handlers.handover.ledger import Gap, Record
-from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Progress
 
 Item = dict[str, Any]
-
-# DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
-# length) and attribute value lengths".
-MAX_ITEM_BYTES = 400 * 1024
-# "The size of a number is approximately ... up to 21 bytes."
-_NUMBER_BYTES = 21
 
 
 def number(value: int) -> Item:
@@ -34,35 +27,6 @@ def key(stream_id: str, sort_key: str) -> Item:
 def connection_key(fence: int) -> str:
     """The sort key of a connection's record; records sort by their fence."""
     return f"connection#{fence:012d}"
-
-
-def event_item(stream_id: str, fence: int, count: int, event: StreamEvent) -> Item:
-    """The item of an event. `position` sorts events by when they came, then by connection, then by `count`."""
-    item = key(stream_id, event.key)
-    item["data"] = {"S": event.data} if isinstance(event.data, str) else {"B": event.data}
-    item["received_at_ms"] = number(event.received_at_ms)
-    item["fence"] = number(fence)
-    item["position"] = {"S": f"{event.received_at_ms:015d}/{fence:012d}/{count:012d}"}
-    item |= {name: {"S": text} for name, text in (("id", event.id), ("name", event.name)) if text is not None}
-    return item
-
-
-def mark(item: Item, reason: str) -> Item:
-    """What stands in the table in place of an event that went to the dead-letter queue: all but what the wire sent."""
-    kept = {name: value for name, value in item.items() if name not in ("data", "id", "name")}
-    return kept | {"dead_letter": {"S": reason}}
-
-
-def size_bytes(item: Item) -> int:
-    """The item's size as DynamoDB counts it, never too small."""
-    return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
-
-
-def _value_bytes(value: dict[str, Any]) -> int:
-    (kind, content), *_ = value.items()
-    if kind == "N":
-        return _NUMBER_BYTES
-    return len(content) if isinstance(content, bytes) else len(content.encode())
 
 
 def text(item: Item, name: str) -> str | None:

@@ -15,9 +15,11 @@ from handlers import items
 from handlers.answers import ConditionFailed, answering
 from handlers.dead_letters import DeadLetters
 from handlers.errors import StoreUnavailable
+from handlers.event_items import FOR_EVER, Keeping
 from handlers.event_writer import EventWriter
 from handlers.handover.lease import Lease
 from handlers.handover.ledger import gaps
+from handlers.objects import Objects, no_client
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Claimed, ClaimRefused, Progress, Written
 
@@ -39,18 +41,23 @@ class Store:
         events_table: str,
         control_table: str,
         dead_letter_queue_url: str,
+        events_bucket: str = "",
+        s3: Callable[[], Any] = no_client,
         rest: Callable[[float], None] = time.sleep,
     ) -> None:
         self._dynamodb = dynamodb
         self._control_table = control_table
-        self._writer = EventWriter(dynamodb, events_table, DeadLetters(sqs, dead_letter_queue_url), rest)
+        objects, dead_letters = Objects(s3, events_bucket), DeadLetters(sqs, dead_letter_queue_url)
+        self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, rest)
 
-    def write(self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent]) -> Written:
+    def write(
+        self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent], keeping: Keeping = FOR_EVER
+    ) -> Written:
         """How many of `events` were new, known already, or dead letters; `first` numbers the first of them.
 
         All are answered for when it returns.
         """
-        return self._writer.write(stream_id, fence, first, events)
+        return self._writer.write(stream_id, fence, first, events, keeping)
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
