@@ -21,6 +21,7 @@ const NUMBERS = {
   unconnected_after_s: [1, 86400],
   memory_mb: [128, 10240],
   log_retention_days: [1, 3653],
+  ledger_keep_days: [0, 3650],
 };
 const TEXTS = ['alert_email', 'log_level'];
 const LOG_LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];

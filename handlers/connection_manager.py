@@ -70,12 +70,21 @@ def _sqs() -> Any:
     return boto3.client("sqs", config=CLIENT)
 
 
+@cache
+def _s3() -> Any:
+    """The bucket's client, made when the first event comes that no item holds."""
+    return boto3.client("s3", config=CLIENT)
+
+
 store = Store(
     boto3.client("dynamodb", config=CLIENT),
     _sqs,
     events_table=settings.events_table,
     control_table=settings.control_table,
     dead_letter_queue_url=settings.dead_letter_queue_url,
+    events_bucket=settings.events_bucket,
+    s3=_s3,
+    ledger_keep_days=settings.ledger_keep_days,
 )
 
 

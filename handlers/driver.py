@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from handlers.errors import StoreUnavailable
+from handlers.event_items import FOR_EVER, Keeping
 from handlers.store import Store
 from handlers.stream.manager import Manager
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import (
     Claim,
+    Claimed,
     Closed,
     CloseUpstream,
     CursorRead,
@@ -108,6 +110,7 @@ class Driver:
         )
         self._hard_stop_ms = invocation.deadline_ms - min(HARD_STOP_MS, invocation.margin_ms // 4)
         self._worker = _Worker()
+        self._keeping = FOR_EVER
         self._upstream: Upstream | None = None
         self._blocked_ms = 0
         self._open_since_ms = 0
@@ -190,7 +193,7 @@ class Driver:
             case MarkConnected(fence, expires_at_ms):
                 return ask(lambda: _nothing(store.mark_connected(stream_id, fence, expires_at_ms)))
             case Write(fence, first, events):
-                return ask(lambda: store.write(stream_id, fence, first, events))
+                return ask(lambda: store.write(stream_id, fence, first, events, self._keeping))
             case SaveProgress():
                 return ask(lambda: self._save(effect))
             case MarkReleased(fence):
@@ -207,12 +210,16 @@ class Driver:
     def _claim(self) -> Input:
         invocation = self._invocation
         holder = f"{invocation.lane}/{invocation.request_id}"
-        return self._store.claim(
+        answer = self._store.claim(
             invocation.stream_id,
             execution=invocation.execution,
             holder=holder,
             after_fence=invocation.after_fence,
+            partitions=self._profile.partitions,
         )
+        if isinstance(answer, Claimed):
+            self._keeping = Keeping(answer.partitions, self._profile.keep_days)
+        return answer
 
     def _save(self, effect: SaveProgress) -> None:
         """Cursor, ledger, lease, each in its own write; the cursor first, for it alone must not be lost."""

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.items import Item, expiry
 from handlers.stream.events import StreamEvent
-
-Item = dict[str, Any]
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
 # length) and attribute value lengths".
@@ -25,15 +24,14 @@ COMPRESS_FROM_BYTES = 4 * 1024
 WRITE_UNIT_BYTES = 1024
 # zlib's number for the format of gzip, which other tools read too.
 _GZIP = 31
-DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How a stream's events are kept: over how many partition keys, and for how many days (None: for ever)."""
+    """How a stream's events are kept: over how many partition keys, and for how many days (0: for ever)."""
 
     partitions: int = 1
-    keep_days: int | None = None
+    keep_days: int = 0
 
 
 FOR_EVER = Keeping()
@@ -95,8 +93,7 @@ def event_item(stream_id: str, fence: int, count: int, event: StreamEvent, keepi
         item["id"] = {"S": event.id}
     if event.name is not None:
         item["name"] = {"S": event.name}
-    if keeping.keep_days is not None:
-        item["expires_at"] = {"N": str(received_at_ms // 1000 + keeping.keep_days * DAY_S)}
+    item |= expiry(received_at_ms, keeping.keep_days)
     _put_body(item, event.data)
     return item
 

@@ -16,7 +16,6 @@ from handlers.errors import StoreUnavailable
 from handlers.event_items import (
     FOR_EVER,
     MAX_ITEM_BYTES,
-    Item,
     Keeping,
     body_of,
     event_item,
@@ -25,6 +24,7 @@ from handlers.event_items import (
     size_bytes,
     stream_of,
 )
+from handlers.items import Item
 from handlers.objects import Objects
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Written

@@ -12,6 +12,7 @@ from handlers.handover.ledger import Gap, Record
 from handlers.stream.signals import Progress
 
 Item = dict[str, Any]
+DAY_S = 86_400
 
 
 def number(value: int) -> Item:
@@ -59,6 +60,16 @@ def lease(item: Item) -> Lease:
 def _instant_ms(written: str | None) -> int:
     """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; 0 where there is none."""
     return round(datetime.fromisoformat(written).timestamp() * 1000) if written else 0
+
+
+def expiry(from_ms: int, keep_days: int) -> Item:
+    """The attribute that lets an item expire so many days later; none where `keep_days` is 0."""
+    return {"expires_at": number(from_ms // 1000 + keep_days * DAY_S)} if keep_days else {}
+
+
+def partitions(item: Item) -> int:
+    """Over how many partition keys a stream's events are spread, as its lease says: one where it says nothing."""
+    return int(item.get("partitions", {}).get("N", "1"))
 
 
 def connection(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:

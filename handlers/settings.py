@@ -11,6 +11,7 @@ from pathlib import Path
 
 # Lambda's own limit: "The maximum value is 900 seconds (15 minutes)".
 MAX_SECONDS = 900
+MAX_DAYS = 3650
 _UPSTREAM = re.compile(r"UPSTREAM_[A-Z0-9_]+")
 
 
@@ -20,7 +21,10 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with."""
+    """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
+
+    `events_bucket` is "" where there is none, `ledger_keep_days` 0 where records are kept for ever.
+    """
 
     events_table: str
     control_table: str
@@ -30,6 +34,8 @@ class Settings:
     lease_every_ms: int
     progress_every_ms: int
     overlap_max_ms: int
+    events_bucket: str
+    ledger_keep_days: int
     upstreams: Mapping[str, str]
 
 
@@ -68,6 +74,8 @@ def load(environment: Mapping[str, str]) -> Settings:
         lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
         progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
         overlap_max_ms=_milliseconds(environment, "OVERLAP_MAX_S", least_s=0),
+        events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
+        ledger_keep_days=_whole(environment, "LEDGER_KEEP_DAYS", "days", 0, MAX_DAYS),
         upstreams={name: value for name, value in environment.items() if _UPSTREAM.fullmatch(name)},
     )
 
@@ -106,7 +114,11 @@ def _text(environment: Mapping[str, str], name: str) -> str:
 
 
 def _milliseconds(environment: Mapping[str, str], name: str, least_s: int = 1, most_s: int = MAX_SECONDS) -> int:
+    return _whole(environment, name, "seconds", least_s, most_s) * 1000
+
+
+def _whole(environment: Mapping[str, str], name: str, unit: str, least: int, most: int) -> int:
     text = _text(environment, name)
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and least_s <= int(text) <= most_s):
-        raise SettingsError(f"the variable {name} must be a whole number of seconds from {least_s} to {most_s}")
-    return int(text) * 1000
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) <= most):
+        raise SettingsError(f"the variable {name} must be a whole number of {unit} from {least} to {most}")
+    return int(text)

@@ -30,7 +30,8 @@ LOOK_BACK = 25
 class Store:
     """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
 
-    `rest` waits for the seconds it is given: the back-off of a throttled write.
+    `rest` waits for the seconds it is given: the back-off of a throttled write. Records of connections and gaps expire
+    after `ledger_keep_days`, 0 for never.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class Store:
         dead_letter_queue_url: str,
         events_bucket: str = "",
         s3: Callable[[], Any] = no_client,
+        ledger_keep_days: int = 0,
         rest: Callable[[float], None] = time.sleep,
     ) -> None:
         self._dynamodb = dynamodb
         self._control_table = control_table
+        self._ledger_keep_days = ledger_keep_days
         objects, dead_letters = Objects(s3, events_bucket), DeadLetters(sqs, dead_letter_queue_url)
         self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, rest)
 
@@ -61,21 +64,29 @@ class Store:
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
-    def claim(self, stream_id: str, *, execution: str, holder: str, after_fence: int = 0) -> Claimed | ClaimRefused:
+    def claim(
+        self, stream_id: str, *, execution: str, holder: str, after_fence: int = 0, partitions: int = 1
+    ) -> Claimed | ClaimRefused:
         """The claim, or its refusal with the lease as it stands; `execution` "" asks for no execution's right.
 
         `holder` names this invocation alone. `after_fence` is the last fence that it claimed already.
+        `partitions` is what the stream's events are spread over from its first claim on.
         """
         # No stop is wished for: while one is, nobody may connect.
         condition = "(attribute_not_exists(#stop) OR #stop = :no)"
         values = {":zero": {"N": "0"}, ":one": {"N": "1"}, ":no": {"BOOL": False}, ":holder": {"S": holder}}
-        names: tuple[str, ...] = ("fence", "holder", "stop")
+        values[":partitions"] = items.number(partitions)
+        names: tuple[str, ...] = ("fence", "holder", "stop", "partitions")
         if execution:
             # The stream is claimed by no execution, or by the one that this function works for.
             condition += " AND (attribute_not_exists(#execution) OR #execution = :execution)"
             values[":execution"] = {"S": execution}
             names += ("execution",)
-        update = "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder"
+        # Fixed once and for all: with another number an event would not meet the item that it duplicates.
+        update = (
+            "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, "
+            "#partitions = if_not_exists(#partitions, :partitions)"
+        )
         try:
             answer = self._update(stream_id, "lease", update, condition, names, values, answer="ALL_NEW")
         except ConditionFailed:
@@ -83,11 +94,12 @@ class Store:
         except StoreUnavailable as lost:
             # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
-                lease = self.read_lease(stream_id)
+                found = self._get(stream_id, "lease") or {}
+                lease = items.lease(found)
                 if lease.holder == holder and lease.fence > after_fence:
-                    return Claimed(lease)
+                    return Claimed(lease, items.partitions(found))
             raise lost
-        return Claimed(items.lease(answer))
+        return Claimed(items.lease(answer), items.partitions(answer))
 
     def read_lease(self, stream_id: str) -> Lease:
         """The lease as it stands now, read consistently; an empty one where there is none."""
@@ -152,6 +164,7 @@ class Store:
     ) -> bool:
         """Whether the ledger's record was written: False where a later one of this connection is there."""
         record = items.connection(progress, lane=lane, execution=execution, request_id=request_id)
+        record |= items.expiry(progress.seen_ms, self._ledger_keep_days)
         values = {f":{name}": value for name, value in record.items()}
         closed = {} if ":closed_ms" in values else {":closed_ms": items.number(-1)}
         # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.
@@ -184,7 +197,7 @@ class Store:
                 # The gap that this connection ended is not written down yet; what is written is never changed.
                 self._dynamodb.put_item(
                     TableName=self._control_table,
-                    Item=items.gap(stream_id, gap),
+                    Item=items.gap(stream_id, gap) | items.expiry(gap.to_ms, self._ledger_keep_days),
                     ConditionExpression="attribute_not_exists(PK)",
                 )
 

@@ -1,7 +1,7 @@
-"""Tables and queues of the stack, made where they are absent.
+"""Tables, queues and buckets of the stack, made where they are absent.
 
 Decides which of CloudFormation's properties the embedded services need. It does not know what they will hold.
-Invariant: a table or queue that exists is left as it is.
+Invariant: what exists is left as it is, but that a table which an older release made gets the indexes that it lacks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,15 +32,21 @@ _QUEUE = (
 
 
 def provision(
-    endpoints: Endpoints, tables: Iterable[Mapping[str, Any]], queues: Iterable[Mapping[str, Any]]
+    endpoints: Endpoints,
+    tables: Iterable[Mapping[str, Any]],
+    queues: Iterable[Mapping[str, Any]],
+    buckets: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Returns the addresses of the queues by name, with every table and queue there. No answer: UserError."""
+    """Returns the addresses of the queues by name, with every table, queue and bucket there. No answer: UserError."""
     try:
+        for bucket in buckets:
+            # In REGION, which needs no LocationConstraint, one's own bucket may be made again and stays as it is.
+            endpoints.client("s3").create_bucket(Bucket=bucket)
         for table in tables:
             _table(endpoints.client("dynamodb"), table)
         return {str(queue["QueueName"]): _queue(endpoints.client("sqs"), queue) for queue in queues}
     except (BotoCoreError, ClientError) as problem:
-        raise UserError(f"The tables and queues cannot be made: {problem}.") from None
+        raise UserError(f"The tables, queues and buckets cannot be made: {problem}.") from None
 
 
 def _table(client: Any, properties: Mapping[str, Any]) -> None:
@@ -49,12 +55,25 @@ def _table(client: Any, properties: Mapping[str, Any]) -> None:
         client.create_table(**{key: properties[key] for key in _TABLE if key in properties})
         client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
     except client.exceptions.ResourceInUseException:
+        _add_indexes(client, properties)
         return
     ttl = properties.get("TimeToLiveSpecification")
     if ttl and ttl.get("Enabled"):
         client.update_time_to_live(
             TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": ttl["AttributeName"]}
         )
+
+
+def _add_indexes(client: Any, properties: Mapping[str, Any]) -> None:
+    described = client.describe_table(TableName=properties["TableName"])["Table"]
+    known = {index["IndexName"] for index in described.get("GlobalSecondaryIndexes", [])}
+    for index in properties.get("GlobalSecondaryIndexes", []):
+        if index["IndexName"] not in known:
+            client.update_table(
+                TableName=properties["TableName"],
+                AttributeDefinitions=properties["AttributeDefinitions"],
+                GlobalSecondaryIndexUpdates=[{"Create": index}],
+            )
 
 
 def _queue(client: Any, properties: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ class Service:
         """Returns when requests are answered and what an earlier run left has been resumed; raises UserError."""
         if self._engine is not None:
             await self._engine.start()
-        queue_urls = await asyncio.to_thread(provision, self._endpoints, self.stack.tables, self.stack.queues)
+        queue_urls = await asyncio.to_thread(self._provision)
         self.stack = read(self._template, queue_urls)
         variables = self._endpoints.environment() | self._upstream_variables
         pool = self._pool = Pool(self.stack.functions, variables, ROOT, self._data / "logs")
@@ -179,6 +179,9 @@ class Service:
         folder = ROOT / (self._variable("STREAMS_DIR") or "env/streams")
         return streams.check(stream_id, folder, self._upstream_variables)
 
+    def _provision(self) -> dict[str, str]:
+        return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)
+
     def _variable(self, name: str) -> str | None:
         found = (function.environment.get(name) for function in self.stack.functions)
         return next((value for value in found if value), None)
@@ -190,7 +193,7 @@ class Service:
 
     async def _engine_restarted(self) -> None:
         with contextlib.suppress(UserError):
-            await asyncio.to_thread(provision, self._endpoints, self.stack.tables, self.stack.queues)
+            await asyncio.to_thread(self._provision)
 
     def _failed(self, sentence: str) -> None:
         self._screen.say(sentence)

@@ -37,6 +37,7 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "unconnected_after_s": (1, 86400),
     "memory_mb": (128, 10240),
     "log_retention_days": (1, 3653),
+    "ledger_keep_days": (0, 3650),
 }
 TEXTS = ("alert_email", "log_level")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")

@@ -84,6 +84,7 @@ class Stack:
     routes: tuple[Route | ProxyRoute, ...]
     tables: tuple[Mapping[str, Any], ...]
     queues: tuple[Mapping[str, Any], ...] = field(default=())
+    buckets: tuple[str, ...] = ()
 
 
 def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
@@ -96,6 +97,10 @@ def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
         tables=tuple(resources.properties(key) for key in resources.of("AWS::DynamoDB::Table")),
         queues=tuple(
             {"QueueName": resources.name(key), **resources.properties(key)} for key in resources.of("AWS::SQS::Queue")
+        ),
+        # One without a name is the deploy tool's own.
+        buckets=tuple(
+            name for key in resources.of("AWS::S3::Bucket") if (name := resources.properties(key).get("BucketName"))
         ),
     )
 
@@ -162,6 +167,7 @@ class _Resources:
         "AWS::IAM::Role": "RoleName",
         "AWS::SNS::Topic": "TopicName",
         "AWS::SecretsManager::Secret": "Name",
+        "AWS::S3::Bucket": "BucketName",
     }
     _ARN: Mapping[str, str] = {
         "AWS::DynamoDB::Table": "dynamodb:{region}:{account}:table/{name}",
@@ -172,6 +178,7 @@ class _Resources:
         "AWS::IAM::Role": "iam::{account}:role/{name}",
         "AWS::SNS::Topic": "sns:{region}:{account}:{name}",
         "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
+        "AWS::S3::Bucket": "s3:::{name}",
     }
 
     def __init__(self, template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> None:

@@ -66,6 +66,8 @@ class Profile:
     reconnect_tries: int
     max_frame_bytes: int
     compression: bool
+    partitions: int
+    keep_days: int
     resume: Resume | None
     key: Rule
     cursor: Rule | None
@@ -142,6 +144,8 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         compression=fields.flag("compression"),
+        partitions=fields.whole("partitions", 1, most=64),
+        keep_days=fields.whole("keep_days", 0, least=0, most=3650),
         resume=fields.resume(),
         key=fields.rule("key", ("id", "hash"), framing) or default,
         cursor=fields.rule("cursor", ("id",), framing) or ("id" if framing == "sse" else None),

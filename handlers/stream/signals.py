@@ -16,9 +16,13 @@ from handlers.stream.events import StreamEvent
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The claim was made; `lease.fence` is this connection's own."""
+    """The claim was made; `lease.fence` is this connection's own.
+
+    `partitions` is over how many partition keys the stream's events are spread, as its first claim has fixed it.
+    """
 
     lease: Lease
+    partitions: int = 1
 
 
 @dataclass(frozen=True, slots=True)

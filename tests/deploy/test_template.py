@@ -64,6 +64,7 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         (["dynamodb:GetItem", "dynamodb:PartiQLInsert", "dynamodb:PutItem"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
         (["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
         ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
+        ("s3:PutObject", {"Fn::Sub": "${EventsBucket.Arn}/*"}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     logs = logs.replace(names["connection_manager"], names["connection_control"])
@@ -110,6 +111,8 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "OVERLAP_MAX_S": "28",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
+        "EVENTS_BUCKET": {"Ref": "EventsBucket"},
+        "LEDGER_KEEP_DAYS": "30",
         "POWERTOOLS_SERVICE_NAME": "streamkeeper",
         "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper-dev",
         "POWERTOOLS_LOG_LEVEL": "INFO",

@@ -13,7 +13,16 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from handlers.store import Store
 
-EVENTS, CONTROL = "events", "control"
+EVENTS, CONTROL, BUCKET = "events", "control", "bodies"
+
+
+def keys(sort_key: str) -> list[dict[str, str]]:
+    """The keys of a table, or of an index with another order."""
+    return [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": sort_key, "KeyType": "RANGE"}]
+
+
+INDEX = {"IndexName": "by-position", "KeySchema": keys("position"), "Projection": {"ProjectionType": "KEYS_ONLY"}}
+INDEXES = {"GlobalSecondaryIndexes": [INDEX]}
 
 
 @cache
@@ -31,31 +40,44 @@ class Aws:
         self.rests: list[float] = []
         self.dynamodb = _client("dynamodb", endpoint)
         self.sqs = _client("sqs", endpoint)
+        self.s3 = _client("s3", endpoint)
+        names = ("PK", "SK", "position")
         for table in (EVENTS, CONTROL):
             self.dynamodb.create_table(
                 TableName=table,
                 BillingMode="PAY_PER_REQUEST",
-                AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
-                KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+                AttributeDefinitions=[
+                    {"AttributeName": name, "AttributeType": "S"} for name in names[: 2 + (table == EVENTS)]
+                ],
+                KeySchema=keys("SK"),
+                **(INDEXES if table == EVENTS else {}),
             )
+        with suppress(self.s3.exceptions.BucketAlreadyOwnedByYou):
+            place = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}
+            self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
         self.queue_url: str = self.sqs.create_queue(QueueName="dead-letters")["QueueUrl"]
 
     def close(self) -> None:
         """Takes tables and queue away, with all that is in them."""
         for table in (EVENTS, CONTROL):
             self.dynamodb.delete_table(TableName=table)
+        for found in self.objects():
+            self.s3.delete_object(Bucket=BUCKET, Key=found)
         with suppress(ClientError):
             self.sqs.delete_queue(QueueUrl=self.queue_url)
 
-    def store(self, dynamodb: Any = None) -> Store:
-        """A store on these tables, or on another client to them."""
+    def store(self, dynamodb: Any = None, bucket: str = "", **settings: Any) -> Store:
+        """A store on these tables, or on another client to them; with the bucket where one is named."""
         return Store(
             dynamodb or self.dynamodb,
             lambda: self.sqs,
             events_table=EVENTS,
             control_table=CONTROL,
             dead_letter_queue_url=self.queue_url,
+            events_bucket=bucket,
+            s3=lambda: self.s3,
             rest=self.rests.append,
+            **settings,
         )
 
     def items(self, table: str, stream_id: str) -> dict[str, dict[str, Any]]:
@@ -67,6 +89,11 @@ class Aws:
             ConsistentRead=True,
         )["Items"]
         return {item["SK"]["S"]: {name: _bare(value) for name, value in item.items()} for item in found}
+
+    def objects(self) -> dict[str, bytes]:
+        """What lies in the bucket, by key."""
+        found = [entry["Key"] for entry in self.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
+        return {key: self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in found}
 
     def put_control(self, stream_id: str, key: str, **attributes: Any) -> None:
         """Writes attributes into a record of the control table as another writer would."""

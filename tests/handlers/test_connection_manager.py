@@ -45,6 +45,7 @@ def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "STREAMS_DIR": str(tmp_path),
         "MARGIN_S": "1",
         "OVERLAP_MAX_S": "2",
+        "LEDGER_KEEP_DAYS": "0",
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "1",
         # A logger lives as long as the process and keeps the output it was made with: each sandbox has its own.

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handlers.errors import StoreUnavailable
-from handlers.event_items import MAX_ITEM_BYTES
+from handlers.event_items import MAX_ITEM_BYTES, Keeping, partition_keys
 from handlers.event_writer import BATCH, REST_MOST_S, REST_S, TRIES
 from handlers.stream.events import StreamEvent
-from handlers.stream.signals import Written
-from tests.handlers.aws import EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
+from handlers.stream.signals import Claimed, Written
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
 
 STREAM = "demo"
 Statement = dict[str, Any]
@@ -177,3 +177,54 @@ def test_any_deliveries_are_stored_once_and_counted(aws: Aws, writes: list[list[
         assert found == Written(len(new), len(numbers) - len(new))
         known |= dict.fromkeys(new, fence)
     assert {key: item["fence"] for key, item in aws.items(EVENTS, stream_id).items()} == known
+
+
+# --- large events, partitions, expiry ---------------------------------------------------------------------------------
+
+
+def test_what_no_item_holds_goes_to_the_bucket(aws: Aws) -> None:
+    """The item refers to the object, which is the body as it came; a second delivery puts nothing."""
+    large = noise(MAX_ITEM_BYTES)
+    store = aws.store(bucket=BUCKET)
+    assert store.write(STREAM, 1, 0, events(1, data=large) + events(2)) == Written(2, 0)
+    item = aws.items(EVENTS, STREAM)["1"]
+    assert ("data" in item, item["encoding"]) == (False, "binary")
+    assert aws.objects() == {item["object"]: large}
+    assert store.write(STREAM, 2, 0, events(1, data=large + b"x")) == Written(0, 1)
+    assert list(aws.objects()) == [item["object"]]
+    assert aws.letters() == []
+
+
+def test_an_id_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
+    """A bucket takes bodies alone; an event whose other parts are too large is a dead letter."""
+    event = StreamEvent("1", noise(MAX_ITEM_BYTES), "i" * MAX_ITEM_BYTES, None, None, 5)
+    assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
+    assert {letter["key"] for letter in aws.letters()} == {"1"}
+    assert aws.objects() == {}
+
+
+def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
+    """Nothing refers to an object that is not there, and the event is not given up."""
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused PutObject after its retries: NoSuchBucket$"):
+        aws.store(bucket="nobody-has-this").write(STREAM, 1, 0, events(1, data=noise(MAX_ITEM_BYTES)))
+    assert aws.items(EVENTS, STREAM) == {}
+
+
+def test_a_hot_stream_is_spread_and_still_deduplicated(aws: Aws) -> None:
+    """The events lie under several partition keys, and a second delivery meets the first one's item."""
+    spread = Keeping(partitions=4, keep_days=1)
+    assert aws.store().write(STREAM, 1, 0, events(*range(100)), spread) == Written(100, 0)
+    assert aws.store().write(STREAM, 2, 0, events(*range(50, 120)), spread) == Written(20, 50)
+    shares = [len(aws.items(EVENTS, key)) for key in partition_keys(STREAM, 4)]
+    assert (sum(shares), min(shares) > 15) == (120, True)
+    assert {item["expires_at"] for item in aws.items(EVENTS, f"{STREAM}#0").values()} == {86_400}
+
+
+def test_the_first_claim_fixes_the_number_of_partitions(aws: Aws) -> None:
+    """A later profile with another number changes nothing: an event would not meet the item that it duplicates."""
+    claims = [aws.store().claim(STREAM, execution="", holder="A/1", partitions=number) for number in (4, 1, 8)]
+    assert [claim.partitions for claim in claims if isinstance(claim, Claimed)] == [4, 4, 4]
+    lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
+    found = lost.claim(STREAM, execution="", holder="B/2", after_fence=0, partitions=1)
+    assert isinstance(found, Claimed)
+    assert (found.lease.fence, found.partitions) == (4, 4)

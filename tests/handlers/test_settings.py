@@ -16,6 +16,7 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "DEAD_LETTER_QUEUE_URL": "https://sqs.example.org/1/dead",
         "MARGIN_S": "5",
         "OVERLAP_MAX_S": "0",
+        "LEDGER_KEEP_DAYS": "30",
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "2",
         "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
@@ -35,6 +36,8 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
         lease_every_ms=1000,
         progress_every_ms=2000,
         overlap_max_ms=0,
+        events_bucket="",
+        ledger_keep_days=30,
         upstreams={"UPSTREAM_DEMO": "http://127.0.0.1:1"},
     )
 
@@ -54,6 +57,7 @@ NEEDED = [
     "LEASE_EVERY_S",
     "PROGRESS_EVERY_S",
     "OVERLAP_MAX_S",
+    "LEDGER_KEEP_DAYS",
 ]
 
 
@@ -70,6 +74,14 @@ def test_a_bad_number_of_seconds_is_named(tmp_path: Path, value: str) -> None:
     """Only whole seconds from 1 to 900, in ASCII digits; the value itself is not repeated."""
     with pytest.raises(SettingsError, match=r"^the variable MARGIN_S must be a whole number of seconds from 1 to 900$"):
         load(environment(tmp_path, MARGIN_S=value))
+
+
+def test_a_bad_number_of_days_is_named(tmp_path: Path) -> None:
+    """Whole days up to ten years; 0 is for ever. A bucket may be named or not."""
+    assert load(environment(tmp_path, LEDGER_KEEP_DAYS="0", EVENTS_BUCKET="mine")).events_bucket == "mine"
+    for value in ("-1", "3651", "1.5", "12345"):
+        with pytest.raises(SettingsError, match=r"LEDGER_KEEP_DAYS must be a whole number of days from 0 to 3650$"):
+            load(environment(tmp_path, LEDGER_KEEP_DAYS=value))
 
 
 def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:

@@ -370,6 +370,24 @@ def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
     assert store.take_turn(STREAM, 4, expires_at_ms=400, now_ms=999).connected == 3
 
 
+def test_records_of_the_ledger_may_expire(aws: Aws) -> None:
+    """So many days after the connection was last seen, or the gap ended; the lease and the cursor never do."""
+    store = aws.store(ledger_keep_days=2)
+    store.claim(STREAM, execution="", holder="A/1")
+    store.save_cursor(STREAM, "5", fence=1, now_ms=100)
+    first = Progress(fence=1, claimed_ms=0, opened_ms=1_000, seen_ms=5_999, closed_ms=5_999, ended_by="reset")
+    for progress in (first, Progress(fence=2, claimed_ms=6_000, opened_ms=9_000, seen_ms=9_500)):
+        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
+    store.record_gaps(STREAM, 9_600, dead_after_ms=1_000)
+    assert {key: item.get("expires_at", 0) - 2 * 86_400 for key, item in aws.items(CONTROL, STREAM).items()} == {
+        "connection#000000000001": 5,
+        "connection#000000000002": 9,
+        "cursor": -2 * 86_400,
+        "gap#000000000002": 9,
+        "lease": -2 * 86_400,
+    }
+
+
 def test_gaps_are_written_down_once(aws: Aws) -> None:
     """A gap between two records is an item under the connection that ended it; writing it again changes nothing."""
     store = aws.store()

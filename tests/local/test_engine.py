@@ -75,6 +75,30 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
     assert told == []
 
 
+def test_a_table_of_an_older_release_gets_its_index(tmp_path: Path) -> None:
+    """What is in the table stays and is found through the index; a bucket that is there already is no error."""
+    index = {
+        "IndexName": "by-position",
+        "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "position", "KeyType": "RANGE"}],
+        "Projection": {"ProjectionType": "KEYS_ONLY"},
+    }
+    names = [*TABLE["AttributeDefinitions"], {"AttributeName": "position", "AttributeType": "S"}]
+    with in_thread(lambda: engine_in(tmp_path, [])) as engine:
+        provision(Endpoints({}, engine.url), [TABLE], [], ["bodies"])
+        dynamodb = client("dynamodb", engine.url)
+        dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}, "position": {"S": "5"}})
+        changed = {**TABLE, "AttributeDefinitions": names, "GlobalSecondaryIndexes": [index]}
+        for _ in range(2):
+            provision(Endpoints({}, engine.url), [changed], [], ["bodies"])
+        found = dynamodb.query(
+            TableName="events",
+            IndexName="by-position",
+            KeyConditionExpression="PK = :one",
+            ExpressionAttributeValues={":one": {"S": "one"}},
+        )["Items"]
+        assert [item["position"] for item in found] == [{"S": "5"}]
+
+
 def test_a_killed_engine_starts_again_from_its_last_save(tmp_path: Path) -> None:
     """A SIGKILL costs what was not saved yet; the address stays, and the run hears of it before and after."""
     told: list[str] = []

@@ -52,6 +52,7 @@ def test_the_recorded_template() -> None:
     assert f'"stateMachineArn": "{arn}"' in route.request_templates["application/json"]
     assert [table["TableName"] for table in stack.tables] == ["streamkeeper-test-events", "streamkeeper-test-control"]
     assert [queue["QueueName"] for queue in stack.queues] == ["streamkeeper-test-dead-letters"]
+    assert stack.buckets == ()
 
 
 QUEUE = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "jobs"}}

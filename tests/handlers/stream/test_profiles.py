@@ -50,6 +50,8 @@ def test_address_and_framing_are_enough() -> None:
         reconnect_tries=0,
         max_frame_bytes=1048576,
         compression=False,
+        partitions=1,
+        keep_days=0,
         resume=None,
         key="id",
         cursor="id",
