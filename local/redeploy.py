@@ -76,17 +76,17 @@ class Redeploy:
 
     async def take(self, code: Stamp, template: Stamp) -> None:
         """Has the service take what differs from what it has, and says so in a line."""
+        if code != self._code:
+            self._code = code
+            self._service.take_code()
+            self._say("redeployed the code: functions that start from now on have it, so a stream from its handover on")
         if template != self._template:
             self._template = template
             try:
                 compiled = await asyncio.to_thread(resolved.template, self._stage, self._root)
                 changed = await self._service.take_template(compiled)
-            except UserError as problem:
+            except (UserError, OSError) as problem:
                 self._say(f"not redeployed, what runs stays as it was: {problem}")
             else:
                 if changed:
                     self._say(f"redeployed {', '.join(changed)}: an execution has a new definition from its renewal on")
-        if code != self._code:
-            self._code = code
-            self._service.take_code()
-            self._say("redeployed the code: functions that start from now on have it, so a stream from its handover on")
