@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from local.asl.context import state_context
-from local.asl.errors import EvaluationError, Fatal, Halted, StateError
+from local.asl.errors import EvaluationError, Fatal, Halted, QueryFailure, StateError
 from local.asl.functions import compact
 from local.asl.history import fits, payload
 from local.asl.limits import too_large
 from local.asl.states.base import State
+from local.asl.variables import Scope
 
 if TYPE_CHECKING:
     from local.asl.execution import Execution
@@ -25,11 +26,14 @@ ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 class Branch:
     """Where a line of states stands."""
 
-    def __init__(self, execution: "Execution", last_id: int) -> None:
+    def __init__(self, execution: "Execution", last_id: int, scope: Scope) -> None:
         self.execution = execution
         self.clock = execution.clock
         self.last_id = last_id
+        self.scope = scope
+        self.staged: dict[str, Any] | None = None
         self.state: State | None = None
+        self.before_id = last_id
         self.entered_id = 0
         self.entered_ms = 0
         self.retries: int | None = None
@@ -43,6 +47,14 @@ class Branch:
     def context(self) -> dict[str, Any]:
         """Return the Context Object as it is now."""
         return state_context(self)
+
+    def variable(self, name: str) -> Any:
+        """Return the value of a variable that this branch sees; MISSING when nobody has assigned it."""
+        return self.scope.get(name)
+
+    def functions(self) -> Any:
+        """Return the frame in which JSONata finds the functions of Step Functions."""
+        return self.execution.functions
 
     def random(self) -> float:
         """Return the clock's next random number."""
@@ -85,6 +97,10 @@ class Branch:
         name = self.state.name if self.state else ""
         return Fatal(error, self.cause(name, detail))
 
+    def fork(self) -> "Branch":
+        """Return a new branch below this one: it goes on from here and reads this one's variables."""
+        return Branch(self.execution, self.last_id, Scope(self.execution.store, self.scope))
+
     def cause(self, name: str, detail: str) -> str:
         """Return a cause as AWS begins those that it words itself (recorded)."""
         place = f"the state '{name}' (entered at the event id #{self.entered_id})"
@@ -107,7 +123,12 @@ class Branch:
             except EvaluationError as problem:
                 raise self.refused(problem) from None
             text = self.text(data)
-            self.add(f"{state.type}StateExited", {"name": state.name, **payload("output", text)}, key=EXITED)
+            details = {"name": state.name, **payload("output", text)}
+            if self.staged:
+                details["assignedVariables"] = self.scope.assign(self.staged)
+                details["assignedVariablesDetails"] = {"truncated": False}
+            self.staged = None
+            self.add(f"{state.type}StateExited", details, key=EXITED)
             before, self.state = state, None
         return data
 
@@ -120,10 +141,22 @@ class Branch:
         """Return what an expression's failure means for the state: States.Runtime is fatal, all else can be caught."""
         if problem.name == "States.Runtime":
             return self.fatal(problem.name, str(problem))
-        return StateError(problem.name, self.cause(self.state.name if self.state else "", str(problem)))
+        name = self.state.name if self.state else ""
+        cause = self.cause(name, str(problem))
+        if isinstance(problem, QueryFailure):
+            self._evaluation_failed(problem, name, cause)
+        return StateError(problem.name, cause)
+
+    def _evaluation_failed(self, problem: QueryFailure, name: str, cause: str) -> None:
+        details = {"error": problem.name, "cause": cause, "state": name}
+        if problem.location is not None:
+            details["location"] = problem.location
+        # An expression's failure points to what came before the state (recorded).
+        previous_id = self.last_id if problem.after_entry else self.before_id
+        self.last_id = self.aside("EvaluationFailed", details, previous_id=previous_id)
 
     def _enter(self, state: State, text: str) -> None:
-        self.state, self.retries = state, None
+        self.state, self.retries, self.staged, self.before_id = state, None, None, self.last_id
         self.entered_ms = self.clock.now_ms()
         self.add(f"{state.type}StateEntered", {"name": state.name, **payload("input", text)}, key=ENTERED)
         self.entered_id = self.last_id

@@ -5,6 +5,7 @@ Does not know what a field means. Invariant: every complaint names the JSON poin
 breaks.
 """
 
+import math
 from typing import Any
 
 
@@ -31,7 +32,19 @@ class Fields:
             raise DefinitionError(pointer, "must be a JSON object")
         self.value: dict[str, Any] = value
         self.pointer = pointer
+        self.language = JSONPATH
         self.known: set[str] = set()
+
+    @property
+    def queries(self) -> bool:
+        """Return whether the query language here is JSONata."""
+        return self.language == JSONATA
+
+    def inside(self, value: Any, pointer: str) -> "Fields":
+        """Return the fields of an object within this one, in the same query language."""
+        inner = Fields(value, pointer)
+        inner.language = self.language
+        return inner
 
     def at(self, name: str) -> str:
         """Return the JSON pointer of a field."""
@@ -93,8 +106,8 @@ class Fields:
             raise self.fail(name, f"must be between {least} and {most}")
         return value
 
-    def number(self, name: str, least: float) -> float | None:
-        """Return a field's number, at least `least`; None where it is absent."""
+    def number(self, name: str, least: float, most: float = math.inf) -> float | None:
+        """Return a field's number, least <= x <= most; None where it is absent."""
         value = self.get(name)
         if name not in self.value:
             return None
@@ -102,6 +115,8 @@ class Fields:
             raise self.fail(name, "must be a number")
         if not value >= least:
             raise self.fail(name, f"must be at least {least}")
+        if not value <= most:
+            raise self.fail(name, f"must be at most {most}")
         return float(value)
 
     def array(self, name: str) -> list[Any]:
@@ -122,24 +137,43 @@ class Fields:
         """Return nothing; raises DefinitionError for a field that nobody has read."""
         for name in self.value:
             if name not in self.known:
-                raise self.fail(name, UNSUPPORTED.get(name, f"is not a field of {kind}"))
+                raise self.fail(name, self._unknown(name, kind))
+
+    def _unknown(self, name: str, kind: str) -> str:
+        for language, names in FIELDS_OF.items():
+            if name in names and language != self.language:
+                return f"is a field of {language}; the query language here is {self.language}"
+        return f"is not a field of {kind}"
 
 
-UNSUPPORTED = {
-    "Assign": "variables (Assign) are not supported",
-    "Arguments": "JSONata (Arguments) is not supported; use Parameters",
-    "Output": "JSONata (Output) is not supported; use ResultSelector, ResultPath and OutputPath",
-    "Condition": "JSONata (Condition) is not supported; use Variable and an operator",
-    "Items": "JSONata (Items) is not supported",
-    "Credentials": "cross-account credentials (Credentials) are not supported",
+JSONPATH = "JSONPath"
+JSONATA = "JSONata"
+
+FIELDS_OF = {
+    JSONPATH: frozenset(
+        {
+            *("InputPath", "OutputPath", "ResultPath", "Parameters", "ResultSelector", "Result", "ItemsPath"),
+            *("SecondsPath", "TimestampPath", "TimeoutSecondsPath", "HeartbeatSecondsPath", "ErrorPath", "CausePath"),
+            *("MaxConcurrencyPath", "ToleratedFailureCountPath", "ToleratedFailurePercentagePath", "Variable"),
+            *("MaxItemsPath", "MaxItemsPerBatchPath", "MaxInputBytesPerBatchPath"),
+        }
+    ),
+    JSONATA: frozenset({"Arguments", "Output", "Condition", "Items"}),
 }
-"""Fields of the language that this interpreter refuses, with what it says."""
+"""Fields that only one of the query languages has."""
 
 
-def query_language(fields: Fields) -> None:
-    """Return nothing; raises DefinitionError for any query language but JSONPath."""
+def query_language(fields: Fields, default: str) -> str:
+    """Return the query language of a part of a machine whose own is given; raises DefinitionError.
+
+    A state may leave JSONPath for JSONata, and not the other way round (recorded).
+    """
     name = fields.string("QueryLanguage")
-    if name == "JSONata":
-        raise fields.fail("QueryLanguage", "JSONata is not supported; use JSONPath")
-    if name not in (None, "JSONPath"):
-        raise fields.fail("QueryLanguage", "must be JSONPath or JSONata")
+    if name not in (None, JSONPATH, JSONATA):
+        raise fields.fail("QueryLanguage", f"must be {JSONPATH} or {JSONATA}")
+    if name == JSONPATH and default == JSONATA:
+        raise DefinitionError(
+            fields.pointer, "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine"
+        )
+    fields.language = name or default
+    return fields.language

@@ -1,17 +1,39 @@
-"""From a state's raw input to its output: InputPath, Parameters, ResultSelector, ResultPath, OutputPath.
+"""From a state's raw input to its output, in JSONPath: InputPath, Parameters, ResultSelector, ResultPath, OutputPath.
 
-Decides the order of the five and what an absent or null one means; does not know what the state does in between.
+Decides the order of the five, what an absent or null one means, and what Assign looks at; does not know what the state
+does in between. Invariant: every flow, in either query language, answers the same four questions.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from local.asl.check import DefinitionError, Fields
-from local.asl.intrinsics import Env
 from local.asl.jsonpath import Path
 from local.asl.pathtext import PathSyntaxError, compile_path
 from local.asl.template import Fill, compile_template
+from local.asl.variables import check_names
+
+if TYPE_CHECKING:
+    from local.asl.branch import Branch
 
 WHOLE = compile_path("$")
+
+
+class Flow(Protocol):
+    """What one state does with its data and with variables. assigns: the names that it may assign, and where."""
+
+    assigns: list[tuple[str, str]]
+
+    def narrowed(self, raw: Any, branch: "Branch") -> Any:
+        """Return the input that the state's own fields look into."""
+        ...
+
+    def effective(self, raw: Any, branch: "Branch") -> Any:
+        """Return what the state works on."""
+        ...
+
+    def finish(self, raw: Any, result: Any, branch: "Branch") -> Any:
+        """Return the output, with the state's Assign staged in the branch."""
+        ...
 
 
 def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | None:
@@ -33,46 +55,75 @@ def compiled(text: Any, pointer: str, *, reference: bool = False) -> Path:
     return path
 
 
+def result_path(fields: Fields) -> Path | None:
+    """Return ResultPath, None where it is null; raises DefinitionError when it does not lie in the state's input."""
+    path = path_field(fields, "ResultPath", reference=True)
+    if path is not None and not path.plain:
+        where = "the Context Object" if path.context else "a variable; Assign does"
+        raise fields.fail("ResultPath", f"cannot write to {where}")
+    return path
+
+
+class Assignment:
+    """An Assign field in JSONPath."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.names: list[tuple[str, str]] = []
+        self._fill: Fill | None = None
+        if "Assign" in fields:
+            value, where = fields.get("Assign"), fields.at("Assign")
+            self.names = list(check_names(value, where, template=True))
+            self._fill = compile_template(value, where)
+
+    def stage(self, data: Any, branch: "Branch") -> None:
+        """Return nothing; the values wait in the branch until the state is left."""
+        if self._fill is not None:
+            branch.staged = self._fill(data, branch)
+
+
 class Dataflow:
-    """What one state does with its data. Which of the five fields the state type has, its constructor says."""
+    """A state's flow in JSONPath. Which of the five fields the state type has, its constructor says."""
 
     def __init__(
         self, fields: Fields, *, parameters: bool = False, selector: bool = False, result: bool = False
     ) -> None:
         self._input = path_field(fields, "InputPath")
         self._output = path_field(fields, "OutputPath")
-        self._result = WHOLE if not result else path_field(fields, "ResultPath", reference=True)
-        if self._result is not None and self._result.context:
-            raise fields.fail("ResultPath", "cannot write to the Context Object")
+        self._result = result_path(fields) if result else WHOLE
         self._parameters: Fill | None = None
         self._selector: Fill | None = None
         if parameters and "Parameters" in fields:
             self._parameters = compile_template(fields.get("Parameters"), fields.at("Parameters"))
         if selector and "ResultSelector" in fields:
             self._selector = compile_template(fields.get("ResultSelector"), fields.at("ResultSelector"))
+        self._assign = Assignment(fields)
+        self.assigns = self._assign.names
 
-    def narrowed(self, raw: Any, env: Env) -> Any:
+    def narrowed(self, raw: Any, branch: "Branch") -> Any:
         """Return the input after InputPath; null gives {}."""
-        return _through(self._input, raw, env)
+        return _through(self._input, raw, branch)
 
-    def effective(self, raw: Any, env: Env) -> Any:
+    def effective(self, raw: Any, branch: "Branch") -> Any:
         """Return the effective input: after InputPath and Parameters."""
-        narrowed = _through(self._input, raw, env)
-        return narrowed if self._parameters is None else self._parameters(narrowed, env)
+        narrowed = _through(self._input, raw, branch)
+        return narrowed if self._parameters is None else self._parameters(narrowed, branch)
 
-    def selected(self, result: Any, env: Env) -> Any:
-        """Return the result after ResultSelector."""
-        return result if self._selector is None else self._selector(result, env)
+    def finish(self, raw: Any, result: Any, branch: "Branch") -> Any:
+        """Return the output: the result after ResultSelector, put into the raw input by ResultPath (null drops it),
+        after OutputPath. Assign looks at the result as it came, before ResultSelector (recorded for Pass)."""
+        self._assign.stage(result, branch)
+        return self.output(raw, result, branch)
 
-    def output(self, raw: Any, result: Any, env: Env) -> Any:
-        """Return the output: the result put into the raw input by ResultPath (null drops it), then OutputPath."""
-        combined = raw if self._result is None else self._result.put(raw, result)
-        return _through(self._output, combined, env)
+    def output(self, raw: Any, result: Any, branch: "Branch") -> Any:
+        """Return what `finish` does, without Assign."""
+        selected = result if self._selector is None else self._selector(result, branch)
+        combined = raw if self._result is None else self._result.put(raw, selected)
+        return _through(self._output, combined, branch)
 
 
-def _through(path: Path | None, data: Any, env: Env) -> Any:
+def _through(path: Path | None, data: Any, branch: "Branch") -> Any:
     if path is None:
         return {}
-    if not path.steps and not path.context:
+    if not path.steps and path.plain:
         return data
-    return path.get(env.context() if path.context else data)
+    return path.read(data, branch)

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from local.asl.check import DefinitionError, Fields, below, query_language
-from local.asl.lines import Line
+from local.asl.check import JSONPATH, DefinitionError, Fields, below, query_language
+from local.asl.lines import Compile, Line
 from local.asl.machine import Machine
 from local.asl.source import read_definition
 from local.asl.states.base import State
@@ -33,35 +33,39 @@ def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
     """
     definition = dict(source) if isinstance(source, Mapping) else read_definition(source)
     fields = Fields(definition, "/")
+    language = query_language(fields, JSONPATH)
     fields.string("Comment")
     if fields.string("Version") not in (None, "1.0"):
         raise fields.fail("Version", "must be 1.0")
     timeout_s = fields.integer("TimeoutSeconds", 1)
-    return Machine(_line(fields, "a state machine"), timeout_s, definition)
+    line = _line(fields, "a state machine", language)
+    _check_scopes(line, {})
+    return Machine(line, timeout_s, definition)
 
 
-def _branch(value: Any, pointer: str) -> Line:
-    fields = Fields(value, pointer)
-    fields.string("Comment")
-    return _line(fields, "a branch")
+def _line(fields: Fields, kind: str, language: str) -> Line:
+    """`language` is the machine's: that of a state is not handed down to the states within it."""
 
+    def inner(value: Any, pointer: str, what: str) -> Line:
+        found = Fields(value, pointer)
+        found.string("Comment")
+        return _line(found, what, query_language(found, language))
 
-def _line(fields: Fields, kind: str) -> Line:
-    query_language(fields)
     fields.require("StartAt", "States")
     start_at = fields.string("StartAt") or ""
     values = fields.object("States")
     fields.close(kind)
     where = fields.at("States")
-    states = {name: _state(name, value, below(where, name)) for name, value in values.items()}
+    states = {name: _state(name, value, below(where, name), language, inner) for name, value in values.items()}
     if start_at not in states:
         raise fields.fail("StartAt", f"there is no state '{start_at}'")
     _check_targets(states, start_at, where)
     return Line(start_at, states)
 
 
-def _state(name: str, value: Any, pointer: str) -> State:
+def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -> State:
     fields = Fields(value, pointer)
+    query_language(fields, language)
     if not name or len(name) > LONGEST_NAME:
         raise DefinitionError(pointer, f"a state's name has 1 to {LONGEST_NAME} characters")
     fields.require("Type")
@@ -70,7 +74,7 @@ def _state(name: str, value: Any, pointer: str) -> State:
         raise fields.fail("Type", "the Map state is not supported")
     if kind not in TYPES:
         raise fields.fail("Type", f"'{kind}' is not one of {', '.join(TYPES)}")
-    return TYPES[kind](name, fields)
+    return TYPES[kind](name, fields, inner)
 
 
 def _check_targets(states: dict[str, State], start_at: str, where: str) -> None:
@@ -89,13 +93,24 @@ def _check_targets(states: dict[str, State], start_at: str, where: str) -> None:
             raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
 
 
-TYPES: dict[str, Callable[[str, Fields], State]] = {
-    "Pass": Pass,
-    "Wait": Wait,
-    "Task": Task,
-    "Parallel": lambda name, fields: Parallel(name, fields, _branch),
-    "Choice": Choice,
-    "Succeed": Succeed,
-    "Fail": Fail,
+def _check_scopes(line: Line, outer: dict[str, str]) -> None:
+    """An inner scope may not assign a variable that an outer scope assigns (Developer Guide, variables)."""
+    own = {name: pointer for state in line.states.values() for name, pointer in state.assigns}
+    for name, pointer in own.items():
+        if name in outer:
+            raise DefinitionError(pointer, f"the variable '{name}' belongs to an outer scope, see {outer[name]}")
+    for state in line.states.values():
+        for inner in state.inner():
+            _check_scopes(inner, {**outer, **own})
+
+
+TYPES: dict[str, Callable[[str, Fields, Compile], State]] = {
+    "Pass": lambda name, fields, _: Pass(name, fields),
+    "Wait": lambda name, fields, _: Wait(name, fields),
+    "Task": lambda name, fields, _: Task(name, fields),
+    "Parallel": Parallel,
+    "Choice": lambda name, fields, _: Choice(name, fields),
+    "Succeed": lambda name, fields, _: Succeed(name, fields),
+    "Fail": lambda name, fields, _: Fail(name, fields),
 }
 """The state types that are supported."""

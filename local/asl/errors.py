@@ -76,3 +76,17 @@ class ResultPathFailure(EvaluationError):
     """A ResultPath cannot be applied to the state's input."""
 
     name = "States.ResultPathMatchFailure"
+
+
+class QueryFailure(EvaluationError):
+    """A JSONata expression has no value, or none of the right type. location: the field, None where AWS names none.
+
+    after_entry: whether the value was computed and then refused by the state, which AWS tells after its entry.
+    """
+
+    name = "States.QueryEvaluationError"
+
+    def __init__(self, message: str, location: str | None, *, after_entry: bool = False) -> None:
+        super().__init__(message)
+        self.location = location
+        self.after_entry = after_entry

@@ -6,6 +6,7 @@ left alone.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from local.asl.errors import Fatal, Halted, StateError
 from local.asl.functions import compact
 from local.asl.history import Event, History, failure, payload
 from local.asl.limits import HISTORY_FULL
+from local.asl.queryfunctions import frame
+from local.asl.variables import Scope, Store
 from local.clock import Clock
 
 if TYPE_CHECKING:
@@ -75,8 +78,14 @@ class Execution:
         self.given_context: dict[str, Any] | None = None
         self._history = History(clock.now_ms, on_event)
         self._ended = asyncio.Event()
-        self._root = Branch(self, 0)
+        self.store = Store()
+        self._root = Branch(self, 0, Scope(self.store))
         self._begin()
+
+    @functools.cached_property
+    def functions(self) -> Any:
+        """Return the frame in which JSONata finds the functions of Step Functions."""
+        return frame(self.clock.now_ms, self.clock.random)
 
     @property
     def history(self) -> list[Event]:
@@ -104,10 +113,6 @@ class Execution:
     def full(self) -> bool:
         """Return whether the history has room for its last event only."""
         return self._history.full
-
-    def branch(self, last_id: int) -> Branch:
-        """Return a new branch whose chain of events goes on from that id."""
-        return Branch(self, last_id)
 
     def record(self, kind: str, previous_id: int, details: dict[str, Any] | None, key: str | None) -> int:
         """Return the id of a new event."""

@@ -165,15 +165,15 @@ def _decode(arguments: list[Any], _random: Random) -> str:
         raise ValueError(f"'{arguments[0]}' is not Base64 of UTF-8") from None
 
 
-_ALGORITHMS = {"MD5": "md5", "SHA-1": "sha1", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
+ALGORITHMS = {"MD5": "md5", "SHA-1": "sha1", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
 
 
 def _hash(arguments: list[Any], _random: Random) -> str:
     data, algorithm = arguments
-    if algorithm not in _ALGORITHMS:
-        raise ValueError(f"the algorithm is one of {', '.join(_ALGORITHMS)}, not {compact(algorithm)}")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"the algorithm is one of {', '.join(ALGORITHMS)}, not {compact(algorithm)}")
     text = _text(data if isinstance(data, str) else compact(data), LONGEST_TEXT)
-    return hashlib.new(_ALGORITHMS[algorithm], text.encode(), usedforsecurity=False).hexdigest()
+    return hashlib.new(ALGORITHMS[algorithm], text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _merge(arguments: list[Any], _random: Random) -> dict[str, Any]:
@@ -189,11 +189,11 @@ def _random_number(arguments: list[Any], random: Random) -> int:
     first, end = _whole(arguments[0]), _whole(arguments[1])
     if end <= first:
         raise ValueError("the end is greater than the start")
-    chance = _scrambled(_whole(arguments[2])) if len(arguments) == 3 else random()
+    chance = scrambled(_whole(arguments[2])) if len(arguments) == 3 else random()
     return first + int(chance * (end - first))
 
 
-def _scrambled(seed: int) -> float:
+def scrambled(seed: int) -> float:
     """The first double of java.util.Random for this seed: the same seed always gives the same number."""
     state, bits = (seed ^ 0x5DEECE66D) & (1 << 48) - 1, 0
     for width in (26, 27):

@@ -54,9 +54,12 @@ def payload(name: str, text: str) -> dict[str, Any]:
 
 def fits(text: str) -> bool:
     """Return whether JSON text is within the payload limit."""
-    if len(text) * 4 <= PAYLOAD_LIMIT_BYTES:
-        return True
-    return len(text.encode("utf-8", "surrogatepass")) <= PAYLOAD_LIMIT_BYTES
+    return len(text) * 4 <= PAYLOAD_LIMIT_BYTES or utf8_bytes(text) <= PAYLOAD_LIMIT_BYTES
+
+
+def utf8_bytes(text: str) -> int:
+    """Return how many bytes the text takes in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def failure(error: str | None, cause: str | None) -> dict[str, str]:

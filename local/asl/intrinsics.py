@@ -9,24 +9,12 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from local.asl.errors import EvaluationError, IntrinsicFailure
 from local.asl.functions import FUNCTIONS, Arity
-from local.asl.jsonpath import MISSING, Path
+from local.asl.jsonpath import MISSING, Env, Path
 from local.asl.pathtext import PathSyntaxError, compile_path
-
-
-class Env(Protocol):
-    """What an expression may look at besides its data."""
-
-    def context(self) -> dict[str, Any]:
-        """Return the Context Object."""
-        ...
-
-    def random(self) -> float:
-        """Return the next random number, 0 <= x < 1."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +51,7 @@ def compile_expression(text: str) -> Expression:
 def evaluate(expression: Expression, data: Any, env: Env) -> Any:
     """Return the expression's value; raises IntrinsicFailure where a function refuses, EvaluationError for a path."""
     if isinstance(expression, Path):
-        return expression.get(env.context() if expression.context else data)
+        return expression.read(data, env)
     if isinstance(expression, Literal):
         return expression.value
     try:
@@ -77,7 +65,7 @@ def evaluate(expression: Expression, data: Any, env: Env) -> Any:
 
 def _argument(call: Call, argument: Expression, data: Any, env: Env) -> Any:
     if isinstance(argument, Path):
-        found = argument.find(env.context() if argument.context else data)
+        found = argument.look(data, env)
         if found is MISSING:
             shown = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
             raise EvaluationError(

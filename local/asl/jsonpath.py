@@ -8,7 +8,7 @@ always a list.
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from local.asl.errors import EvaluationError, ResultPathFailure
 
@@ -39,13 +39,50 @@ Step = Name | Index | Many
 MISSING: Any = object()
 
 
+class Env(Protocol):
+    """What an expression may look at besides its data."""
+
+    def context(self) -> dict[str, Any]:
+        """Return the Context Object."""
+        ...
+
+    def variable(self, name: str) -> Any:
+        """Return the variable's value; MISSING when nobody has assigned it."""
+        ...
+
+    def random(self) -> float:
+        """Return the next random number, 0 <= x < 1."""
+        ...
+
+
 @dataclass(frozen=True)
 class Path:
-    """A compiled path. `context` is true for a path into the Context Object (it begins with $$)."""
+    """A compiled path. `context` is true for a path into the Context Object (it begins with $$), `variable` the name
+    of the variable that a path like $name.member looks into."""
 
     text: str
     steps: tuple[Step, ...]
-    context: bool
+    context: bool = False
+    variable: str | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Return whether it looks into the state's own data."""
+        return not self.context and self.variable is None
+
+    def root(self, data: Any, env: Env) -> Any:
+        """Return what the path looks into; MISSING for a variable that nobody has assigned."""
+        if self.variable is not None:
+            return env.variable(self.variable)
+        return env.context() if self.context else data
+
+    def read(self, data: Any, env: Env) -> Any:
+        """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
+        return self.get(self.root(data, env))
+
+    def look(self, data: Any, env: Env) -> Any:
+        """Return what the path selects; MISSING where a definite path leads nowhere."""
+        return self.find(self.root(data, env))
 
     @property
     def definite(self) -> bool:
@@ -59,6 +96,8 @@ class Path:
 
     def get(self, root: Any) -> Any:
         """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
+        if root is MISSING:
+            raise EvaluationError(f"Invalid path '{self.text}' : the variable '${self.variable}' is not assigned")
         value = root
         for position, step in enumerate(self.steps):
             if isinstance(step, Many):

@@ -15,5 +15,5 @@ class Line:
     states: dict[str, State]
 
 
-Compile = Callable[[Any, str], Line]
-"""Compiles the definition of a branch, found at a JSON pointer; raises DefinitionError."""
+Compile = Callable[[Any, str, str], Line]
+"""Compiles the definition found at a JSON pointer, of a branch, say; raises DefinitionError."""

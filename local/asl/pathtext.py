@@ -32,6 +32,7 @@ class PathSyntaxError(ValueError):
 
 _DOT_NAME = re.compile(r"[^\s.\[\](),'\"*?@$!&|<>=+/~^;:{}\\-][^\s.\[\](),'\"*?@!&|<>=+/~^;:{}\\]*")
 _QUOTED = re.compile(r"'((?:\\'|[^'])*)'|\"((?:\\\"|[^\"])*)\"")
+_VARIABLE = re.compile(r"[^\W\d]\w*")
 _INDEX = re.compile(r"-?\d+")
 _SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?(?:\s*:\s*(-?\d+))?")
 _LITERAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
@@ -51,11 +52,12 @@ def compile_path(text: str) -> Path:
     if not text.startswith("$"):
         raise PathSyntaxError("a path begins with $")
     context = text.startswith("$$")
-    parser = _Parser(text, 2 if context else 1)
+    named = _VARIABLE.match(text, 1)
+    parser = _Parser(text, named.end() if named else 2 if context else 1)
     steps = parser.steps()
     if parser.at != len(text):
         raise PathSyntaxError(f"cannot be read from character {parser.at + 1} on: '{text[parser.at :]}'")
-    return Path(text, tuple(steps), context)
+    return Path(text, tuple(steps), context, named.group() if named else None)
 
 
 class _Parser:
@@ -181,11 +183,11 @@ class _Parser:
         self.spaces()
         if self.take("@"):
             start, inner = self.at, self.steps()
-            here_path = Path("$" + self.text[start : self.at], tuple(inner), False)
+            here_path = Path("$" + self.text[start : self.at], tuple(inner))
             return lambda here, _root: here_path.find(here)
         if self.take("$"):
             start, inner = self.at, self.steps()
-            root_path = Path("$" + self.text[start : self.at], tuple(inner), False)
+            root_path = Path("$" + self.text[start : self.at], tuple(inner))
             return lambda _here, root: root_path.find(root)
         if found := self.match(_QUOTED):
             text = found.group(1) if found.group(1) is not None else found.group(2)

@@ -7,12 +7,15 @@ the counts live in one visit of a state and are reset only by a transition. Stat
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from local.asl.check import DefinitionError, Fields, below
-from local.asl.dataflow import path_field
+from local.asl.dataflow import Assignment, result_path
 from local.asl.errors import StateError
-from local.asl.jsonpath import Path
+from local.asl.queryflow import Outcome, states_of
+
+if TYPE_CHECKING:
+    from local.asl.branch import Branch
 
 YEAR_MS = 366 * 24 * 3600 * 1000
 """Longer than any execution lives, so a back-off beyond it is as good as for ever."""
@@ -46,11 +49,12 @@ class Catcher:
 
     errors: tuple[str, ...]
     next: str
-    result_path: Path | None
+    settle: Callable[[Any, dict[str, str | None], "Branch"], Any]
+    assigns: list[tuple[str, str]]
 
-    def output(self, raw: Any, error: StateError) -> Any:
-        """Return the input of the fallback state: the error output put into the raw input by ResultPath."""
-        return raw if self.result_path is None else self.result_path.put(raw, error.output())
+    def output(self, raw: Any, error: StateError, branch: "Branch") -> Any:
+        """Return the input of the fallback state, with the Catcher's Assign staged in the branch."""
+        return self.settle(raw, error.output(), branch)
 
 
 class Attempts:
@@ -106,13 +110,13 @@ def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
 
 def compile_catch(fields: Fields) -> tuple[Catcher, ...]:
     """Return the Catchers of a state; raises DefinitionError."""
-    return tuple(_catcher(each, last) for each, last in _elements(fields, "Catch"))
+    return tuple(_catcher(each, last, i) for i, (each, last) in enumerate(_elements(fields, "Catch")))
 
 
 def _elements(fields: Fields, name: str) -> list[tuple[Fields, bool]]:
     values = fields.array(name)
     pointer = fields.at(name)
-    return [(Fields(value, below(pointer, i)), i == len(values) - 1) for i, value in enumerate(values)]
+    return [(fields.inside(value, below(pointer, i)), i == len(values) - 1) for i, value in enumerate(values)]
 
 
 def _retrier(fields: Fields, last: bool) -> Retrier:
@@ -137,16 +141,39 @@ def _retrier(fields: Fields, last: bool) -> Retrier:
     )
 
 
-def _catcher(fields: Fields, last: bool) -> Catcher:
+def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
     fields.require("Next")
     errors = _errors(fields, last)
-    result_path = path_field(fields, "ResultPath", reference=True)
-    if result_path is not None and result_path.context:
-        raise fields.fail("ResultPath", "cannot write to the Context Object")
-    catcher = Catcher(errors, fields.string("Next") or "", result_path)
+    settle, assigns = _queried(fields, index) if fields.queries else _pathed(fields)
+    catcher = Catcher(errors, fields.string("Next") or "", settle, assigns)
     fields.string("Comment")
     fields.close("a Catcher")
     return catcher
+
+
+Settle = Callable[[Any, dict[str, str | None], "Branch"], Any]
+
+
+def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
+    """In JSONPath the error output goes into the raw input by ResultPath, and Assign looks at it alone."""
+    path, assignment = result_path(fields), Assignment(fields)
+
+    def settle(raw: Any, error_output: dict[str, str | None], branch: "Branch") -> Any:
+        assignment.stage(error_output, branch)
+        return raw if path is None else path.put(raw, error_output)
+
+    return settle, assignment.names
+
+
+def _queried(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]:
+    """In JSONata the error output is $states.errorOutput, and what is passed on where there is no Output (recorded)."""
+    outcome = Outcome(fields, f"Catch[{index}]/")
+    return (
+        lambda raw, error_output, branch: outcome.settle(
+            error_output, states_of(raw, errorOutput=error_output), branch
+        ),
+        outcome.assigns,
+    )
 
 
 def _errors(fields: Fields, last: bool) -> tuple[str, ...]:

@@ -14,8 +14,7 @@ from typing import Any
 from local.asl.check import DefinitionError, Fields, below
 from local.asl.dataflow import compiled
 from local.asl.errors import EvaluationError
-from local.asl.intrinsics import Env
-from local.asl.jsonpath import MISSING, Path
+from local.asl.jsonpath import MISSING, Env, Path
 from local.asl.timestamps import instant_ns, is_rfc3339
 
 Rule = Callable[[Any, Env], bool]
@@ -59,31 +58,33 @@ _TESTS: dict[str, Callable[[Any], bool]] = {
 OPERATORS = frozenset([*_COMPARISONS, *(name + "Path" for name in _COMPARISONS), *_TESTS, "IsPresent", "StringMatches"])
 
 
-def compile_rule(value: Any, pointer: str, *, top: bool) -> tuple[Rule, str | None]:
-    """Return the rule and where it leads: Next stands in a top-level rule and nowhere else. Raises DefinitionError."""
-    fields = Fields(value, pointer)
+def compile_test(fields: Fields) -> Rule:
+    """Return the condition in a rule's fields; where it leads is not asked. Raises DefinitionError."""
     fields.string("Comment")
-    target = fields.string("Next") if top else None
-    if top:
-        fields.require("Next")
-    elif "Next" in fields:
-        raise fields.fail("Next", "stands in a top-level rule only")
     joined = fields.exclusive("And", "Or", "Not", "Variable")
     if not joined:
-        raise DefinitionError(pointer, "one of these fields is required: Variable, And, Or, Not")
-    rule = _comparison(fields) if joined == ["Variable"] else _joined(fields, joined[0])
+        raise DefinitionError(fields.pointer, "one of these fields is required: Variable, And, Or, Not")
+    return _comparison(fields) if joined == ["Variable"] else _joined(fields, joined[0])
+
+
+def _nested(value: Any, pointer: str) -> Rule:
+    fields = Fields(value, pointer)
+    for name in ("Next", "Assign"):
+        if name in fields:
+            raise fields.fail(name, "stands in a top-level rule only")
+    rule = compile_test(fields)
     fields.close("a Choice Rule")
-    return rule, target
+    return rule
 
 
 def _joined(fields: Fields, name: str) -> Rule:
     if name == "Not":
-        inner, _ = compile_rule(fields.get(name), fields.at(name), top=False)
+        inner = _nested(fields.get(name), fields.at(name))
         return lambda data, env: not inner(data, env)
     parts = fields.array(name)
     if not parts:
         raise fields.fail(name, "must hold at least one rule")
-    rules = [compile_rule(part, below(fields.at(name), index), top=False)[0] for index, part in enumerate(parts)]
+    rules = [_nested(part, below(fields.at(name), index)) for index, part in enumerate(parts)]
     if name == "And":
         return lambda data, env: all(rule(data, env) for rule in rules)
     return lambda data, env: any(rule(data, env) for rule in rules)
@@ -99,7 +100,7 @@ def _comparison(fields: Fields) -> Rule:
     if name == "IsPresent" or name in _TESTS:
         wanted = fields.boolean(name)
         if name == "IsPresent":
-            return lambda data, env: (variable.find(_root(variable, data, env)) is not MISSING) is wanted
+            return lambda data, env: (variable.look(data, env) is not MISSING) is wanted
         test = _TESTS[name]
         return lambda data, env: test(_value(variable, data, env)) is wanted
     if name == "StringMatches":
@@ -115,12 +116,8 @@ def _comparison(fields: Fields) -> Rule:
     return lambda data, env: _holds(read, compare, _value(variable, data, env), operand)
 
 
-def _root(path: Path, data: Any, env: Env) -> Any:
-    return env.context() if path.context else data
-
-
 def _value(path: Path, data: Any, env: Env) -> Any:
-    found = path.find(_root(path, data, env))
+    found = path.look(data, env)
     if found is MISSING:
         raise EvaluationError(
             f"Invalid path '{path.text}': The choice state's condition path references an invalid value."
@@ -137,11 +134,31 @@ _PART = re.compile(r"\\([*\\])|(\*)|(.)", re.DOTALL)
 
 
 @functools.cache
-def _pattern(text: str) -> re.Pattern[str]:
-    r"""A * stands for any characters; \* and \\ for themselves."""
-    parts = (".*" if star else re.escape(escaped or other) for escaped, star, other in _PART.findall(text))
-    return re.compile("".join(parts), re.DOTALL)
+def _pattern(text: str) -> tuple[str, ...]:
+    r"""Return the texts between the wildcards: a * stands for any characters; \* and \\ for themselves."""
+    pieces = [""]
+    for escaped, star, other in _PART.findall(text):
+        if star:
+            pieces.append("")
+        else:
+            pieces[-1] += escaped or other
+    return tuple(pieces)
 
 
-def _matches(pattern: re.Pattern[str], value: Any) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
+def _matches(pieces: tuple[str, ...], value: Any) -> bool:
+    """Each piece is looked for from where the one before ended, so the time is linear whatever the pattern."""
+    if not isinstance(value, str):
+        return False
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return value == first
+    end = len(value) - len(last)
+    at = len(first)
+    if at > end or not value.startswith(first) or not value.endswith(last):
+        return False
+    for piece in pieces[1:-1]:
+        at = value.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True

@@ -10,8 +10,8 @@ from typing import Any
 from local.asl.check import DefinitionError, below
 from local.asl.errors import EvaluationError
 from local.asl.functions import compact
-from local.asl.intrinsics import Env, Expression, compile_expression, evaluate
-from local.asl.jsonpath import MISSING, Path
+from local.asl.intrinsics import Expression, compile_expression, evaluate
+from local.asl.jsonpath import MISSING, Env, Path
 from local.asl.pathtext import PathSyntaxError
 
 Fill = Callable[[Any, Env], Any]
@@ -37,9 +37,10 @@ def look_up(source: Expression, field: str, data: Any, env: Env) -> Any:
     """Return the expression's value; a path that leads nowhere is EvaluationError with AWS's words (recorded)."""
     if not isinstance(source, Path):
         return evaluate(source, data, env)
-    root = env.context() if source.context else data
+    root = source.root(data, env)
     found = source.find(root)
     if found is MISSING:
+        root = data if root is MISSING else root
         raise EvaluationError(
             f"The JSONPath '{source.text}' specified for the field '{field}' could not be found in the input "
             f"'{compact(root)}'"

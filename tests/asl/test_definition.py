@@ -27,11 +27,52 @@ REFUSED: list[tuple[Any, str, str]] = [
     (one(PASS, Version="2.0"), "/Version", "must be 1.0"),
     (one(PASS, TimeoutSeconds=0), "/TimeoutSeconds", "must be between 1 and 99999999"),
     (one(PASS, Surprise=1), "/Surprise", "is not a field of a state machine"),
-    (one(PASS, QueryLanguage="JSONata"), "/QueryLanguage", "JSONata is not supported; use JSONPath"),
+    (one(PASS, QueryLanguage="jq"), "/QueryLanguage", "must be JSONPath or JSONata"),
     (one(1), "/States/S", "must be a JSON object"),
     (one({}), "/States/S", "these fields are required: Type"),
     (one({"Type": "Map", "End": True}), "/States/S/Type", "the Map state is not supported"),
-    (one({**PASS, "Assign": {}}), "/States/S/Assign", "variables (Assign) are not supported"),
+    (
+        one({**PASS, "QueryLanguage": "JSONPath"}, QueryLanguage="JSONata"),
+        "/States/S",
+        "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine",
+    ),
+    (
+        one({**PASS, "Output": 1}),
+        "/States/S/Output",
+        "is a field of JSONata; the query language here is JSONPath",
+    ),
+    (
+        one({**PASS, "Result": 1}, QueryLanguage="JSONata"),
+        "/States/S/Result",
+        "is a field of JSONPath; the query language here is JSONata",
+    ),
+    (
+        one({**PASS, "ResultPath": "$x.a"}),
+        "/States/S/ResultPath",
+        "cannot write to a variable; Assign does",
+    ),
+    (one({**PASS, "Assign": 1}), "/States/S/Assign", "must be a JSON object whose keys are variables"),
+    (one({**PASS, "Assign": {"states": 1}}), "/States/S/Assign/states", "'states' is reserved"),
+    (
+        one({**PASS, "Assign": {"1st.$": "$"}}),
+        "/States/S/Assign/1st.$",
+        "'1st' is no variable: letters, digits and _, no digit first",
+    ),
+    (
+        one({**PASS, "Assign": {"a" * 81: 1}}),
+        "/States/S/Assign/" + "a" * 81,
+        "a variable's name has at most 80 characters",
+    ),
+    (
+        one({**PASS, "Output": "{% 1 + %}"}, QueryLanguage="JSONata"),
+        "/States/S/Output",
+        "'1 +' is no JSONata expression: S0207: Unexpected end of expression",
+    ),
+    (
+        one({**PASS, "Output": {"a": "{% [1, phone.number] %}"}}, QueryLanguage="JSONata"),
+        "/States/S/Output/a",
+        "a reference to 'phone' at the top level is not supported; begin with $states",
+    ),
     (one({"Type": "Pass"}), "/States/S", "exactly one of Next and End: true is required"),
     (one({**PASS, "Next": "S"}), "/States/S", "exactly one of Next and End: true is required"),
     (one({"Type": "Pass", "End": False}), "/States/S", "exactly one of Next and End: true is required"),
@@ -94,7 +135,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (
         one({**TASK, "Credentials": {}}),
         "/States/S/Credentials",
-        "cross-account credentials (Credentials) are not supported",
+        "is not a field of a Task state",
     ),
     (one({**TASK, "Retry": [{}]}), "/States/S/Retry/0", "these fields are required: ErrorEquals"),
     (

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from local.asl.errors import EvaluationError, IntrinsicFailure
 from local.asl.functions import FUNCTIONS, same
 from local.asl.intrinsics import compile_expression, evaluate
+from local.asl.jsonpath import MISSING
 from local.asl.pathtext import PathSyntaxError
 from local.clock import VirtualClock
 
@@ -16,6 +17,9 @@ from local.clock import VirtualClock
 class Surroundings:
     def __init__(self) -> None:
         self.random = VirtualClock(seed=5).random
+
+    def variable(self, name: str) -> Any:
+        return {"known": [7]}.get(name, MISSING)
 
     def context(self) -> dict[str, Any]:
         return {"Execution": {"Name": "run"}}

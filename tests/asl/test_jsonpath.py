@@ -78,7 +78,21 @@ def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: s
 
 @pytest.mark.parametrize(
     "path",
-    ["", "a.b", "$.", "$a", "$.a[", "$.a[]", "$.a[1", "$.a['b]", "$.a b", "$.length()", "$.a[::0]", "$[?(@.n ==)]"],
+    [
+        "",
+        "a.b",
+        "$.",
+        "$1",
+        "$a b",
+        "$.a[",
+        "$.a[]",
+        "$.a[1",
+        "$.a['b]",
+        "$.a b",
+        "$.length()",
+        "$.a[::0]",
+        "$[?(@.n ==)]",
+    ],
 )
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(PathSyntaxError):

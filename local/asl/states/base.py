@@ -6,26 +6,27 @@ Decides the fields that every state may have and that a state either goes on to 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from local.asl.check import DefinitionError, Fields, query_language
+from local.asl.check import DefinitionError, Fields
 
 if TYPE_CHECKING:
     from local.asl.branch import Branch
+    from local.asl.lines import Line
 
 Step = tuple[str | None, Any]
 """Where a state leads (None: nowhere, the line ends) and its output."""
 
 
 class State:
-    """One state of a machine, compiled."""
+    """One state of a machine, compiled. assigns: the variables that it may assign, with the pointers of the fields."""
 
     type: str
 
     def __init__(self, name: str, fields: Fields) -> None:
         self.name = name
         self.pointer = fields.pointer
+        self.assigns: list[tuple[str, str]] = []
         fields.string("Type")
         fields.string("Comment")
-        query_language(fields)
 
     async def run(self, branch: "Branch", data: Any) -> Step:
         """Return the next state's name and the output; raises StateError, EvaluationError or Fatal."""
@@ -33,6 +34,10 @@ class State:
 
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield the names of the states that this one may lead to, each with the pointer of the field that says so."""
+        return iter(())
+
+    def inner(self) -> Iterator["Line"]:
+        """Yield the lines of states within this one that see its variables."""
         return iter(())
 
 

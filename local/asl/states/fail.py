@@ -6,11 +6,15 @@ from local.asl.check import Fields
 from local.asl.errors import EvaluationError, StateError
 from local.asl.functions import compact
 from local.asl.intrinsics import Expression
+from local.asl.query import is_query
+from local.asl.queryflow import Template, states_of
 from local.asl.states.base import State, Step
 from local.asl.template import expression, look_up
 
 if TYPE_CHECKING:
     from local.asl.branch import Branch
+
+Part = str | Expression | Template | None
 
 
 class Fail(State):
@@ -31,16 +35,19 @@ class Fail(State):
         raise StateError(error, cause)
 
 
-def _part(fields: Fields, name: str) -> str | Expression | None:
-    present = fields.exclusive(name, name + "Path")
-    if present == [name + "Path"]:
+def _part(fields: Fields, name: str) -> Part:
+    if fields.queries:
+        return Template(fields.get(name), fields.at(name), name) if is_query(fields.get(name)) else fields.string(name)
+    if fields.exclusive(name, name + "Path") == [name + "Path"]:
         return expression(fields.get(name + "Path"), fields.at(name + "Path"))
     return fields.string(name)
 
 
-def _value(field: str, part: str | Expression | None, data: Any, branch: "Branch") -> str | None:
+def _value(field: str, part: Part, data: Any, branch: "Branch") -> str | None:
     if part is None or isinstance(part, str):
         return part
+    if isinstance(part, Template):
+        return str(part.typed("string", states_of(data), branch))
     found = look_up(part, field, data, branch)
     if not isinstance(found, str):
         raise EvaluationError(f"The {field} parameter does not reference a string: {compact(found)}")

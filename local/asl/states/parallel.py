@@ -5,6 +5,7 @@ same millisecond, and the moment one fails the others are stopped before Paralle
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields, below
@@ -28,11 +29,11 @@ class Parallel(Retrying):
         if not branches:
             raise fields.fail("Branches", "must hold at least one branch")
         where = fields.at("Branches")
-        self.lines = [compile_line(branch, below(where, index)) for index, branch in enumerate(branches)]
+        self.lines = [compile_line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
         fields.close("a Parallel state")
 
     async def attempt(self, branch: "Branch", data: Any) -> Any:
-        """Return the output made of the array of the branches' outputs; raises what the first that fails raised."""
+        """Return the array of the branches' outputs; raises what the first that fails raised."""
         effective = self.flow.effective(data, branch)
         branch.text(effective)
         branch.add("ParallelStateStarted")
@@ -44,7 +45,15 @@ class Parallel(Retrying):
         if isinstance(outcome, StateError):
             raise outcome
         branch.aside("ParallelStateSucceeded")
-        return self.flow.output(data, self.flow.selected(outcome, branch), branch)
+        return outcome
+
+    def refused(self, branch: "Branch") -> None:
+        """Return nothing; ParallelStateFailed is added, as MapStateFailed is for a Map (recorded)."""
+        branch.add("ParallelStateFailed")
+
+    def inner(self) -> Iterator[Line]:
+        """Yield the branches."""
+        return iter(self.lines)
 
 
 class _Group:
@@ -57,7 +66,7 @@ class _Group:
         self.done: asyncio.Future[Any] = loop.create_future()
         self.outputs: list[Any] = [None] * len(lines)
         self.open = len(lines)
-        parent.children = [parent.execution.branch(parent.last_id) for _ in lines]
+        parent.children = [parent.fork() for _ in lines]
         for index, (child, line) in enumerate(zip(parent.children, lines, strict=True)):
             child.work = loop.create_task(self._run(index, child, line, data))
 

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields
-from local.asl.dataflow import Dataflow
+from local.asl.dataflow import Dataflow, Flow
+from local.asl.queryflow import QueryFlow
 from local.asl.states.base import Flowing, Step
 
 if TYPE_CHECKING:
@@ -17,12 +18,13 @@ class Pass(Flowing):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow = Dataflow(fields, parameters=True, result=True)
-        self.fixed = "Result" in fields
-        self.result = fields.get("Result")
+        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields, parameters=True, result=True)
+        self.assigns = self.flow.assigns
+        self.fixed = "Result" in fields and not fields.queries
+        self.result = fields.get("Result") if self.fixed else None
         fields.close("a Pass state")
 
     async def run(self, branch: "Branch", data: Any) -> Step:
         """Return Next and the Result or the effective input, put where ResultPath says."""
         effective = self.flow.effective(data, branch)
-        return self.next, self.flow.output(data, self.result if self.fixed else effective, branch)
+        return self.next, self.flow.finish(data, self.result if self.fixed else effective, branch)

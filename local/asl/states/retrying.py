@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields
-from local.asl.dataflow import Dataflow
-from local.asl.errors import EvaluationError, StateError
+from local.asl.dataflow import Dataflow, Flow
+from local.asl.errors import EvaluationError, QueryFailure, StateError
+from local.asl.queryflow import QueryFlow
 from local.asl.retry import Attempts, caught, compile_catch, compile_retry
 from local.asl.states.base import Flowing, Step
 
@@ -21,25 +22,40 @@ class Retrying(Flowing):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow = Dataflow(fields, parameters=True, selector=True, result=True)
+        self.flow: Flow = self.compile_flow(fields)
         self.retriers = compile_retry(fields)
         self.catchers = compile_catch(fields)
+        self.assigns = [*self.flow.assigns, *(each for catcher in self.catchers for each in catcher.assigns)]
+
+    def compile_flow(self, fields: Fields) -> Flow:
+        """Return what the state does with its data."""
+        if fields.queries:
+            return QueryFlow(fields, arguments=True, result=True)
+        return Dataflow(fields, parameters=True, selector=True, result=True)
 
     async def attempt(self, branch: "Branch", data: Any) -> Any:
-        """Return the state's output after one attempt; raises StateError or EvaluationError."""
+        """Return the result of one attempt; raises StateError or EvaluationError."""
         raise TypeError(f"{type(self).__name__} has no attempt at {data} ({branch})")  # each such type has its own
+
+    def refused(self, branch: "Branch") -> None:
+        """Return nothing; tell in the history that the attempt ended before it began, where the type has an event."""
 
     async def run(self, branch: "Branch", data: Any) -> Step:
         """Return Next and the output, or a Catcher's Next and the error output; raises StateError if none catches."""
         attempts = Attempts(self.retriers)
         branch.retries = 0
         while True:
+            done = False
             try:
-                return self.next, await self.attempt(branch, data)
+                result = await self.attempt(branch, data)
+                done = True
+                return self.next, self.flow.finish(data, result, branch)
             except EvaluationError as problem:
                 refusal = branch.refused(problem)
                 if not isinstance(refusal, StateError):
                     raise refusal from None
+                if isinstance(problem, QueryFailure) and not done:
+                    self.refused(branch)
                 error = refusal
             except StateError as failure:
                 error = failure
@@ -52,7 +68,7 @@ class Retrying(Flowing):
         catcher = caught(self.catchers, error)
         if catcher is None:
             raise error
-        return catcher.next, catcher.output(data, error)
+        return catcher.next, catcher.output(data, error, branch)
 
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield the state of Next, and those of the Catchers."""

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields
-from local.asl.dataflow import Dataflow
+from local.asl.dataflow import Dataflow, Flow
+from local.asl.queryflow import QueryFlow
 from local.asl.states.base import State, Step
 
 if TYPE_CHECKING:
@@ -17,10 +18,11 @@ class Succeed(State):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow = Dataflow(fields)
+        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
+        self.assigns = self.flow.assigns
         fields.close("a Succeed state")
 
     async def run(self, branch: "Branch", data: Any) -> Step:
         """Return the end and the input after InputPath and OutputPath."""
         narrowed = self.flow.narrowed(data, branch)
-        return None, self.flow.output(narrowed, narrowed, branch)
+        return None, self.flow.finish(narrowed, narrowed, branch)

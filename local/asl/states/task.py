@@ -6,19 +6,21 @@ cancels the work; after a time-out, a stop or a failing sibling it only stops li
 
 import asyncio
 import functools
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from local.asl.amounts import Amount
 from local.asl.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
 from local.asl.calls import TaskCall, TaskFailure, Whole
 from local.asl.check import Fields
-from local.asl.dataflow import compiled
-from local.asl.errors import EvaluationError, HeartbeatMissed, StateError
+from local.asl.errors import EvaluationError, HeartbeatMissed, QueryFailure, StateError
 from local.asl.functions import compact
 from local.asl.history import failure, fits, payload
-from local.asl.jsonpath import MISSING, Path
+from local.asl.jsonpath import MISSING
 from local.asl.limits import too_large
 from local.asl.optimised import TOKEN
+from local.asl.query import is_query
 from local.asl.resources import Resource, function_name, payload_of, read_resource, wrapped
 from local.asl.states.retrying import Retrying
 from local.asl.timestamps import http_date
@@ -41,18 +43,20 @@ class Task(Retrying):
             raise fields.fail("Resource", resource)
         self.resource = resource
         if resource.invokes:
-            given = fields.get("Parameters")
-            if not isinstance(given, dict) or not {"FunctionName", "FunctionName.$"} & given.keys():
-                raise fields.fail("Parameters", "the field 'FunctionName' is required but was missing")
-        self.timeout_s = _seconds(fields, "TimeoutSeconds")
-        self.heartbeat_s = _seconds(fields, "HeartbeatSeconds")
-        if isinstance(self.timeout_s, int) and isinstance(self.heartbeat_s, int) and self.heartbeat_s >= self.timeout_s:
+            where = "Arguments" if fields.queries else "Parameters"
+            given = fields.get(where)
+            named = isinstance(given, dict) and {"FunctionName", "FunctionName.$"} & given.keys()
+            if not named and not is_query(given):
+                raise fields.fail(where, "the field 'FunctionName' is required but was missing")
+        self.timeout_s = Amount(fields, "TimeoutSeconds", 1)
+        self.heartbeat_s = Amount(fields, "HeartbeatSeconds", 1)
+        if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
             raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
         self.voice = _FunctionEvents(resource) if resource.function else _ServiceEvents(resource)
         fields.close("a Task state")
 
     async def attempt(self, branch: "Branch", data: Any) -> Any:
-        """Return the state's output after one call; raises StateError when it fails or its time-out passes."""
+        """Return the answer of one call; raises StateError when it fails or its time-out passes."""
         if self.resource.activity:
             # Recorded. Nobody can make an activity here, so none exists.
             raise EvaluationError(f"The activity {self.resource.text} does not exist.")
@@ -69,8 +73,8 @@ class Task(Retrying):
 
     async def _attempt(self, branch: "Branch", data: Any, pending: Pending | None) -> Any:
         narrowed = self.flow.narrowed(data, branch)
-        timeout_s = _value("TimeoutSecondsPath", self.timeout_s, narrowed, branch)
-        heartbeat_s = _value("HeartbeatSecondsPath", self.heartbeat_s, narrowed, branch)
+        timeout_s = _seconds(self.timeout_s, data, narrowed, branch)
+        heartbeat_s = _seconds(self.heartbeat_s, data, narrowed, branch)
         parameters = self.flow.effective(data, branch)
         limits = {"timeoutInSeconds": timeout_s, "heartbeatInSeconds": heartbeat_s}
         given = {name: value for name, value in limits.items() if value is not None}
@@ -86,7 +90,7 @@ class Task(Retrying):
         finally:
             patience.cancel()
         self.voice.succeeded(branch, text)
-        return self.flow.output(data, self.flow.selected(result, branch), branch)
+        return result
 
     async def _answered(self, branch: "Branch", call: TaskCall, patience: Patience) -> tuple[Any, str]:
         """Return the result and its text; raises TaskFailure, or StateError for what has told its own event."""
@@ -213,20 +217,15 @@ class _FunctionEvents(_ServiceEvents):
         branch.add("LambdaFunctionTimedOut", {"error": "States.Timeout"})
 
 
-def _seconds(fields: Fields, name: str) -> int | Path | None:
-    if fields.exclusive(name, name + "Path") == [name + "Path"]:
-        return compiled(fields.get(name + "Path"), fields.at(name + "Path"), reference=True)
-    return fields.integer(name, 1)
-
-
-def _value(field: str, given: int | Path | None, data: Any, branch: "Branch") -> int | None:
-    if given is None or isinstance(given, int):
-        return given
-    found = given.find(branch.context() if given.context else data)
+def _seconds(limit: Amount, data: Any, narrowed: Any, branch: "Branch") -> int | None:
+    found = limit.find(data, narrowed, branch)
+    if found is None and not limit.given:
+        return None
+    text = limit.path.text if limit.path else ""
     if found is MISSING:
-        raise EvaluationError(f"The {field} parameter does not reference an input value: {given.text}")
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise EvaluationError(
-            f"The {field} parameter cannot be parsed as a positive long value: {given.text} == {found}"
-        )
-    return found
+        raise EvaluationError(f"The {limit.name} parameter does not reference an input value: {text}")
+    if isinstance(found, int) and not isinstance(found, bool) and found >= 1:
+        return found
+    if limit.query is not None:
+        raise QueryFailure(f"The {limit.name} field cannot be parsed as a positive long value: {found}", limit.name)
+    raise EvaluationError(f"The {limit.name} parameter cannot be parsed as a positive long value: {text} == {found}")

@@ -2,10 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from local.asl.amounts import Amount
 from local.asl.check import DefinitionError, Fields
-from local.asl.dataflow import Dataflow, compiled
-from local.asl.errors import EvaluationError
+from local.asl.dataflow import Dataflow, Flow, compiled
+from local.asl.errors import EvaluationError, QueryFailure
+from local.asl.functions import compact
 from local.asl.jsonpath import MISSING, Path
+from local.asl.query import is_query
+from local.asl.queryflow import QueryFlow, Template, states_of
 from local.asl.states.base import Flowing, Step
 from local.asl.timestamps import instant_ms, is_rfc3339
 
@@ -25,19 +29,28 @@ class Wait(Flowing):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow = Dataflow(fields)
-        present = fields.exclusive(*FORMS)
-        if not present:
-            raise DefinitionError(fields.pointer, f"one of these fields is required: {', '.join(FORMS)}")
-        self.form = present[0]
-        self.duration_s = fields.integer("Seconds", 0)
-        self.timestamp = fields.string("Timestamp")
-        if self.timestamp is not None and not is_rfc3339(self.timestamp):
-            raise fields.fail("Timestamp", "String does not match RFC3339 timestamp")
+        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
+        self.assigns = self.flow.assigns
+        forms = FORMS[:2] if fields.queries else FORMS
+        if not fields.exclusive(*forms):
+            raise DefinitionError(fields.pointer, f"one of these fields is required: {', '.join(forms)}")
+        self.seconds = Amount(fields, "Seconds", 0)
+        self.until_ms: int | None = None
         self.path: Path | None = None
-        if self.form.endswith("Path"):
-            self.path = compiled(fields.get(self.form), fields.at(self.form), reference=True)
+        self.query: Template | None = None
+        self._timestamp(fields)
         fields.close("a Wait state")
+
+    def _timestamp(self, fields: Fields) -> None:
+        if fields.queries and is_query(fields.value.get("Timestamp")):
+            self.query = Template(fields.get("Timestamp"), fields.at("Timestamp"), "Timestamp")
+        elif "Timestamp" in fields:
+            text = fields.string("Timestamp")
+            if not is_rfc3339(text):
+                raise fields.fail("Timestamp", "String does not match RFC3339 timestamp")
+            self.until_ms = instant_ms(text)
+        elif not fields.queries and "TimestampPath" in fields:
+            self.path = compiled(fields.get("TimestampPath"), fields.at("TimestampPath"), reference=True)
 
     async def run(self, branch: "Branch", data: Any) -> Step:
         """Return Next and the input after InputPath and OutputPath, once it is time."""
@@ -48,29 +61,55 @@ class Wait(Flowing):
             raise EvaluationError("Wait state delay is too long.")
         await branch.clock.sleep_until(until_ms)
         await branch.pause_ms(branch.execution.latencies.wait_overshoot_ms())
-        return self.next, self.flow.output(narrowed, narrowed, branch)
+        return self.next, self.flow.finish(narrowed, narrowed, branch)
 
     def _until_ms(self, now_ms: int, data: Any, branch: "Branch") -> int:
-        if self.path is None:
-            at_ms = instant_ms(self.timestamp)
-            return at_ms if at_ms is not None else now_ms + (self.duration_s or 0) * 1000
-        found = self.path.find(branch.context() if self.path.context else data)
+        if self.until_ms is not None:
+            return self.until_ms
+        if self.seconds.given:
+            return now_ms + self._duration_s(self.seconds.find(data, data, branch)) * 1000
+        if self.query is not None:
+            text = self.query.typed("string", states_of(data), branch)
+            at_ms = instant_ms(text)
+            if at_ms is None:
+                raise QueryFailure(f"The Timestamp field {_NO_TIMESTAMP}: {text}", "Timestamp", after_entry=True)
+            return at_ms
+        return self._instant_ms(data, branch)
+
+    def _instant_ms(self, data: Any, branch: "Branch") -> int:
+        path = self.path
+        found = MISSING if path is None else path.look(data, branch)
+        text = path.text if path else ""
         if found is MISSING:
-            raise EvaluationError(f"The {self.form} parameter does not reference an input value: {self.path.text}")
-        if self.form == "SecondsPath":
-            return now_ms + self._duration_s(found) * 1000
+            raise EvaluationError(f"The TimestampPath parameter does not reference an input value: {text}")
         at_ms = instant_ms(found)
         if at_ms is None:
             raise EvaluationError(
                 "The TimestampPath parameter does not reference a valid ISO-8601 extended offset date-time format "
-                f"string: {self.path.text} == {found}"
+                f"string: {text} == {found}"
             )
         return at_ms
 
     def _duration_s(self, found: Any) -> int:
-        text = self.path.text if self.path else ""
+        name = self.seconds.name
+        text = "" if self.seconds.path is None else f"{self.seconds.path.text} == "
+        if found is MISSING:
+            shown = self.seconds.path.text if self.seconds.path else ""
+            raise EvaluationError(f"The {name} parameter does not reference an input value: {shown}")
+        problem = None
         if not isinstance(found, int) or isinstance(found, bool):
-            raise EvaluationError(f"The SecondsPath parameter cannot be parsed as a long value: {text} == {found}")
-        if found < 0:
-            raise EvaluationError(f"The SecondsPath parameter references a negative value: {text} == {found}")
-        return found
+            problem = f"cannot be parsed as a long value: {text}{_shown(found)}"
+        elif found < 0:
+            problem = f"references a negative value: {text}{found}"
+        if problem is None:
+            return int(found)
+        if self.seconds.query is not None:
+            raise QueryFailure(f"The {name} field {problem}", name, after_entry=True)
+        raise EvaluationError(f"The {name} parameter {problem}")
+
+
+_NO_TIMESTAMP = "cannot be parsed as an ISO-8601 extended offset date-time format string"
+
+
+def _shown(found: Any) -> str:
+    return found if isinstance(found, str) else compact(found)

@@ -99,7 +99,10 @@ def flattened(event: dict[str, Any]) -> dict[str, Any]:
     for name, details in event.items():
         if name.endswith("EventDetails"):
             for key, value in details.items():
-                if key in ("inputDetails", "outputDetails", "roleArn"):
+                if key in ("inputDetails", "outputDetails", "assignedVariablesDetails", "roleArn"):
                     continue
-                flat[key] = json.loads(value) if key in ("input", "output", "parameters") else value
+                if key == "assignedVariables":
+                    flat[key] = {name: json.loads(text) for name, text in value.items()}
+                else:
+                    flat[key] = json.loads(value) if key in ("input", "output", "parameters") else value
     return flat

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.asl import DefinitionError, load
+from local.asl import load
 from tests.conformance.asl.adapter import adapter
 from tests.conformance.asl.recorded import cases, equal
 
@@ -60,14 +60,6 @@ def test_a_recorded_comparison_holds_where_it_held_on_aws(case: dict[str, Any]) 
         }
     )
     assert machine.execute(case["input"]).output is case["holds"]
-
-
-@pytest.mark.parametrize("case", cases("refused.json"), ids=lambda case: case["id"])
-def test_what_is_not_supported_is_refused_with_its_place(case: dict[str, Any]) -> None:
-    """Machines with JSONata, variables or Map are refused when loaded, and the refusal names the field."""
-    with pytest.raises(DefinitionError) as refusal:
-        load(case["definition"])
-    assert (refusal.value.pointer, refusal.value.rule) == (case["pointer"], case["rule"])
 
 
 def test_an_oversized_pass_result_fails_the_execution() -> None:

@@ -1,0 +1,54 @@
+"""Numbers of a state that a definition gives as they are, by a path or by an expression.
+
+Decides which of the three forms a field has and finds the value; what values are good, the state knows. Invariant: in
+JSONPath the field's other form is its name with Path at the end, in JSONata it is an expression in the field itself.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from local.asl.check import Fields
+from local.asl.dataflow import compiled
+from local.asl.jsonpath import Path
+from local.asl.query import is_query
+from local.asl.queryflow import Template, states_of
+
+if TYPE_CHECKING:
+    from local.asl.branch import Branch
+
+
+class Amount:
+    """A number field. name: the field that is given. value: its number where the definition says it, else None."""
+
+    def __init__(
+        self, fields: Fields, name: str, least: float, most: float = 99_999_999, *, whole: bool = True
+    ) -> None:
+        self.name = name
+        self.value: float | None = None
+        self.path: Path | None = None
+        self.query: Template | None = None
+        if not fields.queries and fields.exclusive(name, name + "Path") == [name + "Path"]:
+            self.name = name + "Path"
+            self.path = compiled(fields.get(self.name), fields.at(self.name), reference=True)
+        elif fields.queries and is_query(fields.value.get(name)):
+            self.query = Template(fields.get(name), fields.at(name), name)
+        elif whole:
+            self.value = fields.integer(name, int(least), int(most))
+        else:
+            self.value = fields.number(name, least, most)
+
+    @property
+    def given(self) -> bool:
+        """Return whether the definition has the field in any form."""
+        return self.value is not None or self.path is not None or self.query is not None
+
+    def find(self, raw: Any, narrowed: Any, branch: "Branch") -> Any:
+        """Return the value, MISSING where the path leads nowhere, None where the field is absent.
+
+        raw is what an expression sees as $states.input, narrowed what a path looks into. Raises QueryFailure for an
+        expression that gives no number.
+        """
+        if self.path is not None:
+            return self.path.look(narrowed, branch)
+        if self.query is not None:
+            return self.query.typed("number", states_of(raw), branch)
+        return self.value

@@ -1,0 +1,313 @@
+"""JSONata: compiling an expression and evaluating it within bounds.
+
+The library jsonata-python knows the language; here is what Step Functions makes of it: which expressions a definition
+may hold, what a null is, what an expression sees, when it is stopped and how its failure is worded. Knows no state.
+Invariant: an evaluation ends. It is counted in steps, depth and size, as AWS bounds it, never in time, so that two runs
+fail alike; only a regular expression that backtracks without end is stopped by the clock of the library that runs it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import regex
+from jsonata import jsonata as engine
+from jsonata.functions import Functions
+from jsonata.jexception import JException
+from jsonata.parser import Parser
+from jsonata.utils import Utils
+
+from local.asl.check import DefinitionError
+from local.asl.errors import QueryFailure
+from local.asl.jsonpath import MISSING
+
+Jsonata = engine.Jsonata
+NULL = Utils.NULL_VALUE
+
+DEEPEST = 100
+"""Evaluations inside one another; where AWS stops was measured by others between 99 and 101."""
+MOST_STEPS = 500_000
+"""Evaluations of one expression, some seconds' work; AWS's own bound is a time that it does not tell."""
+LARGEST_BYTES = 873_782 * 8
+"""What one value may take at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
+LONGEST_MATCH_S = 1.0
+"""How long one regular expression may look."""
+
+TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
+TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
+TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
+
+
+class Sight(Protocol):
+    """What an expression may look at: the branch that evaluates it."""
+
+    def variable(self, name: str) -> Any:
+        """Return the variable's value; MISSING when nobody has assigned it."""
+        ...
+
+    def functions(self) -> Any:
+        """Return the frame with the functions of Step Functions."""
+        ...
+
+
+class Exceeded(Exception):
+    """An evaluation went past one of the bounds; the message is AWS's."""
+
+
+class Query:
+    """A compiled expression. text: as AWS quotes it. needs_context: whether it may look at $states.context."""
+
+    def __init__(self, text: str, ast: Any, machine: Any) -> None:
+        self.text = text
+        self.needs_context = _NEEDS_CONTEXT.search(text) is not None
+        self._ast = ast
+        self._machine = machine
+        self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
+
+    def value(self, states: dict[str, Any], sight: Sight, location: str) -> Any:
+        """Return the JSON value; raises QueryFailure, which names the field, when there is none."""
+        frame = Jsonata.Frame(sight.functions())
+        frame.bind("states", states)
+        for name in self._names:
+            found = MISSING if name == "states" else sight.variable(name)
+            if found is not MISSING:
+                frame.bind(name, inward(found))
+        _Bounds(frame)
+        try:
+            found = self._machine.eval(self._ast, None, frame)
+            if found is not None:
+                return outward(found)
+        except Exception as problem:
+            raise self._failure(problem, location) from None
+        raise self.failed("returned nothing (undefined).", location)
+
+    def failed(self, what: str, location: str) -> QueryFailure:
+        """Return the failure with the sentence that names the expression and its field (recorded)."""
+        return QueryFailure(
+            f"The JSONata expression '{self.text}' specified for the field '{location}' {what}", location
+        )
+
+    def unexpected(self, expected: str, found: Any, location: str, shown: str) -> QueryFailure:
+        """Return the failure of a value of another type than the field's (recorded for Items)."""
+        return self.failed(
+            f"returned an unexpected result type. Expected '{expected}', but was '{kind(found)}' for value: {shown}",
+            location,
+        )
+
+    def _failure(self, problem: Exception, location: str) -> QueryFailure:
+        # A coded message is a sentence of its own, a bound's follows a colon (as AWS words them).
+        if isinstance(problem, Exceeded | RecursionError | TimeoutError):
+            bound = {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem))
+            return self.failed(f"threw an error during evaluation: {bound}", location)
+        told = message(problem)
+        if told is None:
+            return self.failed("threw an internal error during evaluation.", location)
+        return self.failed(f"threw an error during evaluation. {told}", location)
+
+
+_NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
+
+
+def is_query(value: Any) -> bool:
+    """Return whether a text is an expression: nothing may stand outside {% and %} (recorded)."""
+    return isinstance(value, str) and value.startswith("{%") and value.endswith("%}") and len(value) >= 4
+
+
+def compile_query(text: str, pointer: str) -> Query:
+    """Return the expression that {% and %} enclose; raises DefinitionError naming the field."""
+    inner = text[2:-2].strip()
+    try:
+        machine = Jsonata(inner, _pattern)
+        if machine.errors:
+            raise ValueError(str(machine.errors[0]))
+    except RecursionError:
+        raise DefinitionError(pointer, "the JSONata expression is nested too deeply") from None
+    except Exception as problem:
+        raise DefinitionError(pointer, f"'{inner}' is no JSONata expression: {message(problem) or problem}") from None
+    for name in _top_level(machine.ast):
+        raise DefinitionError(pointer, f"a reference to '{name}' at the top level is not supported; begin with $states")
+    return Query(inner, machine.ast, machine)
+
+
+def kind(value: Any) -> str:
+    """Return what JSON calls the value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    names = {dict: "object", list: "array", str: "string"}
+    return next((name for known, name in names.items() if isinstance(value, known)), "number")
+
+
+# ---- null: the library takes None for undefined and has an object of its own for null ----
+
+
+def inward(value: Any) -> Any:
+    """Return a JSON value as the library wants it; the value itself where it holds no null."""
+    if value is None:
+        return NULL
+    if isinstance(value, dict):
+        members = {key: inner for key, member in value.items() if (inner := inward(member)) is not member}
+        return {**value, **members} if members else value
+    if isinstance(value, list):
+        elements = [inward(element) for element in value]
+        return elements if any(new is not old for new, old in zip(elements, value, strict=True)) else value
+    return value
+
+
+def outward(value: Any) -> Any:
+    """Return the library's value as JSON; raises JException for a function, which is none."""
+    if value is NULL or value is None:
+        return None
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, dict):
+        return {key: outward(member) for key, member in value.items()}
+    if isinstance(value, Utils.RangeList):
+        return list(value)
+    if isinstance(value, list):
+        return [outward(element) for element in value]
+    raise JException("D3137", 0, "the expression returned a function, which is no JSON value")
+
+
+# ---- bounds ----
+
+
+class _Bounds:
+    """What one evaluation has used; the library calls it at each step."""
+
+    def __init__(self, frame: Any) -> None:
+        self.depth = 0
+        self.steps = 0
+        frame.set_evaluate_entry_callback(self.enter)
+        frame.set_evaluate_exit_callback(self.leave)
+
+    def enter(self, _expression: Any, _input: Any, _frame: Any) -> None:
+        self.depth += 1
+        self.steps += 1
+        if self.depth > DEEPEST:
+            raise Exceeded(TOO_DEEP)
+        if self.steps > MOST_STEPS:
+            raise Exceeded(TOO_LONG)
+
+    def leave(self, expression: Any, _input: Any, _frame: Any, result: Any) -> None:
+        self.depth -= 1
+        if isinstance(result, str | list):
+            size = len(result)
+            if isinstance(result, list):
+                size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off
+            if size > LARGEST_BYTES:
+                raise Exceeded(TOO_LARGE)
+            if expression.type in ("function", "binary"):
+                # A function that loops in the library's own code costs no steps but those of what it makes.
+                self.steps += size >> 6
+
+
+class _Pattern:
+    """A regular expression that stops looking after LONGEST_MATCH_S."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self.pattern = compiled.pattern
+
+    def search(self, text: str) -> Any:
+        return self._compiled.search(text, timeout=LONGEST_MATCH_S)
+
+    def finditer(self, text: str) -> Iterator[Any]:
+        return iter(self._compiled.finditer(text, timeout=LONGEST_MATCH_S))
+
+    def sub(self, new: Any, text: str, count: int = 0) -> str:
+        return str(self._compiled.sub(new, text, count, timeout=LONGEST_MATCH_S))
+
+    def split(self, text: str, maxsplit: int = 0) -> list[str]:
+        return list(self._compiled.split(text, maxsplit, timeout=LONGEST_MATCH_S))
+
+
+def _pattern(text: str, flags: Any) -> _Pattern:
+    chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
+    return _Pattern(regex.compile(text, chosen))
+
+
+# ---- what a failure says ----
+
+_PLACE = re.compile(r"\{(\{\{?)(\w+)\}?\}\}")
+_TYPES = {"a": "arrays", "b": "booleans", "f": "functions", "n": "numbers", "o": "objects", "s": "strings"}
+_CAST = "could not convert string to float: "
+
+
+def message(problem: Exception) -> str | None:
+    """Return the code and message as the JavaScript library words them; None for a failure that has no code."""
+    if isinstance(problem, ValueError) and str(problem).startswith(_CAST):
+        problem = JException("D3030", 0, str(problem).removeprefix(_CAST).strip("'"))
+    if isinstance(problem, ZeroDivisionError | OverflowError):
+        problem = JException("D1001", 0, "Infinity")
+    if not isinstance(problem, JException):
+        return None
+    given = [problem.current, problem.expected, problem.extra]
+    if problem.error == "D1002":  # the library puts the operator before the value
+        given = [problem.expected]
+    template = JException.error_codes.get(problem.error, "{{{message}}}").replace(" Object ", " function ")
+    values = iter(given)
+
+    def fill(found: re.Match[str]) -> str:
+        value = next(values, None)
+        if found.group(2) == "type":
+            value = _TYPES.get(str(value), value)
+        return str(value) if found.group(1) == "{{" else _json(value)
+
+    told = _PLACE.sub(fill, template)
+    return told if problem.error == "D3137" else f"{problem.error}: {told}"
+
+
+def _json(value: Any) -> str:
+    return (
+        str(Functions.string(value if value is not None else NULL, None))
+        if not isinstance(value, str)
+        else f'"{value}"'
+    )
+
+
+# ---- the syntax tree ----
+
+
+def nodes(tree: Any) -> Iterator[Any]:
+    """Yield each node of a syntax tree."""
+    waiting: list[Any] = [tree]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list | tuple):
+            waiting.extend(node)
+        elif isinstance(node, Parser.Symbol) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            waiting.extend(part for part in vars(node).values() if isinstance(part, list | tuple | Parser.Symbol))
+
+
+Walk = Callable[[Any], Iterator[str]]
+_INSIDE = {
+    "binary": ("lhs", "rhs"),
+    "unary": ("expression", "expressions", "lhs"),
+    "condition": ("condition", "then", "_else"),
+    "block": ("expressions",),
+    "bind": ("rhs",),
+    "function": ("arguments",),
+    "apply": ("lhs", "rhs"),
+}
+
+
+def _top_level(node: Any) -> Iterator[str]:
+    """Yield each name that is looked for where there is nothing to look in; AWS refuses such a definition."""
+    if isinstance(node, list | tuple):
+        for part in node:
+            yield from _top_level(part)
+    elif isinstance(node, Parser.Symbol):
+        if node.type == "path" and node.steps:
+            yield from _top_level(node.steps[0])
+        elif node.type == "name":
+            yield str(node.value)
+        else:
+            for part in _INSIDE.get(node.type, ()):
+                yield from _top_level(getattr(node, part, None))
