@@ -23,9 +23,11 @@ _SHAPES = {
     "Succeed": '(("{}"))',
     "Fail": '((("{}")))',
     "Parallel": '[["{}"]]',
+    "Map": '[["{}"]]',
 }
 _BOX = '["{}"]'
 _OPERATORS = {"GreaterThanEquals": "≥", "LessThanEquals": "≤", "GreaterThan": ">", "LessThan": "<", "Equals": "="}
+_NO_OPERATORS = ("Variable", "Next", "Comment", "Assign", "Output")
 _KINDS = ("String", "Numeric", "Boolean", "Timestamp")
 HEAD = """# State machines
 
@@ -56,13 +58,15 @@ def words(rule: Definition) -> str:
             return f" {joint.lower()} ".join(words(one) for one in rule[joint])
     if "Not" in rule:
         return f"not {words(rule['Not'])}"
-    ((operator, value),) = ((name, one) for name, one in rule.items() if name not in ("Variable", "Next", "Comment"))
+    if "Condition" in rule:
+        return plain(rule["Condition"])
+    ((operator, value),) = ((name, one) for name, one in rule.items() if name not in _NO_OPERATORS)
     if operator == "IsPresent":
         return f"{rule['Variable']} is {'there' if value else 'absent'}"
     name = operator.removesuffix("Path")
     for kind in _KINDS:
         name = name.removeprefix(kind)
-    return f"{rule['Variable']} {_OPERATORS.get(name, operator)} {_plain(value)}"
+    return f"{rule['Variable']} {_OPERATORS.get(name, operator)} {plain(value)}"
 
 
 def flowchart(line: Definition) -> str:
@@ -73,12 +77,11 @@ def flowchart(line: Definition) -> str:
     for name, state in states.items():
         label = name
         if state["Type"] == "Wait":
-            label += f"<br/>{_duration(state)}"
-        shape = _SHAPES.get(state["Type"], _BOX)
-        drawn.append(f"  {key[name]}{shape.replace('{}', _quoted(label))}")
+            label += f"<br/>{duration(state)}"
+        drawn.append(f"  {key[name]}{shape(state['Type'], label)}")
     for name, state in states.items():
         for target, said in targets(state):
-            drawn.append(f"  {key[name]} -->{f'|{chr(34)}{_quoted(said)}{chr(34)}|' if said else ''} {key[target]}")
+            drawn.append(f"  {key[name]} -->{f'|{chr(34)}{quoted(said)}{chr(34)}|' if said else ''} {key[target]}")
         if state.get("End"):
             drawn.append(f"  {key[name]} --> stop(( ))")
     return "\n".join(drawn)
@@ -97,28 +100,36 @@ def page(folder: Path) -> str:
     parts = [HEAD]
     for path in sorted(folder.glob("*.asl.yml")):
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
-        parts.append(f"## {path.name}\n\n{_plain(definition.get('Comment', ''))}\n")
+        parts.append(f"## {path.name}\n\n{plain(definition.get('Comment', ''))}\n")
         for title, line in lines(definition):
             if title:
                 parts.append(f"### {title}\n")
             parts.append(f"```mermaid\n{flowchart(line)}\n```\n")
             parts.append("| state | type | |\n|---|---|---|")
-            parts += [f"| {name} | {one['Type']} | {_plain(one['Comment'])} |" for name, one in line["States"].items()]
+            parts += [f"| {name} | {one['Type']} | {plain(one['Comment'])} |" for name, one in line["States"].items()]
             parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _duration(state: Definition) -> str:
+def duration(state: Definition) -> str:
+    """Returns how long a Wait state waits, as it is written."""
     field = next(name for name in ("Seconds", "Timestamp", "SecondsPath", "TimestampPath") if name in state)
-    return _plain(state[field])
+    return plain(state[field])
 
 
-def _plain(value: Any) -> str:
-    return " ".join(_VARIABLE.sub(r"\1", str(value)).split())
+def plain(value: Any) -> str:
+    """Returns a text on one line, a variable as its last name and a JSONata expression without its brackets."""
+    return " ".join(_VARIABLE.sub(r"\1", str(value)).removeprefix("{%").removesuffix("%}").split())
 
 
-def _quoted(text: str) -> str:
-    return _plain(text).replace('"', "#quot;")
+def quoted(text: str) -> str:
+    """Returns a text as it stands between quotes in Mermaid."""
+    return plain(text).replace('"', "#quot;")
+
+
+def shape(kind: str, label: str) -> str:
+    """Returns the Mermaid text of a box for a state of this type."""
+    return _SHAPES.get(kind, _BOX).replace("{}", quoted(label))
 
 
 if __name__ == "__main__":

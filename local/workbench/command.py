@@ -6,7 +6,7 @@ Decides which of the three aids runs; what each does is its own. `streamkeeper a
 import importlib
 from typing import Any
 
-AIDS = ("check", "run")
+AIDS = ("check", "run", "graph")
 
 
 def add(subparsers: Any) -> None:
