@@ -6,7 +6,6 @@ Invariants: an ARN belongs to one execution for ever; an execution that this pro
 
 import asyncio
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,21 +17,10 @@ from local.asl.nested import Ended
 from local.clock import Clock
 from local.machines import Entry, Machines
 from local.records import Closing, Journal, Opening, Record, Records
+from local.requests import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
-INPUT_LIMIT_BYTES = 262_144
-# "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
-# " # % \ ^ | ~ ` $ & , ; : /, control characters". Source: StartExecution in the AWS Step Functions API reference.
-_BAD_NAME = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-class Refusal(Exception):
-    """A request that Step Functions would refuse; `code` is its error's name."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass
@@ -254,11 +242,6 @@ class Executions:
             self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
 
 
-def is_name(name: str) -> bool:
-    """Returns whether an execution or a machine may have this name."""
-    return 1 <= len(name) <= 80 and _BAD_NAME.search(name) is None
-
-
 def _ended(known: Known, closing: Closing) -> Ended:
     opening = known.opening
     return Ended(
@@ -290,18 +273,6 @@ def description(known: Known) -> dict[str, Any]:
             name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
         }
     return found
-
-
-def parsed(text: str | bytes) -> Any:
-    """Returns what the JSON text says; ValueError where it is none: NaN and infinities are Python's, not JSON's."""
-    try:
-        return json.loads(text, parse_constant=_no_json)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _no_json(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _first_input(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from local.asl.callbacks import Tokens
 from local.asl.calls import Perform, TaskCall, TaskFailure
 from local.clock import Clock, owner, uuid4
+from local.payloads import RESPONSE_LIMIT_BYTES, TOO_LARGE, too_large
 
 Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
@@ -150,7 +151,10 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
 
 def _marshalled(result: Any, request_id: str) -> Any:
     try:
-        return json.loads(json.dumps(result))
+        text = json.dumps(result)
+        if len(text) > RESPONSE_LIMIT_BYTES:
+            return TaskFailure(TOO_LARGE, too_large())
+        return json.loads(text)
     except (TypeError, ValueError) as problem:
         error = {"errorType": "Runtime.MarshalError", "errorMessage": f"Unable to marshal response: {problem}"}
         payload = {**error, "requestId": request_id, "stackTrace": []}

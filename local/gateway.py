@@ -20,7 +20,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
 from local import proxy
-from local.executions import Executions, Refusal, is_name
+from local.executions import Executions
+from local.requests import Refusal, is_name
 from local.template import ACCOUNT, ProxyRoute, Route
 from local.vtl import Call, TemplateFailure, render
 

@@ -20,9 +20,9 @@ from local.asl import TaskCall, TaskFailure, Tokens
 from local.asl.nested import Ended, settle
 from local.asl.optimised import SYNC
 from local.aws import Endpoints
-from local.executions import Refusal
 from local.functions import missing
 from local.pool import Pool, UnknownFunction
+from local.requests import Refusal
 
 
 class StatesApi(Protocol):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from local.payloads import RESPONSE_LIMIT_BYTES, too_large
 from local.sandbox import Answer, Sandbox
 from local.template import Function
 
@@ -96,6 +97,8 @@ class Pool:
         except BaseException:
             self._discard(sandbox)
             raise
+        if len(answer.payload) > RESPONSE_LIMIT_BYTES:
+            answer = Answer(too_large().encode(), "Unhandled", answer.request_id)
         if sandbox.alive and not self._closed and sandbox not in self._stale:
             self._put_idle(name, sandbox)
         else:

@@ -15,8 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from local.aws import Endpoints
-from local.executions import parsed
+from local.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from local.pool import Pool, UnknownFunction, function_name
+from local.requests import parsed
 from local.stepfunctions import StepFunctions
 
 _TARGET = "AWSStepFunctions."
@@ -58,6 +59,10 @@ class AwsEndpoint:
         if kind not in _INVOKE_TYPES:
             return _lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")
         payload = await request.body() or b"{}"
+        most = EVENT_LIMIT_BYTES if kind == "Event" else REQUEST_LIMIT_BYTES
+        if len(payload) > most:
+            message = f"Request must be smaller than {most} bytes for the InvokeFunction operation"
+            return _lambda_error(413, "RequestTooLargeException", message, "User")
         try:
             parsed(payload)
         except ValueError:

@@ -10,7 +10,7 @@ from typing import Any
 import botocore.session
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 
-from local.executions import Refusal
+from local.requests import Refusal
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "string": (str,),

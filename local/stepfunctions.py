@@ -21,8 +21,9 @@ from local.api.verdict import VerdictActions
 from local.asl import Tokens
 from local.asl.nested import Ended
 from local.clock import Clock
-from local.executions import Executions, Refusal, parsed
+from local.executions import Executions
 from local.express import Express
+from local.requests import Refusal, parsed
 
 _MEDIA_TYPE = "application/x-amz-json-1.0"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from local.executions import Refusal, is_name
+from local.requests import Refusal, is_name
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]

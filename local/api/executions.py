@@ -7,8 +7,9 @@ from typing import Any
 
 from local.api.asking import Action, Answer, Parameters, arn, page
 from local.api.machines import configuration, missing
-from local.executions import Executions, Known, Refusal, description
+from local.executions import Executions, Known, description
 from local.express import Express
+from local.requests import Refusal
 
 _LISTED = {"executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount"}
 _UNSUPPORTED = "This operation is not supported by this type of state machine"

@@ -11,8 +11,9 @@ from typing import Any
 
 from local.api.asking import PREFIX, Action, Answer, Parameters, arn, checked_name, page
 from local.api.verdict import refuse_bad
-from local.executions import Executions, Refusal
+from local.executions import Executions
 from local.machines import Described, Entry, Machines, compiled, new_revision
+from local.requests import Refusal
 
 _SETTINGS = ("loggingConfiguration", "tracingConfiguration", "encryptionConfiguration")
 _MOST_TAGS = 50

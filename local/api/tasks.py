@@ -5,7 +5,7 @@ Decides the errors of AWS for a token that is none, or whose Task is over. It do
 
 from local.api.asking import Action, Answer, Parameters
 from local.asl import TokenClosed, Tokens, TokenUnknown
-from local.executions import INPUT_LIMIT_BYTES, Refusal, parsed
+from local.requests import INPUT_LIMIT_BYTES, Refusal, parsed
 
 
 class TaskActions:

@@ -16,7 +16,8 @@ from local.asl import DefinitionError, Execution, Machine, TaskCall
 from local.asl.errors import StateError
 from local.asl.timestamps import written
 from local.clock import Clock, VirtualClock
-from local.executions import Executions, Refusal, parsed
+from local.executions import Executions
+from local.requests import Refusal, parsed
 from local.trial import NAME, NoSuchState, Trial, Wish, cut_out, machine
 
 _TEXTS = ("output", "error", "cause", "nextState", "status")

@@ -11,8 +11,8 @@ from typing import Any
 from local.api.asking import Action, Answer, Parameters
 from local.asl import DefinitionError
 from local.asl.check import below
-from local.executions import Refusal
 from local.machines import Described, compiled
+from local.requests import Refusal
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 _EXPRESS = "Express state machine does not support"

@@ -13,6 +13,7 @@ import pytest
 from local.asl import TaskFailure
 from local.clock import EPOCH_2026_MS, VirtualClock
 from local.functions import Function, Functions
+from local.payloads import RESPONSE_LIMIT_BYTES
 from tests.asl.machines import at_ms, machine, named, task, types
 
 
@@ -259,3 +260,10 @@ def test_stopping_an_execution_does_not_stop_its_function() -> None:
     execution = clock.run(main())
     assert types(execution)[-1] == "ExecutionAborted"
     assert ended == [20_000]
+
+
+def test_an_answer_is_six_megabytes_long_at_most() -> None:
+    """Two bytes are the quotes around the text."""
+    assert len(invoked(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
+    error, payload = failed(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 1))
+    assert (error, payload["errorType"]) == ("Function.ResponseSizeTooLarge", "Function.ResponseSizeTooLarge")

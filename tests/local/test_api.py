@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.local.api import PASS, PREFIX, ROLE, WAIT, service, states_client
-from tests.local.support import in_thread, until
+from tests.local.support import client, in_thread, until
 
 
 @pytest.fixture(scope="module")
@@ -396,3 +396,24 @@ def test_what_cannot_be_tried_is_refused(states: Any) -> None:
     assert refusal(states.test_state, definition=parallel)[0] == "ValidationException"
     both = {"result": "1", "errorOutput": {"error": "A"}}
     assert refusal(states.test_state, definition=passes, mock=both)[0] == "ValidationException"
+
+
+def test_a_function_answers_with_six_megabytes_at_most(states: Any) -> None:
+    """A longer answer is the function's error, a longer request is refused."""
+    functions = client("lambda", states.meta.endpoint_url)
+    whole = functions.invoke(FunctionName="large", Payload=json.dumps({"size": 6_291_554}))
+    assert (len(whole["Payload"].read()), "FunctionError" in whole) == (6_291_556, False)
+    cut = functions.invoke(FunctionName="large", Payload=json.dumps({"size": 6_291_555}))
+    assert (cut["FunctionError"], json.loads(cut["Payload"].read())) == (
+        "Unhandled",
+        {
+            "errorType": "Function.ResponseSizeTooLarge",
+            "errorMessage": "Response payload size exceeded maximum allowed payload size (6291556 bytes).",
+        },
+    )
+    for kind, size in (("RequestResponse", 6_291_456), ("Event", 1_048_576)):
+        told = refusal(functions.invoke, FunctionName="echo", InvocationType=kind, Payload=json.dumps("x" * size))
+        assert told == (
+            "RequestTooLargeException",
+            f"Request must be smaller than {size} bytes for the InvokeFunction operation",
+        )

@@ -11,9 +11,10 @@ import pytest
 
 from local.asl import TaskFailure, load
 from local.clock import RealClock
-from local.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Refusal
+from local.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
 from local.machines import Machines
 from local.records import MOST_KEPT, Journal, Opening, Records
+from local.requests import Refusal
 from local.template import StateMachine
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"

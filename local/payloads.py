@@ -1,0 +1,15 @@
+"""How much Lambda takes and gives, and what it says beyond that. Source: AWS Lambda quotas, and Lambda's messages."""
+
+import json
+
+REQUEST_LIMIT_BYTES = 6_291_456
+EVENT_LIMIT_BYTES = 1_048_576
+"""The longest payload of an Invoke that is waited for, and of one that is not."""
+RESPONSE_LIMIT_BYTES = 6_291_556
+TOO_LARGE = "Function.ResponseSizeTooLarge"
+
+
+def too_large() -> str:
+    """Return the error payload of a function whose answer is longer than Lambda takes, as JSON text."""
+    told = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
+    return json.dumps({"errorType": TOO_LARGE, "errorMessage": told}, separators=(",", ":"))
