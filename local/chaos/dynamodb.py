@@ -47,6 +47,14 @@ class UnreliableDynamoDB:
         """Draws what becomes of every request until then."""
         self._unknown_until_ms, self._draws = max(self._unknown_until_ms, until_ms), draws
 
+    def slow_down(self, latency_ms: int, until_ms: int) -> None:
+        """Makes every request take that much longer until then."""
+        self.latency_ms = latency_ms
+        self._clock.call_at(until_ms, self._quick)
+
+    def _quick(self) -> None:
+        self.latency_ms = 0
+
     def get_item(self, **request: Any) -> dict[str, Any]:
         """As boto3's."""
         return self._send("GetItem", lambda: self._tables.get_item(**request))

@@ -27,6 +27,7 @@ COUNTED = (
     "cursor-ahead",
     "backwards",
     "unnamed-ends",
+    "outdated",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
 CONNECT_MS = 1_000
@@ -53,8 +54,15 @@ class Violation:
 
 
 def quiet_ms(schedule: Schedule, task_timeout_s: int) -> int:
-    """When the last fault is over, with what it leaves behind by itself."""
-    return max((fault.at_ms + _lasts_ms(fault, task_timeout_s) for fault in schedule.faults), default=0)
+    """When the last fault is over, with what it leaves behind by itself. A redeployment is none: it excuses nothing."""
+    faults = [fault for fault in schedule.faults if fault.kind != "redeploy"]
+    return max((fault.at_ms + _lasts_ms(fault, task_timeout_s) for fault in faults), default=0)
+
+
+def end_ms(world: World) -> int:
+    """How long a run goes on: until all has long been calm, and a redeployment has reached every function."""
+    redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
+    return max(quiet_ms(world.schedule, world.settings["task_timeout_s"]) + bound_ms(world), redeployed_ms) + CALM_MS
 
 
 def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
@@ -107,6 +115,7 @@ def violations(world: World) -> list[Violation]:
         "stuck": _stuck(world),
         "restless": _restless(world),
         "unnamed-ends": _unnamed(world),
+        "outdated": _outdated(world),
     }
     return [Violation(kind, text) for kind in COUNTED for text in seen[kind]]
 
@@ -173,7 +182,7 @@ def _stuck(world: World) -> list[str]:
 
 def _restless(world: World) -> list[str]:
     """Two lanes that take each other for dropped evict each other for ever, covering every instant."""
-    calm_from = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"]) + bound_ms(world)
+    calm_from = world.clock.now_ms() - CALM_MS
     count = sum(link.asked_ms > calm_from for link in world.upstream.links)
     return [f"{count} openings after {_at(world, calm_from)}, when all was calm"] if count > CALM_OPENINGS else []
 
@@ -238,7 +247,8 @@ def _told(world: World) -> tuple[list[Gap], int]:
     if not uncovered(world, now_ms - 1, now_ms):
         return found, now_ms - ON_ITS_WAY_MS
     # Nobody is connected: what came after the last close is for the next connection, and so is what a kill left.
-    return found, max((record.closed_ms or record.seen_ms for record in records), default=0) - ON_ITS_WAY_MS
+    ended_ms = max((record.closed_ms or record.seen_ms for record in records), default=0)
+    return found, ended_ms - max(ON_ITS_WAY_MS, STALL_AFTER_MS) - 2 * world.schedule.skew_ms
 
 
 def _records(world: World) -> list[Record]:
@@ -262,3 +272,12 @@ def _unnamed(world: World) -> list[str]:
         if execution.status not in ("RUNNING", "SUCCEEDED", "ABORTED"):
             found.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
     return found
+
+
+def _outdated(world: World) -> list[str]:
+    """A function lives for less than the calm, so at the end of a run all that live are of the newest version."""
+    return [
+        f"{world.name(function)} is of version {function.task.version} and {world.version.number} is deployed"
+        for function in world.functions
+        if function.is_alive and function.task.version != world.version.number
+    ]

@@ -36,6 +36,7 @@ class Task:
     execution: str
     lane: str
     request_id: str
+    version: int
     limit_ms: int
     margin_ms: int
     lease_every_ms: int

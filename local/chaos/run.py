@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import yaml
@@ -17,26 +16,13 @@ from local import settings
 from local.asl import load
 from local.asl.machine import Machine
 from local.chaos import invariants
+from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.invariants import Violation
 from local.chaos.schedule import Schedule
 from local.chaos.world import World
 
-STAGE = "local"
-# Short limits, so that a minute holds several handovers; the proportions are those of 900 seconds.
-LIMITS: Mapping[str, int] = {
-    "function_timeout_s": 24,
-    "wait_s": 16,
-    "margin_s": 4,
-    "start_allowance_s": 5,
-    "lease_every_s": 1,
-    "progress_every_s": 1,
-    "retry_max_delay_s": 4,
-    "throttle_delay_s": 1,
-    "throttle_max_delay_s": 4,
-    "cool_down_s": 4,
-}
-RENEWS_SOON, RENEWS_LATE = 3, 100
 Edit = Callable[[dict[str, Any]], None]
+Machines = Callable[[Version], Machine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +37,45 @@ class Found:
     executions: int
 
 
-@cache
-def stage_settings(renews: bool) -> Mapping[str, Any]:
-    """The stage's settings with the short limits."""
-    limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE}
-    return settings.load(STAGE, {name: value for name, value in limits.items() if name in settings.NUMBERS})
-
-
-def machine(renews: bool, edit: Edit | None = None) -> Machine:
-    """The deployed machine, changed by `edit` before it is loaded."""
+def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Machine:
+    """The deployed machine under the settings, changed by `edit` before it is loaded."""
     path = settings.ROOT / "statemachines" / "connections.asl.yml"
     definition = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
     if edit is not None:
         edit(definition)
-    return load(settings.resolve(definition, stage_settings(renews), settings.names(STAGE)))
+    return load(settings.resolve(definition, stage_settings, settings.names(STAGE)))
+
+
+def machines(edit: Edit | None = None) -> Machines:
+    """The machine of each version, loaded once."""
+    found: dict[tuple[Any, ...], Machine] = {}
+
+    def machine_of(version: Version) -> Machine:
+        key = tuple(version.settings.items())
+        if key not in found:
+            found[key] = machine(version.settings, edit)
+        return found[key]
+
+    return machine_of
 
 
 def _loader() -> Any:
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@cache
-def _deployed(renews: bool) -> Machine:
-    return machine(renews)
+DEPLOYED = machines()
 
 
-def run_schedule(schedule: Schedule, machine_of: Callable[[bool], Machine] = _deployed) -> Found:
-    """What the schedule led to; the run goes on for a while after the last fault."""
-    found = stage_settings(schedule.renews)
-    world = World(schedule, machine_of(schedule.renews), found, settings.names(STAGE))
-    quiet_ms = invariants.quiet_ms(schedule, found["task_timeout_s"])
-    world.clock.run(world.run(quiet_ms + invariants.bound_ms(world) + invariants.CALM_MS))
+def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
+    """The world after the run; it goes on for a while after the last fault, and `more_ms` longer."""
+    world = World(schedule, versions(schedule), machine_of, settings.names(STAGE))
+    world.clock.run(world.run(invariants.end_ms(world) + more_ms))
+    return world
+
+
+def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Found:
+    """What the schedule led to."""
+    world = run_world(schedule, machine_of)
     return Found(
         schedule=schedule,
         violations=invariants.violations(world),
@@ -92,7 +86,7 @@ def run_schedule(schedule: Schedule, machine_of: Callable[[bool], Machine] = _de
     )
 
 
-def shrink(found: Found, machine_of: Callable[[bool], Machine] = _deployed) -> Found:
+def shrink(found: Found, machine_of: Machines = DEPLOYED) -> Found:
     """The run of the shortest schedule, found by leaving out faults and traits, that still fails in the same way."""
     kinds = {violation.kind for violation in found.violations}
     shorter = True

@@ -102,7 +102,10 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "duplicates": (3, _lasting(1_000, 15_000)),
     "reorders": (3, _lasting(1_000, 15_000)),
     "burst": (3, _instant((5, 20))),
-    # People.
+    # People. A redeployment changes code and definition; `value` says what of them. Without successors an execution
+    # cannot renew, or does and is not told so.
+    "redeploy": (3, _instant()),
+    "no successors": (1, _lasting(2_000, 20_000)),
     "post": (2, _instant((0,))),
     "stop": (1, _instant()),
     "abort and post": (1, _instant((0, 400, 3_000))),

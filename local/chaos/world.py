@@ -15,15 +15,15 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.store import Store
-from handlers.stream import profiles
 from handlers.stream.signals import Outcome
 from local.asl import Execution, TaskCall, TaskFailure
 from local.asl.machine import Machine
+from local.chaos.deployments import Version
 from local.chaos.dynamodb import UnreliableDynamoDB
 from local.chaos.function import VirtualFunction
 from local.chaos.requests import Task
 from local.chaos.schedule import Fault, Schedule
-from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS, ChaoticUpstream, Link
+from local.chaos.upstream import ChaoticUpstream, Link
 from local.chaos.watch import Watch
 from local.clock import Timer, VirtualClock
 from local.virtual.table import MemoryDynamoDB
@@ -34,18 +34,21 @@ MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
 
 class World:
-    """`settings` and `names` are a stage's; `machine` is the loaded definition."""
+    """`versions` are deployed one after the other, `machine_of` loads their definitions; `names` are a stage's."""
 
     def __init__(
-        self, schedule: Schedule, machine: Machine, settings: Mapping[str, Any], names: Mapping[str, str]
+        self,
+        schedule: Schedule,
+        versions: list[Version],
+        machine_of: Callable[[Version], Machine],
+        names: Mapping[str, str],
     ) -> None:
         self.schedule = schedule
-        self.settings = settings
+        self.version, *self._next_versions = versions
+        self.settings = self.version.settings
+        self._machine_of = machine_of
         self.clock = VirtualClock(seed=schedule.seed)
         self.origin_ms = self.clock.now_ms()
-        self._machine = machine
-        self._function = names["connection_manager"]
-        self._profile = _profile(schedule)
         self.watch = Watch(self.clock, names["events_table"], self.link_of)
         self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self.watch.changed)
         self.watch.tables, self.watch.control_table = self.tables, names["control_table"]
@@ -62,11 +65,13 @@ class World:
         self._draws = random.Random(schedule.seed ^ 0xFA17)
         self._starts_late: tuple[int, int] = (0, 0)
         self._no_functions_until_ms = 0
+        self._no_successors_until_ms = 0
         self._links: dict[int, Link] = {}
         self.upstream: ChaoticUpstream
         self.functions: list[VirtualFunction] = []
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
+        self.definitions: list[int] = []  # of the executions: the version under which each runs
         self.log: list[str] = []
 
     async def run(self, until_ms: int) -> None:
@@ -80,8 +85,9 @@ class World:
     def post(self, data: Mapping[str, Any] = POST) -> Execution:
         """The execution that a POST, or a renewal, starts."""
         name = f"e{len(self.executions) + 1}"
-        self.say(f"execution {name} starts")
-        execution = self._machine.start(
+        self.say(f"execution {name} starts under version {self.version.number}")
+        self.definitions.append(self.version.number)
+        execution = self._machine_of(self.version).start(
             dict(data), clock=self.clock, perform=self.perform, name=name, machine_arn=MACHINE_ARN
         )
         self.executions.append(execution)
@@ -113,8 +119,16 @@ class World:
                     return {"ExecutionArn": arn, "Status": execution.status}
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
         if call.action == "startExecution":
-            return {"ExecutionArn": self.post(call.parameters["Input"]).arn}
+            return self._start_successor(call)
         raise TaskFailure("States.Runtime", f"this world has no {call.service}:{call.action}")
+
+    def _start_successor(self, call: TaskCall) -> Any:
+        if self.clock.now_ms() < self._no_successors_until_ms and self._draws.random() < 0.5:
+            raise TaskFailure("StepFunctions.AWSStepFunctionsException", "Rate exceeded")
+        answer = {"ExecutionArn": self.post(call.parameters["Input"]).arn}
+        if self.clock.now_ms() < self._no_successors_until_ms:
+            raise TaskFailure("StepFunctions.SdkClientException", "the answer was lost")
+        return answer
 
     def _request(self, call: TaskCall) -> Any:
         methods: dict[str, Callable[..., Any]] = {
@@ -139,7 +153,13 @@ class World:
         await clock.sleep_until(clock.now_ms() + late_ms)
         answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
         function = VirtualFunction(
-            clock, self._profile, self._store, self._dynamodb, self.upstream, self._task(call), _setter(answer)
+            clock,
+            self.version.profile,
+            self._store,
+            self._dynamodb,
+            self.upstream,
+            self._task(call),
+            _setter(answer),
         )
         self.functions.append(function)
         self._settled[function] = answer
@@ -151,8 +171,9 @@ class World:
         return self._told(function, await answer, limit)
 
     def _task(self, call: TaskCall) -> Task:
-        settings, skew_ms = self.settings, self.schedule.skew_ms
+        settings, skew_ms = self.version.settings, self.schedule.skew_ms
         return Task(
+            version=self.version.number,
             stream_id=call.payload["pathParameters"]["streamId"],
             execution=call.payload.get("execution", ""),
             lane=call.payload.get("lane", ""),
@@ -177,7 +198,8 @@ class World:
     def name(self, function: VirtualFunction) -> str:
         """How the trace calls a function."""
         task = function.task
-        return f"{task.request_id} (lane {task.lane} of {task.execution.rpartition(':')[2]})"
+        version = f", version {task.version}" if task.version > 1 else ""
+        return f"{task.request_id} (lane {task.lane} of {task.execution.rpartition(':')[2]}{version})"
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -190,6 +212,11 @@ class World:
                 self._strike_function(fault, until_ms)
             case "slow starts":
                 self._starts_late = (until_ms, fault.value)
+            case "redeploy":
+                self.version = self._next_versions.pop(0)
+                self.say(f"  version {self.version.number}, other than the first in {', '.join(self.version.changes)}")
+            case "no successors":
+                self._no_successors_until_ms = until_ms
             case "no functions":
                 self._no_functions_until_ms = until_ms
             case "throttles":
@@ -197,8 +224,7 @@ class World:
             case "unknown outcomes":
                 self._dynamodb.unsettle(until_ms, draws)
             case "slow store":
-                self._dynamodb.latency_ms = fault.value
-                self.clock.call_at(until_ms, self._quick_store)
+                self._dynamodb.slow_down(fault.value, until_ms)
             case "reset":
                 upstream.reset()
             case "hang-up":
@@ -249,31 +275,12 @@ class World:
     def _post_once(self) -> None:
         self.post()
 
-    def _quick_store(self) -> None:
-        self._dynamodb.latency_ms = 0
-
     def _kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
         function.kill(linger_ms)
         self.say(f"{self.name(function)} is killed")
         answer = self._settled[function]
         if not answer.done():
             answer.set_result(error)
-
-
-def _profile(schedule: Schedule) -> profiles.Profile:
-    table: dict[str, Any] = {
-        "address": "https://upstream.invalid/{streamId}",
-        "framing": "sse",
-        "overlap": schedule.policy,
-        "overlap_s": 1,
-        "standby": "hot" if schedule.hot else "cold",
-        "reconnect_tries": schedule.reconnect_tries,
-        "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
-        "stall_after_s": STALL_AFTER_MS / 1000,
-    }
-    if schedule.resumes:
-        table["resume"] = {"header": "Last-Event-ID"}
-    return profiles.parse(STREAM, table, {})
 
 
 def _setter(answer: asyncio.Future[Outcome | str]) -> Callable[[Outcome], None]:

@@ -11,7 +11,8 @@ from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, gene
 from local.cli import main
 
 PROMISE = (
-    " lost 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0 unnamed-ends 0 "
+    " lost 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0 unnamed-ends 0"
+    " outdated 0 "
 )
 SAMPLE = 1_000
 

@@ -26,7 +26,6 @@ from handlers.stream.signals import (
     Write,
     Written,
 )
-from local.asl.machine import Machine
 from local.chaos import run
 from local.chaos.schedule import Schedule, generate
 
@@ -203,7 +202,12 @@ DEFECTS = [
         function=("handlers.event_writer.EventWriter._put_batch", overlooks_single_refusals),
         among=lambda schedule: any(fault.kind == "unknown outcomes" for fault in schedule.faults),
     ),
-    Defect("the store's errors are ignored", {"lost", "cursor-ahead"}, store=("write", ignores_errors)),
+    Defect(
+        "the store's errors are ignored",
+        {"lost", "cursor-ahead"},
+        store=("write", ignores_errors),
+        among=lambda schedule: any(fault.kind == "throttles" for fault in schedule.faults),
+    ),
     Defect(
         "nobody is marked as connected",
         {"restless", "stuck"},
@@ -252,11 +256,11 @@ def switched_on(defect: Defect, patched: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_deliberate_defect_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within MOST_SEEDS schedules one shows it in the way that it must, and is clean without it."""
-    machines: dict[bool, Machine] = {renews: run.machine(renews, defect.machine) for renews in (False, True)}
+    machine_of = run.machines(defect.machine)
     for count, schedule in enumerate(seeds(defect), 1):
         with monkeypatch.context() as patched:
             switched_on(defect, patched)
-            shown = kinds(run.run_schedule(schedule, machines.__getitem__))
+            shown = kinds(run.run_schedule(schedule, machine_of))
         if shown & defect.shows_as and not kinds(run.run_schedule(schedule)):
             print(f"caught by schedule {count}: {', '.join(sorted(shown))}")
             return

@@ -1,0 +1,95 @@
+"""Decides what is deployed when: the first version of a run, and what each redeployment changes in code and definition.
+
+A function that starts is of the newest version (its settings and its profile), an execution that starts runs under the
+newest definition; what runs goes on as it began. It knows no clock. Invariant: the same schedule deploys the same
+versions; a version differs from the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from handlers.stream import profiles
+from local import settings
+from local.chaos.schedule import Schedule
+from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+
+STAGE = "local"
+# Short limits, so that a minute holds several handovers; the proportions are those of 900 seconds.
+LIMITS: Mapping[str, int] = {
+    "function_timeout_s": 24,
+    "wait_s": 16,
+    "margin_s": 4,
+    "start_allowance_s": 5,
+    "lease_every_s": 1,
+    "progress_every_s": 1,
+    "retry_max_delay_s": 4,
+    "throttle_delay_s": 1,
+    "throttle_max_delay_s": 4,
+    "cool_down_s": 4,
+}
+RENEWS_SOON, RENEWS_LATE = 3, 100
+# What a redeployment may change, each to the other value: settings of the definition and of the functions, and the
+# profile that ships with the functions' code.
+OTHER_SETTINGS: tuple[tuple[str, int], ...] = (("wait_s", 13), ("margin_s", 3), ("progress_every_s", 2))
+OTHER_PROFILE: tuple[tuple[str, Any], ...] = (("reconnect_tries", 2), ("overlap_s", 2), ("standby", "hot"))
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One deployment: `number` counts from 1, `changes` says how it differs from the first."""
+
+    number: int
+    settings: Mapping[str, Any]
+    profile: profiles.Profile
+    changes: tuple[str, ...]
+
+
+def versions(schedule: Schedule) -> list[Version]:
+    """The first version and one more for each redeployment of the schedule, in order of time."""
+    changed: frozenset[str] = frozenset()
+    found = [_version(schedule, 1, changed)]
+    names = [name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)]
+    if schedule.policy != "tolerates":
+        names.remove("standby")
+    for fault in schedule.faults:
+        if fault.kind == "redeploy":
+            flipped = frozenset(name for at, name in enumerate(names) if fault.value >> at & 1)
+            changed = changed ^ (flipped or frozenset(names))
+            found.append(_version(schedule, len(found) + 1, changed))
+    return found
+
+
+def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Version:
+    first = {"reconnect_tries": schedule.reconnect_tries, "overlap_s": 1, "standby": "hot" if schedule.hot else "cold"}
+    table: dict[str, Any] = dict(first)
+    for name, other in OTHER_PROFILE:
+        if name in changed:
+            table[name] = other if first[name] != other else {"standby": "cold"}.get(name, 0)
+    overrides = tuple((name, other) for name, other in OTHER_SETTINGS if name in changed)
+    found = stage_settings(schedule.renews, overrides)
+    return Version(number, found, _profile(schedule, table), tuple(sorted(changed)))
+
+
+@cache
+def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) -> Mapping[str, Any]:
+    """The stage's settings with the short limits, and `overrides` over them."""
+    limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE, **dict(overrides)}
+    return settings.load(STAGE, {name: value for name, value in limits.items() if name in settings.NUMBERS})
+
+
+def _profile(schedule: Schedule, table: Mapping[str, Any]) -> profiles.Profile:
+    found: dict[str, Any] = {
+        "address": "https://upstream.invalid/{streamId}",
+        "framing": "sse",
+        "overlap": schedule.policy,
+        "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
+        "stall_after_s": STALL_AFTER_MS / 1000,
+        **table,
+    }
+    if schedule.resumes:
+        found["resume"] = {"header": "Last-Event-ID"}
+    return profiles.parse("chaos", found, {})

@@ -1,0 +1,73 @@
+"""Changed code and a changed definition take effect at a handover and at a renewal, with the stream connected."""
+
+import pytest
+
+from local.chaos.invariants import FORBIDDEN_HANDOVER_MS, quiet_ms, uncovered, violations
+from local.chaos.run import run_world
+from local.chaos.schedule import POLICIES, Fault, Schedule, generate
+from local.chaos.world import World
+
+ALL_CHANGES = 0b111111
+AT_MS = 20_000
+MORE_MS = 150_000
+
+
+def redeployed(policy: str, *faults: Fault, hot: bool = False) -> World:
+    """The world after a redeployment that changes all that one can, at an upstream that does not resume."""
+    faults = tuple(sorted((Fault(AT_MS, "redeploy", 0, ALL_CHANGES), *faults), key=lambda fault: fault.at_ms))
+    schedule = Schedule(5, policy, False, hot, 0, True, 0, 300, faults)
+    return run_world(schedule, more_ms=MORE_MS)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("hot", [False, True])
+def test_the_stream_stays_connected_over_a_redeployment(policy: str, hot: bool) -> None:
+    """New functions are of the new version, the next execution runs under it, and no instant is uncovered."""
+    world = redeployed(policy, hot=hot and policy == "tolerates")
+    assert violations(world) == []
+    began_ms = {link.client: link.asked_ms - world.origin_ms for link in reversed(world.upstream.links)}
+    versions = [(function.task.version, began_ms[function] > AT_MS) for function in world.functions]
+    assert versions == sorted(versions)
+    assert {version for version, _ in versions} == {1, 2}
+    assert all((version == 2) == is_later for version, is_later in versions)
+    assert world.definitions[0] == 1
+    assert len(world.definitions) > 1
+    assert set(world.definitions[1:]) == {2}
+    first_ms = min(link.opened_ms for link in world.upstream.links if link.opened_ms is not None)
+    holes = uncovered(world, first_ms, world.clock.now_ms())
+    longest_ms = max((end - start for start, end in holes), default=0)
+    assert longest_ms <= (FORBIDDEN_HANDOVER_MS if policy == "forbids" else 0)
+
+
+def test_a_changed_wait_is_kept_from_the_renewal_on() -> None:
+    """The lanes of the first execution wait as long as they did, those of its successors as the new definition says."""
+    world = redeployed("evicts")
+    waits = {1: set[int](), 2: set[int]()}
+    for execution, version in zip(world.executions, world.definitions, strict=True):
+        entered: dict[str, int] = {}
+        for event in execution.history:
+            kind, details = event["type"], event.get("stateEnteredEventDetails") or event.get("stateExitedEventDetails")
+            name = details["name"] if details else ""
+            if kind == "WaitStateEntered":
+                entered[name] = event["timestamp"]
+            elif kind == "WaitStateExited" and name in ("A waits", "B waits"):
+                waits[version].add(event["timestamp"] - entered[name])
+    assert waits == {1: {16_000}, 2: {13_000}}
+
+
+def test_functions_that_start_again_are_of_the_version_of_that_moment() -> None:
+    """A function that is killed after the redeployment is followed by one of the new version at once."""
+    world = redeployed("tolerates", Fault(AT_MS + 500, "kill", 0, 0))
+    killed = next(function for function in world.functions if function.died_ms is not None)
+    after = next(one for one in world.functions if one.task.lane == killed.task.lane and one.task.version == 2)
+    first = min(link.asked_ms for link in world.upstream.links if link.client is after)
+    assert killed.died_ms is not None
+    assert first - killed.died_ms < 5_000
+
+
+def test_redeployments_are_drawn_and_excuse_nothing() -> None:
+    """Every eighth schedule or more holds one, and a run with nothing else is calm from its beginning."""
+    drawn = [any(fault.kind == "redeploy" for fault in generate(seed).faults) for seed in range(200)]
+    assert sum(drawn) > 25
+    alone = Schedule(5, "evicts", False, False, 0, True, 0, 300, (Fault(AT_MS, "redeploy", 0, ALL_CHANGES),))
+    assert quiet_ms(alone, 30) == 0
