@@ -34,8 +34,9 @@ _NEVER_S = (86_400.0, 86_400.0)
 class Stage:
     """What a benchmark does with the running service."""
 
-    def __init__(self, service: Service, upstreams: Upstreams, upstream_port: int) -> None:
+    def __init__(self, service: Service, upstreams: Upstreams, upstream_port: int, logs: Path) -> None:
         self._service = service
+        self._logs = logs
         self._upstreams = upstreams
         self._upstream_port = upstream_port
         self._endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
@@ -69,6 +70,18 @@ class Stage:
         items = await asyncio.to_thread(self._items, "control", stream.stream_id)
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 
+    def connects(self, stream: Stream) -> list[float]:
+        """Returns how long each connection that has ended took from its request to its answer, in milliseconds."""
+        found = []
+        for path in sorted(self._logs.glob("*-connection-manager.log*")):
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                # The runtime's own lines are none of ours.
+                with contextlib.suppress(ValueError, AttributeError):
+                    told = json.loads(line)
+                    if told.get("stream_id") == stream.stream_id and told.get("connect_ms") is not None:
+                        found.append(float(told["connect_ms"]))
+        return found
+
     def _items(self, table: str, stream_id: str) -> list[dict[str, Any]]:
         pages = self._endpoints.client("dynamodb").get_paginator("query").paginate(
             TableName=f"{settings.SERVICE}-{STAGE}-{table}", ConsistentRead=True, KeyConditionExpression="PK = :stream",
@@ -94,7 +107,7 @@ async def open_stage(watch: Callable[[str, int], None]) -> AsyncIterator[Stage]:
         await listener.start()
         try:
             await service.start()
-            yield Stage(service, upstreams, listener.port)
+            yield Stage(service, upstreams, listener.port, Path(folder) / "logs")
         finally:
             upstreams.close()
             await service.stop()
