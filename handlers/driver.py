@@ -36,6 +36,7 @@ from handlers.stream.signals import (
     Progress,
     ReadCursor,
     RecordGaps,
+    RecordLoss,
     SaveProgress,
     StoreFailed,
     TakeTurn,
@@ -183,7 +184,7 @@ class Driver:
             case Claim():
                 return ask(self._claim)
             case ReadCursor():
-                return ask(lambda: CursorRead(store.read_cursor(stream_id)))
+                return ask(lambda: CursorRead(*store.read_saved_cursor(stream_id)))
             case Open(cursor):
                 self._open(cursor)
                 return None
@@ -200,6 +201,8 @@ class Driver:
                 return ask(lambda: _nothing(store.mark_released(stream_id, fence)))
             case RecordGaps(dead_after_ms):
                 return ask(lambda: store.record_gaps(stream_id, self._clock.now_ms(), dead_after_ms))
+            case RecordLoss():
+                return ask(lambda: store.record_loss(stream_id, effect))
             case CloseUpstream():
                 if self._upstream is not None:
                     self._upstream.close()  # what it has read still arrives, then Closed

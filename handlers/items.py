@@ -9,7 +9,7 @@ from typing import Any
 
 from handlers.handover.lease import Lease
 from handlers.handover.ledger import Gap, Record
-from handlers.stream.signals import Progress
+from handlers.stream.signals import Progress, RecordLoss
 
 Item = dict[str, Any]
 DAY_S = 86_400
@@ -36,19 +36,21 @@ def text(item: Item, name: str) -> str | None:
     return value
 
 
+def count(item: Item, name: str) -> int | None:
+    """The whole number of an attribute; None where the item has none of that name."""
+    return int(item[name]["N"]) if name in item else None
+
+
 def lease(item: Item) -> Lease:
     """The lease of an item; what is absent is as in an empty lease."""
 
-    def count(name: str) -> int:
-        return int(item.get(name, {}).get("N", "0"))
-
     return Lease(
-        fence=count("fence"),
-        connected=count("connected"),
-        released=count("released"),
-        expires_at_ms=count("expires_at_ms"),
+        fence=count(item, "fence") or 0,
+        connected=count(item, "connected") or 0,
+        released=count(item, "released") or 0,
+        expires_at_ms=count(item, "expires_at_ms") or 0,
         execution=text(item, "execution") or "",
-        generation=count("generation"),
+        generation=count(item, "generation") or 0,
         stop=item.get("stop", {}).get("BOOL", False) is True,
         holder=text(item, "holder") or "",
         started_at_ms=_instant_ms(text(item, "started_at")),
@@ -113,4 +115,14 @@ def gap(stream_id: str, found: Gap) -> Item:
         "to_ms": number(found.to_ms),
         "cause": {"S": found.cause},
         "closed_by_cursor": {"BOOL": found.closed_by_cursor},
+    }
+
+
+def loss(stream_id: str, found: RecordLoss) -> Item:
+    """The item of a gap that the upstream announced; it sorts behind the gap that the same connection ended."""
+    return key(stream_id, f"gap#{found.fence:012d}#{found.number:06d}") | {
+        "from_ms": number(found.from_ms),
+        "to_ms": number(found.to_ms),
+        "cause": {"S": found.cause},
+        "closed_by_cursor": {"BOOL": False},
     }

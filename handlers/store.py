@@ -21,7 +21,7 @@ from handlers.handover.lease import Lease
 from handlers.handover.ledger import gaps
 from handlers.objects import Objects, no_client
 from handlers.stream.events import StreamEvent
-from handlers.stream.signals import Claimed, ClaimRefused, Progress, Written
+from handlers.stream.signals import Claimed, ClaimRefused, Progress, RecordLoss, Written
 
 # How many connections back a connection looks for gaps that nobody has written down.
 LOOK_BACK = 25
@@ -147,8 +147,12 @@ class Store:
 
     def read_cursor(self, stream_id: str) -> str | None:
         """The saved cursor, read consistently; None where nothing was saved."""
+        return self.read_saved_cursor(stream_id)[0]
+
+    def read_saved_cursor(self, stream_id: str) -> tuple[str | None, int | None]:
+        """The saved cursor and when it was saved, read consistently; None for both where nothing was."""
         item = self._get(stream_id, "cursor") or {}
-        return items.text(item, "cursor")
+        return items.text(item, "cursor"), items.count(item, "saved_at_ms")
 
     def save_cursor(self, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
         """Whether it was saved: False where a newer connection has saved one."""
@@ -200,6 +204,11 @@ class Store:
                     Item=items.gap(stream_id, gap) | items.expiry(gap.to_ms, self._ledger_keep_days),
                     ConditionExpression="attribute_not_exists(PK)",
                 )
+
+    def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
+        """Writes down a gap that the upstream announced; written twice it is the same."""
+        with answering("PutItem"):
+            self._dynamodb.put_item(TableName=self._control_table, Item=items.loss(stream_id, loss))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import urllib3
 from urllib3 import exceptions
-from urllib3.connection import HTTPConnection
 
 from handlers.inbox import Inbox
+from handlers.network import AddressRefused
+from handlers.opening import RedirectRefused, opened
 from handlers.stream.profiles import UpstreamRequest
 from handlers.stream.signals import Chunk, Closed, Opened
 
@@ -93,7 +93,7 @@ class Upstream:
 
     def _run(self) -> None:
         try:
-            with self._response() as response:
+            with opened(self._request, self._timeout, self._connected) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 self._inbox.put(Opened(response.status, headers))
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
@@ -109,42 +109,12 @@ class Upstream:
             with self._lock:
                 self._socket = None
 
-    @contextlib.contextmanager
-    def _response(self) -> Iterator[urllib3.BaseHTTPResponse]:
-        # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
-        with urllib3.PoolManager(num_pools=1, maxsize=1, block=True) as pools:
-            pool = pools.connection_from_url(self._request.address)
-            pool.ConnectionCls = self._watched(pool.ConnectionCls)
-            response = pools.urlopen(
-                self._request.method,
-                self._request.address,
-                headers=self._request.headers,
-                timeout=self._timeout,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-                decode_content=True,
-            )
-            try:
-                yield response
-            finally:
-                response.close()
-
-    def _watched(self, connection_class: Any) -> Any:
-        """The class with a `connect` that hands its socket to `close`, and sends nothing once that was called."""
-        upstream = self
-
-        class Watched(connection_class):  # type: ignore[misc]
-            def connect(self) -> None:
-                super().connect()
-                with upstream._lock:
-                    upstream._socket = self.sock
-                    if upstream._closed:
-                        self.close()
-                        raise _ClosedHere
-
-        assert issubclass(Watched, HTTPConnection)
-        return Watched
+    def _connected(self, connected: socket.socket) -> None:
+        """Takes note of the socket for `close`; raises where that was called already, so that nothing is sent."""
+        with self._lock:
+            self._socket = connected
+            if self._closed:
+                raise _ClosedHere
 
 
 def explain(error: BaseException, stall_after_s: float) -> Closed:
@@ -168,6 +138,8 @@ def explain(error: BaseException, stall_after_s: float) -> Closed:
 
 
 def _explain_cause(cause: BaseException) -> Closed | None:
+    if isinstance(cause, AddressRefused | RedirectRefused):
+        return Closed("rejected", str(cause))
     # http.client reports a chunk length that is no number in the same way.
     if isinstance(cause, exceptions.IncompleteRead | http.client.IncompleteRead):
         return Closed("truncated", "the body ended before its end")

@@ -43,7 +43,7 @@ def expand(address: str, variables: Mapping[str, str]) -> str:
         if "{" in value or "}" in value:
             raise ProfileError(f"needs the variable {found[1]} without braces")
         address = value + address[found.end() :]
-    if "${" in address:
+    if "${" in address.partition("?")[0]:
         raise ProfileError("may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events")
     return address
 
@@ -81,6 +81,12 @@ def fill(address: str, stream_id: str) -> str:
     values = {"streamId": quote(stream_id, safe=""), "name": quote(name, safe="")}
     path, query = (_PLACEHOLDER.sub(lambda found: values[found[1]], part) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+
+
+def fill_text(text: str, stream_id: str) -> str:
+    """`text` with its placeholders replaced as they are: for a body, whose encoding follows."""
+    values = {"streamId": stream_id, "name": stream_id.partition(":")[2]}
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
 
 
 def with_query(address: str, name: str, value: str) -> str:

@@ -8,13 +8,14 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from handlers.stream.frames import Frame
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
 MAX_KEY_BYTES = 1024
-_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|[1-9][0-9]{0,8})\]")
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,14 @@ class StreamEvent:
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A place in a JSON text: `$.a.b[0]`, nothing but names and indices."""
+    """A place in a JSON text: `$.a.b[0]`, nothing but names and indices; [-1] is the last of an array."""
 
     text: str
     steps: tuple[str | int, ...]
 
 
-Rule = Literal["id", "hash"] | JsonPath
+# "each" makes every delivery an event of its own; several places together name one event.
+Rule = Literal["id", "hash", "each"] | JsonPath | tuple[JsonPath, ...]
 
 
 def parse_path(text: str) -> JsonPath | None:
@@ -61,10 +63,25 @@ def parse_path(text: str) -> JsonPath | None:
 
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
     """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
-    body = _json(frame.data) if isinstance(key, JsonPath) or isinstance(cursor, JsonPath) else None
-    found = frame.id if key == "id" else _at(body, key) if isinstance(key, JsonPath) else None
-    resume = frame.last_id if cursor == "id" else _at(body, cursor) if isinstance(cursor, JsonPath) else None
+    found = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
+    resume = cursor_after(frame, cursor)
     return StreamEvent(_fitting(found) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+
+
+def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
+    """Where to resume after `frame`; None where it says nothing about that."""
+    return frame.last_id if rule == "id" else _named(frame, rule)
+
+
+def _named(frame: Frame, rule: Rule | None) -> str | None:
+    return _text_at(parse_json(frame.data), rule) if isinstance(rule, JsonPath) else None
+
+
+def _joined(frame: Frame, paths: tuple[JsonPath, ...]) -> str | None:
+    """The texts at the places as a JSON array, so that no two lists of texts look the same; None where one lacks."""
+    body = parse_json(frame.data)
+    texts = [_text_at(body, path) for path in paths]
+    return None if None in texts else json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical(frame: Frame) -> bytes:
@@ -92,22 +109,33 @@ def _fitting(key: str | None) -> str | None:
     return key if len(data) <= MAX_KEY_BYTES else hashlib.sha256(data).hexdigest()
 
 
-def _json(data: str | bytes) -> Any:
-    """The JSON value of `data`, or None. A number of thousands of digits or a nesting of thousands is no JSON to us."""
+@lru_cache(maxsize=1)
+def parse_json(data: str | bytes) -> Any:
+    """The JSON value of `data`, or None; it is shared, so nobody may change it.
+
+    The last one is remembered, since several rules of a profile may look into one body. A number of thousands of digits
+    or a nesting of thousands is no JSON to us.
+    """
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
 
 
-def _at(value: Any, path: JsonPath) -> str | None:
-    """What stands at `path` as text: a string as it is, any other value as compact JSON; None where nothing does."""
+def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
+    """Whether anything but null stands at `path`, and what."""
     for step in path.steps:
         inside = step in value if isinstance(value, dict) else isinstance(value, list) and _is_index(step, value)
         if not inside:
-            return None
+            return False, None
         value = value[step]
-    if value is None:
+    return value is not None, value
+
+
+def _text_at(body: Any, path: JsonPath) -> str | None:
+    """What stands at `path` as text: a string as it is, any other value as compact JSON; None where nothing does."""
+    there, value = at(body, path)
+    if not there:
         return None
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), sort_keys=True)
     # JSON may spell half of a surrogate pair, which is no text: neither DynamoDB nor a header could carry it.
@@ -115,7 +143,7 @@ def _at(value: Any, path: JsonPath) -> str | None:
 
 
 def _is_index(step: str | int, values: list[Any]) -> bool:
-    return isinstance(step, int) and step < len(values)
+    return isinstance(step, int) and -len(values) <= step < len(values)
 
 
 def _is_text(text: str) -> bool:

@@ -31,9 +31,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 from handlers.handover.lease import Lease, Standing, may_open, standing, superseded
-from handlers.stream.events import StreamEvent
-from handlers.stream.framing import FramingError, refuses
+from handlers.stream.framing import FramingError
+from handlers.stream.judging import is_confirmed, judge
+from handlers.stream.marks import Kind
 from handlers.stream.profiles import Profile
+from handlers.stream.reading import read
 from handlers.stream.signals import (
     Chunk,
     Claim,
@@ -54,6 +56,7 @@ from handlers.stream.signals import (
     Progress,
     ReadCursor,
     RecordGaps,
+    RecordLoss,
     SaveProgress,
     StoreFailed,
     TakeTurn,
@@ -72,6 +75,9 @@ SETTLE_MS = 2_000
 LEASE_TTL_READS = 4
 
 BROKEN = frozenset({"stalled", "reset", "truncated", "tls", "protocol"})
+CURSOR_EXPIRED = "cursor_expired"
+EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
+DISCONNECTED = Outcome("StreamDropped", "", "the upstream asked for a new connection")
 EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
 
 
@@ -123,6 +129,9 @@ class Manager:
         self._writes: deque[str | None] = deque()  # the last cursor of each Write that is not answered yet
         self._written_cursor: str | None = None
         self._saved_cursor: str | None = None
+        self._sent_cursor: str | None = None
+        self._saved_ms: int | None = None
+        self._losses = 0
         self._saved_at_ms = 0
         self._unstored: deque[int] = deque()  # when the events of each of them had arrived
         self._heard_ms = 0
@@ -191,35 +200,46 @@ class Manager:
         return self._finish(Outcome("", status, f"the claim was refused: {status}"))
 
     def _cursor_read(self, _now_ms: int, given: CursorRead) -> list[Effect]:
-        self._saved_cursor = self._written_cursor = given.cursor
-        self.progress = replace(self.progress, resumed=bool(given.cursor) and self._profile.resume is not None)
+        self._saved_cursor = self._written_cursor = self._sent_cursor = given.cursor
+        self._saved_ms = given.saved_ms
+        self.progress = replace(self.progress, resumed=self._profile.asks(given.cursor))
         return [Open(given.cursor)]
 
     def _opened(self, now_ms: int, given: Opened) -> list[Effect]:
-        refusal = self._judge(given)
+        meaning = self._profile.meaning(given.status)
+        if meaning == "expired" and self.progress.resumed:
+            return [*self._cursor_expired(now_ms), *self._leave(now_ms, EXPIRED_CURSOR, CURSOR_EXPIRED)]
+        refusal = judge(self._profile, given, meaning)
         if refusal is not None:
             return self._leave(now_ms, refusal, "refused" if refusal.error else "ended")
         self.phase = Phase.CONNECTED
         self._heard_ms = self._arrived_ms
         self.progress = replace(self.progress, opened_ms=now_ms, seen_ms=now_ms)
         self.lease_due_ms = now_ms + self._lease_every_ms
-        return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms)]
+        lost: list[Effect] = []
+        if self.progress.resumed and not is_confirmed(self._profile, given, self._sent_cursor or ""):
+            self.progress = replace(self.progress, resumed=False)
+            lost = self._lost(self._since(now_ms), now_ms, "cursor_unknown")
+        return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms), *lost]
 
-    def _judge(self, given: Opened) -> Outcome | None:
-        """Returns why the answer is no connection, or None when it is one."""
-        status = given.status
-        if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
-            return Outcome("", "ended", "the upstream answered 204: the stream has ended")
-        if 200 <= status < 300:
-            if what := refuses(self._profile.framing, given.headers.get("content-type")):
-                return Outcome("StreamRejected", "", f"the upstream answered with {what}")
-            return None
-        if status in (420, 429):
-            wait_s = _retry_after_s(given.headers.get("retry-after"))
-            return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s)
-        if status >= 500 or status in (408, 425):
-            return Outcome("StreamDropped", "", f"the upstream answered {status}")
-        return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help")
+    # --- what the upstream no longer has ------------------------------------------------------------------------------
+
+    def _since(self, now_ms: int) -> int:
+        """Returns since when events may be missing that the upstream cannot give any more."""
+        return min(self._saved_ms if self._saved_ms is not None else self.progress.claimed_ms, now_ms)
+
+    def _lost(self, from_ms: int, to_ms: int, cause: str) -> list[Effect]:
+        self._losses += 1
+        return [RecordLoss(self.fence, self._losses, from_ms, to_ms, cause)]
+
+    def _cursor_expired(self, now_ms: int) -> list[Effect]:
+        """Returns the record of the loss; what is saved at the end is the fallback in place of the cursor."""
+        since_ms = self._since(now_ms) if self.progress.opened_ms is None or not self._events else self._heard_ms
+        resume = self._profile.resume
+        self._written_cursor = resume.fallback if resume is not None else ""
+        self._writes = deque(None for _ in self._writes)
+        self.progress = replace(self.progress, resumed=False)
+        return self._lost(since_ms, now_ms, CURSOR_EXPIRED)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -230,33 +250,40 @@ class Manager:
             frames, failure = self._decoder.feed(given.data), None
         except FramingError as error:
             frames, failure = error.frames, error
-        self._heard_ms = self._arrived_ms
+        heard_ms, self._heard_ms = self._heard_ms, self._arrived_ms
+        found = read(self._profile, frames, now_ms, f"{self.fence:012d}", self._events)
         self.progress = replace(
             self.progress,
-            frames=self.progress.frames + len(frames),
+            frames=self.progress.frames + found.frames,
             bytes=self.progress.bytes + len(given.data),
         )
-        events: list[StreamEvent] = []
-        ended = False
-        for frame in frames:
-            event = self._profile.event(frame, now_ms)
-            events.append(event)
-            if self._profile.is_end(event):
-                ended = True
-                break
         effects: list[Effect] = []
-        if events:
-            effects.append(Write(self.fence, self._events, tuple(events)))
-            self._events += len(events)
-            cursors = [event.cursor for event in events if event.cursor is not None]
-            self._writes.append(cursors[-1] if cursors else None)
+        if found.events:
+            effects.append(Write(self.fence, self._events, found.events))
+            self._events += len(found.events)
+            self._writes.append(found.cursor)
             self._unstored.append(self._arrived_ms)
-        if ended:
+        elif found.cursor is not None:
+            self._skip_to(found.cursor)
+        for _ in range(found.losses):
+            effects += self._lost(heard_ms, now_ms, "announced_by_upstream")
+        if found.stop is Kind.END:
             effects += self._leave(now_ms, Outcome("", "ended", "the upstream ended the stream"), "ended")
+        elif found.stop is Kind.EXPIRED:
+            effects += [*self._cursor_expired(now_ms), *self._leave(now_ms, EXPIRED_CURSOR, CURSOR_EXPIRED)]
+        elif found.stop is Kind.DISCONNECT:
+            effects += self._leave(now_ms, DISCONNECTED, "disconnected_by_upstream", ask_lease=True)
         elif failure is not None:
             effects += self._leave(now_ms, Outcome("StreamDropped", "", str(failure)), failure.reason)
-        self._discards = self._discards or ended or failure is not None
+        self._discards = self._discards or found.stop is not None or failure is not None
         return effects
+
+    def _skip_to(self, cursor: str) -> None:
+        """Takes the cursor of a frame that is not stored: it counts once all that came before it is."""
+        if self._writes:
+            self._writes[-1] = cursor
+        else:
+            self._written_cursor = cursor
 
     def _written(self, now_ms: int, given: Written) -> list[Effect]:
         cursor = self._writes.popleft()
@@ -497,10 +524,3 @@ class Manager:
         StoreFailed: (_ANY, _store_failed),
         Woken: (_ANY, _woken),
     }
-
-
-def _retry_after_s(value: str | None) -> float | None:
-    """Returns RFC 9110's delay in seconds (section 10.2.3); None where absent or a date, whose clock is not ours."""
-    if value is None or not value.strip().isascii() or not value.strip().isdigit():
-        return None
-    return float(value.strip())

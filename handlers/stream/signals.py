@@ -34,9 +34,10 @@ class ClaimRefused:
 
 @dataclass(frozen=True, slots=True)
 class CursorRead:
-    """The answer to ReadCursor; None when nothing was saved yet."""
+    """The answer to ReadCursor; None when nothing was saved yet. `saved_ms` is when it was."""
 
     cursor: str | None
+    saved_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +186,16 @@ class MarkReleased:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the function ends: `error` names a class of handlers/errors.py to raise, or is "" to return `status`."""
+    """How the function ends: `error` names a class of handlers/errors.py to raise, or is "" to return `status`.
+
+    `http_status` is that of an answer which was no stream, 0 where it was one or none came.
+    """
 
     error: str
     status: str
     message: str
     retry_after_s: float | None = None
+    http_status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,17 @@ class RecordGaps:
     dead_after_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecordLoss:
+    """Write down that the upstream lost events of [from_ms, to_ms); `number` counts the losses of this connection."""
+
+    fence: int
+    number: int
+    from_ms: int
+    to_ms: int
+    cause: str
+
+
 Effect = (
     Claim
     | ReadCursor
@@ -218,5 +234,6 @@ Effect = (
     | CloseUpstream
     | MarkReleased
     | RecordGaps
+    | RecordLoss
     | Finish
 )

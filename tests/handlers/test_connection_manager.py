@@ -19,6 +19,7 @@ from tests.handlers.servers import UNTIL_CLOSE, serving
 
 PROFILE = """
 address = "${UPSTREAM_TEST}/{streamId}?token=secret-query"
+allow_private = true
 framing = "sse"
 end = { event = "end" }
 [headers]

@@ -19,7 +19,7 @@ WAIT_S = 5.0
 
 def profile(server: Server, **fields: Any) -> Profile:
     table = {"address": server.address + "/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
-    return parse("demo", table | {"overlap_s": 0.1} | fields, {})
+    return parse("demo", {**table, "allow_private": True, "overlap_s": 0.1, **fields}, {})
 
 
 def run(
@@ -156,7 +156,7 @@ def test_an_end_event_ends_the_stream(aws: Aws) -> None:
 @pytest.mark.parametrize(
     ("head", "error"),
     [
-        (b"302 Found\r\nLocation: http://127.0.0.1:1/", "StreamRejected"),
+        (b"302 Found\r\nLocation: ftp://127.0.0.1/", "StreamRejected"),
         (b"404 Not Found", "StreamRejected"),
         (b"429 Too Many Requests\r\nRetry-After: 7", "StreamThrottled"),
         (b"503 Service Unavailable", "StreamDropped"),

@@ -31,6 +31,7 @@ def sha(data: bytes) -> str:
         ("$.seq", ("seq",)),
         ("$.meta.id", ("meta", "id")),
         ("$.a.b[0]", ("a", "b", 0)),
+        ("$.a[-1]", ("a", -1)),
         ("$[3][10].x-y_z", (3, 10, "x-y_z")),
     ],
 )
@@ -40,7 +41,7 @@ def test_a_path_is_names_and_indices(text: str, steps: tuple[str | int, ...]) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-1]", "$[*]", "$['a']", "$.a[", " $.a"]
+    "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-0]", "$[*]", "$['a']", "$.a[", " $.a"]
 )
 def test_what_is_no_path_is_refused(text: str) -> None:
     """Anything else is no path; wildcards, filters and quoted names are none of ours."""

@@ -41,7 +41,9 @@ FENCE = 3
 
 
 def profile(overlap: str = "evicts", **more: Any) -> Profile:
-    table = {"address": "https://example.org/s", "framing": "sse", "overlap": overlap, "end": {"event": "end"}, **more}
+    table = {"address": "https://example.org/s", "framing": "sse", "overlap": overlap, **more}
+    if table["framing"] == "sse":
+        table["end"] = {"event": "end"}
     return parse("example", table, {})
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from handlers.stream.events import parse_path
 from handlers.stream.framing import Frame
+from handlers.stream.marks import Kind, Marks
 from handlers.stream.ndjson import NdjsonDecoder
-from handlers.stream.profiles import End, Profile, ProfileError, Resume, check_stream_id, parse
+from handlers.stream.profiles import BadProfile, Profile, ProfileError, Resume, check_stream_id, parse
 from handlers.stream.sse import SseDecoder
 
 STREAMS = Path(__file__).parents[3] / "env" / "streams"
@@ -20,6 +21,23 @@ VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:9000", "UPSTREAM_COUCHDB": "http
 LEAST: dict[str, Any] = {"address": "https://example.org/{streamId}?q={name}", "framing": "sse"}
 
 PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
+RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }'
+RESUME_FIELDS = "resume: header, query or body, pattern, add, fallback, confirmed_by, expired"
+MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
+PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
+KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
+POINTER = 'a place in the body such as "/create_request/start_revision"'
+VALUES = f'{PATH} a text, a number, true, false or "*" (anything at all) in json'
+JSON = 'json a table of places and values such as { "$.type" = "ERROR" }'
+MARKED = 'must be "sse" where a mark names an event or a comment'
+SHRINKS = "must not shrink: factor is at least 1, and max_s at least start_s"
+UNDER = "only names under /streamkeeper/ can be read"
+NO_FIELDS = "refers to a field of the parameter '/streamkeeper/x'; only secrets have fields"
+MEANINGS = "success, ended, expired, throttled, dropped, rejected"
+NO_SECRET = (
+    "holds ${...} that is no secret; write ${secret:/streamkeeper/name}, ${secret:/streamkeeper/name:field} "
+    "or ${ssm:/streamkeeper/name}"
+)
 START = "address may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events"
 
 
@@ -41,13 +59,18 @@ def test_address_and_framing_are_enough() -> None:
         address="https://example.org/{streamId}?q={name}",
         method="GET",
         headers=(),
+        body=None,
         framing="sse",
+        allow_private=False,
         connect_timeout_s=10,
         stall_after_s=60,
+        statuses=(),
+        marks=Marks(),
         overlap="tolerates",
         overlap_s=2,
         standby="cold",
         reconnect_tries=0,
+        backoff=(),
         max_frame_bytes=1048576,
         compression=False,
         partitions=1,
@@ -55,7 +78,6 @@ def test_address_and_framing_are_enough() -> None:
         resume=None,
         key="id",
         cursor="id",
-        end=None,
     )
     lines = profile(framing="ndjson")
     assert (lines.key, lines.cursor) == ("hash", None)
@@ -64,11 +86,10 @@ def test_address_and_framing_are_enough() -> None:
 
 
 def test_the_profiles_that_ship_are_sound() -> None:
-    """Every file in env/streams parses, and the demo profile shows every field there is."""
+    """Every file in env/streams parses, its address and its request are what its file says."""
     found = {file.stem: tomllib.loads(file.read_text()) for file in STREAMS.glob("*.toml")}
     profiles = {name: parse(name, table, VARIABLES) for name, table in found.items()}
     assert set(profiles) == {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "wikimedia"}
-    assert set(found["demo"]) == set(Profile.__dataclass_fields__) - {"name"}
     assert profiles["demo"].address_for("demo:a") == "http://127.0.0.1:9000/demo%3Aa"
     assert profiles["wikimedia"].request("wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
 
@@ -105,22 +126,41 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
         ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
-        ({"resume": "Last-Event-ID"}, 'resume must be { header = "..." } or { query = "..." }'),
-        ({"resume": {"header": "a", "query": "b"}}, 'resume must be { header = "..." } or { query = "..." }'),
-        ({"resume": {"header": "a b"}}, "resume.header is no name of an HTTP header"),
-        ({"end": {}}, 'end must be { event = "..." } or { data = "..." }'),
-        ({"end": {"status": "204"}}, 'end must be { event = "..." } or { data = "..." }'),
-        ({"key": "$.a[*]"}, 'key must be "id", "hash" or a JSON path such as "$.meta.id" or "$.items[0]"'),
-        ({"key": ["id"]}, 'key must be "id", "hash" or a JSON path such as "$.meta.id" or "$.items[0]"'),
+        ({"resume": "Last-Event-ID"}, RESUME),
+        ({"resume": {"header": "a", "query": "b"}}, RESUME),
+        ({"resume": {"header": "a b"}}, "resume.header is no name of an HTTP header that may be set"),
+        ({"resume": {"body": "start"}}, f"resume.body must be {POINTER}"),
+        ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
+        ({"resume": {"query": "a", "more": 1}}, f"resume.more is not a field of {RESUME_FIELDS}"),
+        ({"resume": {"query": "a", "add": -1}}, "resume.add must be a whole number from 0 to 1000000"),
+        ({"end": {}}, f"end must be {MARK}"),
+        ({"loss": {"comment": "a", "data": "b"}}, f"loss must be {MARK}; a comment stands alone"),
+        ({"heartbeat": {"json": {"type": 1}}}, f"heartbeat must give {VALUES}"),
+        ({"disconnect": {"json": {}}}, f"disconnect must give {JSON}"),
+        ({"framing": "ndjson", "end": {"event": "end"}}, f"framing {MARKED}"),
+        ({"statuses": {"99": "ended"}}, f"statuses.99 must be a status from 200 to 599 with one of {MEANINGS}"),
+        ({"statuses": {"416": "old"}}, f"statuses.416 must be a status from 200 to 599 with one of {MEANINGS}"),
+        ({"backoff": {"tls": {}}}, "backoff.tls is not a field of backoff: network, http, throttled"),
+        ({"backoff": {"http": {"factor": 0.5}}}, f"backoff.http {SHRINKS}"),
+        ({"body": "{}"}, 'body needs method = "POST"'),
+        ({"body": "[]", "method": "POST"}, 'body must be the text of a JSON object, such as \'{"stream": true}\''),
+        ({"allow_private": "yes"}, "allow_private must be true or false"),
+        ({"end": {"status": "204"}}, f"end must be {MARK}"),
+        ({"key": "$.a[*]"}, KEY),
+        ({"key": ["id"]}, KEY),
         ({"cursor": "hash"}, 'cursor must be "id" or a JSON path such as "$.meta.id" or "$.items[0]"'),
         ({"key": "id", "framing": "ndjson"}, 'key can be "id" only where framing is "sse"'),
         ({"cursor": "id", "framing": "ndjson"}, 'cursor can be "id" only where framing is "sse"'),
         ({"headers": "a: b"}, "headers must be a table of texts"),
-        ({"headers": {"a b": "c"}}, "headers.a b is no name of an HTTP header"),
+        ({"headers": {"Host": "b"}}, "headers.Host is no name of an HTTP header that may be set"),
+        ({"headers": {"a": "${secret:/other/x}"}}, f"headers.a refers to '/other/x'; {UNDER}"),
+        ({"headers": {"a": "${ssm:/streamkeeper/x:k}"}}, f"headers.a {NO_FIELDS}"),
+        ({"address": "https://example.org/?t=${secret:x}"}, f"address refers to 'x'; {UNDER}"),
+        ({"headers": {"a b": "c"}}, "headers.a b is no name of an HTTP header that may be set"),
         ({"headers": {"a": "b\r\nc: d"}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": 1}}, "headers.a must be a text of visible ASCII characters"),
-        ({"headers": {"a": "${UPSTREAM_DEMO}"}}, "headers.a holds a variable; only the start of the address may"),
-        ({"stall_s": 5}, "stall_s is not a field of a profile; see env/streams/demo.toml for those there are"),
+        ({"headers": {"a": "${UPSTREAM_DEMO}"}}, f"headers.a {NO_SECRET}"),
+        ({"stall_s": 5}, "stall_s is not a field of a profile; docs/profiles.md lists those there are"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:
@@ -223,14 +263,98 @@ def test_a_profiles_headers_replace_ours() -> None:
     }
 
 
-def test_the_end_is_an_event_of_a_name_or_of_a_text() -> None:
-    """`end` compares the event's name or its whole data, and nothing else ends a stream."""
-    named, marked = profile(end={"event": "end"}), profile(end={"data": "[DONE]"})
-    assert (named.end, marked.end) == (End("event", "end"), End("data", "[DONE]"))
-    frames = [Frame("x", name="end"), Frame("[DONE]"), Frame("end"), Frame("[DONE] ")]
-    assert [named.is_end(named.event(frame, 0)) for frame in frames] == [True, False, False, False]
-    assert [marked.is_end(marked.event(frame, 0)) for frame in frames] == [False, True, False, False]
-    assert not profile().is_end(profile().event(frames[0], 0))
+def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
+    """Names and texts are compared whole, comments by how they begin, JSON by every place that the mark names."""
+    found = profile(
+        end={"data": "[DONE]"},
+        heartbeat=[{"event": "ping"}, {"json": {"$.type": "BOOKMARK"}}],
+        loss={"comment": "dropped"},
+        disconnect={"json": {"$.errors[0].code": 7, "$.errors[-1].fatal": True}},
+        resume={"query": "since", "expired": {"event": "error", "json": {"$.code": 410}}},
+    )
+    frames = [
+        (Frame("[DONE]"), Kind.END),
+        (Frame("[DONE] "), Kind.EVENT),
+        (Frame("x", name="ping"), Kind.HEARTBEAT),
+        (Frame('{"type":"BOOKMARK"}'), Kind.HEARTBEAT),
+        (Frame('{"type":"bookmark"}'), Kind.EVENT),
+        (Frame("dropped 9 messages", is_comment=True), Kind.LOSS),
+        (Frame("heartbeat", is_comment=True), Kind.COMMENT),
+        (Frame("dropped 9 messages"), Kind.EVENT),
+        (Frame('{"errors":[{"code":7,"fatal":true}]}'), Kind.DISCONNECT),
+        (Frame('{"errors":[{"code":7},{"fatal":true}]}'), Kind.DISCONNECT),
+        (Frame('{"errors":[{"code":7,"fatal":1}]}'), Kind.EVENT),
+        (Frame('{"code":410}', name="error"), Kind.EXPIRED),
+        (Frame('{"code":410}'), Kind.EVENT),
+        (Frame(b"\xff"), Kind.EVENT),
+        (Frame("[" * 5000), Kind.EVENT),
+    ]
+    assert [found.kind(frame) for frame, _ in frames] == [kind for _, kind in frames]
+    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":[]}')) is Kind.HEARTBEAT
+    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":null}')) is Kind.EVENT
+    assert profile(end={"event": "message"}).kind(Frame("x")) is Kind.END
+
+
+def test_every_problem_of_a_profile_is_told() -> None:
+    """The error's own sentence is the first; `problems` has them all."""
+    with pytest.raises(BadProfile) as caught:
+        parse("demo", {"framing": "csv", "key": 7, "more": 1}, {})
+    assert [problem.removeprefix("the profile 'demo': ").split()[0] for problem in caught.value.problems] == [
+        "framing",
+        "address",
+        "key",
+        "more",
+    ]
+
+
+def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:
+    """Header, query and body take values; what a cursor or an id spells is no reference; a repr shows none."""
+    found = profile(
+        address="https://example.org/{name}?token=${secret:/streamkeeper/a:t}",
+        method="POST",
+        body='{"key": "${ssm:/streamkeeper/b}", "topic": "{name}", "from": 0}',
+        headers={"Authorization": "Bearer ${secret:/streamkeeper/a}"},
+        resume={"body": "/from", "add": 1},
+    )
+    whole, part, parameter = found.secrets
+    assert (whole.name, part.key, parameter.kept_in) == ("/streamkeeper/a", "t", "ssm")
+    values = {whole: "one", part: "t&o", parameter: 'th"ree'}
+    request = found.request("demo:x", "41", values)
+    assert request.address == "https://example.org/x?token=t%26o"
+    assert request.headers["authorization"] == b"Bearer one"
+    assert request.body == b'{"key":"th\\"ree","topic":"x","from":42}'
+    assert set(request.secrets) == set(values.values())
+    assert not any(value in repr(request) for value in values.values())
+    sneaky = profile(resume={"header": "Last-Event-ID"}).request("demo", "${secret:/streamkeeper/a}")
+    assert sneaky.headers["last-event-id"] == b"${secret:/streamkeeper/a}"
+    with pytest.raises(ProfileError, match=r"the secret in headers\.Authorization holds characters that no header"):
+        found.request("demo:x", None, values | {whole: "one\n"})
+
+
+def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
+    """`add` moves numbers alone, `pattern` surrounds or replaces, the fallback goes as it is and asks for nothing."""
+    moved = profile(resume={"query": "from", "add": 1, "pattern": "rev-{cursor}", "fallback": "first"})
+    assert moved.request("demo", "41").address.endswith("from=rev-42")
+    assert moved.request("demo", "4a").address.endswith("from=rev-4a")
+    assert moved.request("demo", "first").address.endswith("from=first")
+    assert [moved.asks(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
+    minutes = profile(resume={"query": "backfill_minutes", "pattern": "5"})
+    assert minutes.request("demo", "123").address.endswith("backfill_minutes=5")
+
+
+def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
+    """The profile's word outranks the default."""
+    found = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
+    assert [found.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
+        "success", "ended", "dropped", "expired", "throttled", "throttled", "rejected", "dropped", "dropped"
+    ]  # fmt: skip
+
+
+def test_several_places_name_one_event() -> None:
+    """Joined so that no two lists of texts look the same; an event that lacks one is known by its hash."""
+    found = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
+    assert found.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
+    assert len(found.event(Frame('{"a":"x"}'), 0).key) == 64
 
 
 def test_rules_and_times_are_what_the_table_says() -> None:

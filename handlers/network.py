@@ -1,0 +1,57 @@
+"""Decides which addresses of the network a stream may be read from.
+
+A name is resolved once, every address it has is judged, and the connection goes to one of those that were judged: a
+name that answers differently a moment later (DNS rebinding) gains nothing. Knows no profile and no HTTP. Invariant:
+link-local addresses, AWS's metadata service among them, are refused whatever a profile allows.
+"""
+
+import ipaddress
+import socket
+
+# The instance metadata service and what else AWS answers inside a VPC under this prefix; IPv4's lies in link-local.
+_AWS_LOCAL = ipaddress.ip_network("fd00:ec2::/32")
+# RFC 6052, section 2.1: an IPv4 address in the last 32 bits.
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class AddressRefused(OSError):
+    """A name leads to an address that may not be connected to; the message holds neither."""
+
+
+def refusal(address: str, *, allow_private: bool) -> str:
+    """Why no connection may be made to the IP address, as a phrase; "" where one may."""
+    found = _inner(ipaddress.ip_address(address.partition("%")[0]))
+    if found.is_link_local or (found.version == 6 and found in _AWS_LOCAL):
+        return "a link-local address, which is never connected to"
+    if found.is_multicast or found.is_unspecified or (found.is_reserved and not found.is_loopback):
+        return "an address that is no host's"
+    # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too.
+    if not found.is_global and not allow_private:
+        return "a private address, which the profile does not allow (allow_private = true)"
+    return ""
+
+
+def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
+    """The IP addresses of `host` in the order of preference; raises AddressRefused where any of them is refused.
+
+    Any, not all: a name with one public and one private address is no accident. Raises socket.gaierror.
+    """
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+    for address in addresses:
+        if why := refusal(address, allow_private=allow_private):
+            raise AddressRefused(f"the upstream's name leads to {why}")
+    return addresses
+
+
+def _inner(address: IPAddress) -> IPAddress:
+    """The IPv4 address that an IPv6 address stands for, where it does."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is not None:
+            return inner
+        if address in _NAT64:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address

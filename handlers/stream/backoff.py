@@ -1,0 +1,46 @@
+"""Decides how long a stream is left in peace after a connection failed, and how that grows.
+
+Three kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (an answer
+that a retry may better), `throttled` (429 or 420). Knows no clock: instants are passed in. Invariant: a rest is never
+shorter than what the upstream asked for in Retry-After, and failures in a row never shorten it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FailureKind = Literal["network", "http", "throttled"]
+KINDS: tuple[FailureKind, ...] = ("network", "http", "throttled")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The first rest, what is added to or multiplied with it at each further failure in a row, and its limit."""
+
+    start_s: float
+    step_s: float = 0.0
+    factor: float = 1.0
+    max_s: float = 3600.0
+
+    def rest_ms(self, failures: int) -> int:
+        """The rest after this many failures in a row, from 1 on."""
+        # Beyond a hundred doublings every limit is reached, and a float is not.
+        times = min(failures - 1, 100)
+        grown_s: float = self.start_s * self.factor**times + self.step_s * (failures - 1)
+        return round(min(grown_s, self.max_s) * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is known of a stream's failures: how many of which kind in a row, and until when it is left in peace."""
+
+    kind: str = ""
+    failures: int = 0
+    until_ms: int = 0
+
+
+def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:
+    """What is known after one more failure; without a pace only Retry-After makes a rest."""
+    failures = before.failures + 1 if before.kind == kind else 1
+    wait_ms = pace.rest_ms(failures) if pace is not None else 0
+    wished_ms = round(retry_after_s * 1000) if retry_after_s is not None else 0
+    return Rest(kind, failures, now_ms + max(wait_ms, wished_ms))

@@ -1,0 +1,43 @@
+"""Decides what an upstream's answer means, before any of its body is read.
+
+Knows no lease and no phase. Invariant: what a profile says of a status outranks what HTTP says of it; a page for people
+is no stream, whatever its status.
+"""
+
+from handlers.stream.framing import refuses
+from handlers.stream.parts import Meaning
+from handlers.stream.profiles import Profile
+from handlers.stream.signals import Opened, Outcome
+
+
+def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
+    """Returns why the answer is no connection, or None when it is one."""
+    status = given.status
+    if meaning == "ended":
+        return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
+    if meaning == "success":
+        if what := refuses(profile.framing, given.headers.get("content-type")):
+            return Outcome("StreamRejected", "", f"the upstream answered with {what}")
+        return None
+    wait_s = _retry_after_s(given.headers.get("retry-after"))
+    if meaning == "throttled":
+        return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status)
+    if meaning == "dropped":
+        return Outcome("StreamDropped", "", f"the upstream answered {status}", wait_s, status)
+    return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help", http_status=status)
+
+
+def is_confirmed(profile: Profile, given: Opened, cursor: str) -> bool:
+    """Returns False where the answer itself says that it does not begin behind the cursor that was asked for."""
+    resume = profile.resume
+    if resume is None or not resume.confirmed_by:
+        return True
+    confirmed = given.headers.get(resume.confirmed_by)
+    return confirmed is None or confirmed == resume.spelled(cursor)
+
+
+def _retry_after_s(value: str | None) -> float | None:
+    """Returns RFC 9110's delay in seconds (section 10.2.3); None where absent or a date, whose clock is not ours."""
+    if value is None or not value.strip().isascii() or not value.strip().isdigit():
+        return None
+    return float(value.strip())
