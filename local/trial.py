@@ -132,9 +132,11 @@ class Trial:
         return await self._run(machine(state, self.wish.variables), self.wish.data, perform)
 
     def _substitute(self) -> dict[str, Any]:
-        """A mocked Parallel or Map is a Task with its dataflow: what is mocked is all that they do."""
-        if not self.wish.mocked or self._kind not in ("Parallel", "Map"):
+        """A mocked state is a Task with its dataflow: what is mocked is all that it does."""
+        if not self.wish.mocked:
             return self.state
+        if self._kind == "Task":
+            return {**self.state, "Resource": _WORK}
         kept = {key: self.state[key] for key in (*_DATAFLOW, *_WAYS) if key in self.state}
         return {"Type": "Task", "Resource": _WORK, **kept}
 

@@ -135,7 +135,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (
         one({**TASK, "Credentials": {}}),
         "/States/S/Credentials",
-        "is not a field of a Task state",
+        "The field 'RoleArn' is required but was missing",
     ),
     (one({**TASK, "Retry": [{}]}), "/States/S/Retry/0", "these fields are required: ErrorEquals"),
     (

@@ -312,3 +312,23 @@ def test_no_module_of_the_interpreter_reads_time_or_chance() -> None:
         assert not imported & {"time", "random", "secrets", "uuid"}, path.name
         calls = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         assert not calls & {"now", "utcnow", "today", "sleep"}, path.name
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        {"Credentials": {"RoleArn": "arn:r"}},
+        {"Credentials": {"RoleArn.$": "$.role"}},
+        {"QueryLanguage": "JSONata", "Credentials": {"RoleArn": "{% $states.input.role %}"}},
+    ],
+)
+def test_the_role_of_a_task_is_told_when_it_is_scheduled(credentials: dict[str, Any]) -> None:
+    """Fixed, by a path or by an expression."""
+    _, execution = performed({"Type": "Task", "Resource": ARN, **credentials}, 1, {"role": "arn:r"})
+    assert execution.history[2]["lambdaFunctionScheduledEventDetails"]["taskCredentials"] == {"roleArn": "arn:r"}
+
+
+def test_a_role_that_is_no_text_fails_the_execution() -> None:
+    """It is found when the state is entered."""
+    state = {"Type": "Task", "Resource": ARN, "Credentials": {"RoleArn.$": "$.role"}}
+    assert machine(("S", state)).execute({"role": 5}).error == "States.Runtime"

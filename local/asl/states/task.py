@@ -14,6 +14,7 @@ from local.asl.amounts import Amount
 from local.asl.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
 from local.asl.calls import TaskCall, TaskFailure, Whole
 from local.asl.check import Fields
+from local.asl.credentials import Credentials
 from local.asl.errors import EvaluationError, HeartbeatMissed, QueryFailure, StateError
 from local.asl.functions import compact
 from local.asl.history import failure, fits, payload
@@ -52,6 +53,7 @@ class Task(Retrying):
         self.heartbeat_s = Amount(fields, "HeartbeatSeconds", 1)
         if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
             raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
+        self.credentials = Credentials(fields)
         self.voice = _FunctionEvents(resource) if resource.function else _ServiceEvents(resource)
         fields.close("a Task state")
 
@@ -78,7 +80,8 @@ class Task(Retrying):
         parameters = self.flow.effective(data, branch)
         limits = {"timeoutInSeconds": timeout_s, "heartbeatInSeconds": heartbeat_s}
         given = {name: value for name, value in limits.items() if value is not None}
-        self.voice.scheduled(branch, branch.text(parameters), given)
+        told = {**given, **self.credentials.details(data, narrowed, branch)}
+        self.voice.scheduled(branch, branch.text(parameters), told)
         self.voice.started(branch)
         patience = Patience(branch.clock, timeout_s, heartbeat_s)
         try:
@@ -172,8 +175,8 @@ class _ServiceEvents:
     def __init__(self, resource: Resource) -> None:
         self.named = {"resourceType": resource.type, "resource": resource.name}
 
-    def scheduled(self, branch: "Branch", text: str, limits: Mapping[str, int]) -> None:
-        branch.add("TaskScheduled", {**self.named, "region": branch.execution.region, "parameters": text, **limits})
+    def scheduled(self, branch: "Branch", text: str, more: Mapping[str, Any]) -> None:
+        branch.add("TaskScheduled", {**self.named, "region": branch.execution.region, "parameters": text, **more})
 
     def started(self, branch: "Branch") -> None:
         branch.add("TaskStarted", self.named)
@@ -201,8 +204,8 @@ class _FunctionEvents(_ServiceEvents):
         super().__init__(resource)
         self.arn = resource.text
 
-    def scheduled(self, branch: "Branch", text: str, limits: Mapping[str, int]) -> None:
-        branch.add("LambdaFunctionScheduled", {"resource": self.arn, **payload("input", text), **limits})
+    def scheduled(self, branch: "Branch", text: str, more: Mapping[str, Any]) -> None:
+        branch.add("LambdaFunctionScheduled", {"resource": self.arn, **payload("input", text), **more})
 
     def started(self, branch: "Branch") -> None:
         branch.add("LambdaFunctionStarted")

@@ -15,6 +15,7 @@ MASKS = frozenset(
         "date",
         "datetime",
         "time",
+        "start-date",
         "start-time",
         "entered-time",
         "RequestId",
