@@ -66,7 +66,7 @@ class Failures:
             elif kind in _FAILED and previous in self._open:
                 lane, from_ms = self._open.pop(previous)
                 details = event.get(_FAILED[kind], {})
-                message = _message(details.get("cause") or "")
+                message = sentence(details.get("cause") or "")
                 found.append(Failure(lane, from_ms, event["timestamp"], details.get("error", ""), message))
         self._read = len(history)
         return found
@@ -85,7 +85,8 @@ def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
     return lane if isinstance(lane, str) and lane else "B"
 
 
-def _message(cause: str) -> str:
+def sentence(cause: str) -> str:
+    """Returns what a function said when it raised, out of the Cause that its machine was told; else the Cause."""
     try:
         said = json.loads(cause)["errorMessage"]
     except (ValueError, KeyError, TypeError):

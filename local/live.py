@@ -6,6 +6,7 @@ Invariant: a problem in showing never ends the service.
 
 import asyncio
 import contextlib
+import json
 import sys
 import time
 from datetime import datetime
@@ -20,17 +21,15 @@ from handlers import items
 from handlers.handover.lease import Lease, unconnected_ms
 from local.aws import Endpoints
 from local.executions import Executions, Known
-from local.failures import Failure, Failures
+from local.failures import Failure, Failures, sentence
 from local.ledger import StreamLedger
+from local.records import Closing
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
 
 LOOK_EVERY_S = 1.0
 WINDOW_MS = 120_000
 _NEWEST = 12
-# The ends that the deployed alarms tell of: failed executions, and those that left a letter in the queue.
-_DIRTY = ("FAILED", "TIMED_OUT")
-_REJECTED = '"status": "rejected"'
 
 
 class Screen:
@@ -99,10 +98,8 @@ class Watch:
         if known.closing is None:
             self._screen.say(f"execution {known.opening.name} started{stream}")
         else:
-            detail = known.closing.error or known.closing.output or ""
-            alert = "ALERT: " if known.closing.status in _DIRTY or _REJECTED in detail else ""
-            line = f"{alert}execution {known.opening.name} ended{stream}: {known.closing.status} {detail}"
-            self._screen.say(line.rstrip())
+            alert, ending = told(known.closing)
+            self._screen.say(f"{'ALERT: ' if alert else ''}execution {known.opening.name} ended{stream}: {ending}")
         self._something.set()
 
     async def run(self) -> None:
@@ -215,6 +212,22 @@ class Watch:
             found = spans.spans(spans.rows(history))
             self._spans[known.opening.arn] = (len(history), found)
         return found
+
+
+def told(closing: Closing) -> tuple[bool, str]:
+    """Returns whether the deployed alarms would tell of an end, and the end in a phrase.
+
+    They tell of executions that failed, and of those that were rejected and left a letter in the queue.
+    """
+    try:
+        output = json.loads(closing.output or "")
+    except ValueError:
+        output = None
+    if isinstance(output, dict) and output.get("status") == "rejected":
+        return True, f"rejected by {output.get('error')}: {sentence(str(output.get('cause')))}"
+    if closing.status in ("FAILED", "TIMED_OUT"):
+        return True, f"{closing.status} {closing.error or ''}: {sentence(closing.cause or '')}"
+    return False, f"{closing.status} {closing.error or closing.output or ''}".rstrip()
 
 
 def _now_ms() -> int:

@@ -1,0 +1,147 @@
+"""How a stream's executions end, and what takes over from one that died, through the whole local service."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
+from tests.harness import STAGE, Service, running
+from tests.local import support
+from tests.local.support import until
+
+STREAM = "demo:ends"
+
+
+@dataclass(frozen=True)
+class Story:
+    """A stream that is rejected, stopped before it began, abandoned by an aborted execution and taken over."""
+
+    rejected: dict[str, Any]
+    told_rejected: Any
+    letters: list[dict[str, Any]]
+    log: str
+    wished: tuple[int, Any]
+    unbegun: dict[str, Any]
+    told_unbegun: Any
+    requests: int
+    abandoned: Any
+    taken_over: Any
+    successor: str
+    stopped: dict[str, Any]
+
+
+def refuses(peer: Peer) -> None:
+    """404: another try cannot help."""
+    peer.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+
+def goes_on(peer: Peer) -> None:
+    """An event every 50 ms until the client goes."""
+    peer.send(UNTIL_CLOSE)
+    number = 0
+    while not peer.gone.wait(0.05):
+        number += 1
+        peer.send(b'id: %d\ndata: {"n": %d}\n\n' % (number, number))
+
+
+def aws(service: Service, name: str) -> Any:
+    return contextlib.closing(support.client(name, f"http://127.0.0.1:{service.port + 1}"))
+
+
+def letters(service: Service) -> list[dict[str, Any]]:
+    """The messages in the dead-letter queue."""
+    with aws(service, "sqs") as client:
+        url = client.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
+        found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return [json.loads(message["Body"]) for message in found]
+
+
+def ended(service: Service, arn: str) -> dict[str, Any]:
+    """What Step Functions tells of the execution once it has ended."""
+    assert until(lambda: service.execution(arn)["status"] != "RUNNING", 10), service.log
+    return service.execution(arn)
+
+
+def told(service: Service, status: str, execution: str | None) -> Any:
+    """What GET answers once the stream stands so, for this execution."""
+
+    def stands() -> bool:
+        found = service.ask("GET", STREAM)[1]
+        return bool((found.get("status"), found.get("execution")) == (status, execution))
+
+    assert until(stands, 10), (service.ask("GET", STREAM), service.log)
+    return service.ask("GET", STREAM)[1]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """The stream from its rejection to its stop."""
+    with (
+        serving(refuses, goes_on) as server,
+        running(tmp_path_factory.mktemp("ends"), UPSTREAM_DEMO=server.address) as service,
+    ):
+        rejected = ended(service, service.post(STREAM)["executionArn"])
+        told_rejected, found_letters = told(service, "rejected", None), letters(service)
+        arn = service.post(STREAM)["executionArn"]
+        wished = service.ask("DELETE", STREAM)
+        unbegun, told_unbegun, requests = ended(service, arn), told(service, "stopped", None), len(server.peers)
+        dead = service.post(STREAM)["executionArn"]
+        abandoned = told(service, "running", dead)
+        with aws(service, "stepfunctions") as client:
+            client.stop_execution(executionArn=dead)
+        successor = service.post(STREAM)["executionArn"]
+        assert until(lambda: service.connections(STREAM)[-1]["execution"] == successor, 10), service.log
+        taken_over = told(service, "running", successor)
+        service.ask("DELETE", STREAM)
+        yield Story(
+            rejected=rejected,
+            told_rejected=told_rejected,
+            letters=found_letters,
+            log=service.log,
+            wished=wished,
+            unbegun=unbegun,
+            told_unbegun=told_unbegun,
+            requests=requests,
+            abandoned=abandoned,
+            taken_over=taken_over,
+            successor=successor,
+            stopped=ended(service, successor),
+        )
+
+
+def test_a_rejection_is_a_clean_end_with_its_reason(story: Story) -> None:
+    """The execution succeeds; its output, the letter, GET and a line that alerts all say what the upstream answered."""
+    output = json.loads(story.rejected["output"])
+    assert (story.rejected["status"], output["status"], output["error"]) == ("SUCCEEDED", "rejected", "StreamRejected")
+    reason = "the upstream answered 404: a retry cannot help"
+    assert json.loads(output["cause"])["errorMessage"] == reason
+    (letter,) = story.letters
+    assert letter == {
+        "stream": STREAM,
+        "execution": story.rejected["executionArn"],
+        "error": "StreamRejected",
+        "cause": output["cause"],
+    }
+    last_error = story.told_rejected["last_error"]
+    assert (last_error["cause"], last_error["lane"], last_error["fence"]) == ("refused", "B", 1)
+    (alert,) = [line for line in story.log.splitlines() if " ALERT: " in line]
+    assert alert.endswith(f" ended for the stream '{STREAM}': rejected by StreamRejected: {reason}")
+
+
+def test_a_wish_that_follows_a_post_at_once_holds(story: Story) -> None:
+    """Whether the execution had claimed the stream or not: it ends as stopped, and nobody has asked the upstream."""
+    assert (story.wished[0], story.told_unbegun["holder"]) == (202, None)
+    assert (story.unbegun["status"], json.loads(story.unbegun["output"])) == ("SUCCEEDED", {"status": "stopped"})
+    assert story.requests == 1
+
+
+def test_a_dead_claim_is_taken_over_at_once(story: Story) -> None:
+    """The execution was aborted, so it let go of nothing; the next POST has the stream under the next generation."""
+    before, after = story.abandoned, story.taken_over
+    assert (after["execution"], after["generation"]) == (story.successor, before["generation"] + 1)
+    assert after["fence"] > before["fence"]
+    assert json.loads(story.stopped["output"]) == {"status": "stopped"}
