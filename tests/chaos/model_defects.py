@@ -172,8 +172,13 @@ class _SavesAnyCursor(Rules):
 
 
 class _TakesARunningStream(Rules):
-    def begin(self, lease: Lease, execution: str, renews: str) -> Lease | None:
-        return super().begin(replace(lease, execution=""), execution, renews)
+    def begin(self, lease: Lease, execution: str, renews: str, wished: bool = False) -> Lease | None:
+        return super().begin(replace(lease, execution=""), execution, renews, wished)
+
+
+class _ClearsAYoungerWish(Rules):
+    def begin(self, lease: Lease, execution: str, renews: str, _wished: bool = False) -> Lease | None:
+        return super().begin(lease, execution, renews)
 
 
 @dataclass(frozen=True)
@@ -196,6 +201,7 @@ DEFECTS = (
         "taken over is judged by the claim", with_manager(_WaitsForAClaim), "who waits is relieved", budget={"drop": 1}
     ),
     Defect("the standby ignores the stop", _ClaimsDespiteTheStop(), "a stop is final", budget={"stop": 1}),
+    Defect("a claim clears a younger wish", _ClearsAYoungerWish(), "a stop is final", budget={"stop": 1}),
     Defect("the holder ignores the stop", with_manager(_IgnoresTheStop), "rests in time", budget={"stop": 1}),
     Defect(
         "released is marked before the close", with_manager(_ReleasesBeforeClosing), "connections allowed", "forbids"

@@ -49,8 +49,8 @@ class Machine:
         """Every step of the machine, and of those who ask it, in `world`."""
         for execution, state in enumerate(world.executions):
             own_name = EXECUTIONS[execution]
-            if state in ("claiming", "renewing"):
-                yield Step(f"{own_name} claims the stream", self._begin(world, execution, state == "renewing"))
+            if state in ("claiming", "renewing", "wished"):
+                yield Step(f"{own_name} claims the stream", self._begin(world, execution, state))
             elif state == "releasing":
                 own = world.lease.execution == own_name
                 lease = replace(world.lease, execution="") if own else world.lease
@@ -59,7 +59,10 @@ class Machine:
                 yield from self._lane(world, execution, lane)
         if world.left("stop") and not world.stopped:
             lease = replace(world.lease, stop=True)
-            yield Step("the stop is wished", replace(world.spend("stop"), lease=lease, stopped=True), False)
+            # A wish is younger than the POST of an execution that has not claimed the stream yet.
+            first, second = ("wished" if state == "claiming" else state for state in world.executions)
+            wished = replace(world.spend("stop"), lease=lease, stopped=True, executions=(first, second))
+            yield Step("the stop is wished", wished, False)
         if world.left("post"):
             yield Step("a second POST", self._post(world.spend("post")), False)
         if world.left("orphan"):
@@ -70,16 +73,19 @@ class Machine:
                     alone = alone.with_lane(process.execution, process.lane, again)
                     yield Step(f"the machine loses {process.label}", alone, False)
 
-    def _begin(self, world: World, execution: int, renews: bool) -> World:
+    def _begin(self, world: World, execution: int, state: str) -> World:
         me = EXECUTIONS[execution]
-        lease = self.rules.begin(world.lease, me, EXECUTIONS[0] if renews else "")
+        renews = EXECUTIONS[0] if state == "renewing" else ""
+        lease = self.rules.begin(world.lease, me, renews, state == "wished")
         if lease is None:
             return with_state(world, execution, "over")
         now = world.now_ms
         waits = now + TICK_MS * WAIT_TICKS
         world = world.with_lane(execution, 0, Lane("waiting", waits, waits))
         world = world.with_lane(execution, 1, Lane("starting", now, now + TICK_MS))
-        return replace(with_state(world, execution, "running"), lease=lease, stopped=world.stopped and renews)
+        return replace(
+            with_state(world, execution, "running"), lease=lease, stopped=world.stopped and state != "claiming"
+        )
 
     def _lane(self, world: World, execution: int, lane: int) -> Iterator[Step]:
         found, label = world.lanes[execution * 2 + lane], f"{EXECUTIONS[execution]}{'AB'[lane]}"

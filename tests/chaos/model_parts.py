@@ -29,7 +29,7 @@ from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, 
 def is_urgent(world: World) -> bool:
     """Whether something is due that cannot wait for the next tick."""
     now = world.now_ms
-    if any(state in ("claiming", "renewing", "releasing") for state in world.executions):
+    if any(state in ("claiming", "renewing", "wished", "releasing") for state in world.executions):
         return True
     if any(lane.state in ("waiting", "starting") and lane.until_ms <= now for lane in world.lanes):
         return True
