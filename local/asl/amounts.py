@@ -4,11 +4,14 @@ Decides which of the three forms a field has and finds the value; what values ar
 JSONPath the field's other form is its name with Path at the end, in JSONata it is an expression in the field itself.
 """
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields
 from local.asl.dataflow import compiled
-from local.asl.jsonpath import Path
+from local.asl.errors import EvaluationError, QueryFailure
+from local.asl.functions import compact
+from local.asl.jsonpath import MISSING, Path
 from local.asl.query import is_query
 from local.asl.queryflow import Template, states_of
 
@@ -52,3 +55,44 @@ class Amount:
         if self.query is not None:
             return self.query.typed("number", states_of(raw), branch)
         return self.value
+
+    def bounded(self, raw: Any, narrowed: Any, branch: "Branch", *, whole: bool, most: float | None = None) -> Any:
+        """Return the value as a number, None where the field is absent; raises EvaluationError as recorded for Map.
+
+        A text that a path leads to counts as the number that it spells (recorded for MaxConcurrencyPath).
+        """
+        found = self.find(raw, narrowed, branch)
+        if found is None and not self.given:
+            return None
+        number = _number(found, whole)
+        if number is None:
+            raise self._refusal(
+                f'field refers to value "{_shown(found)}" which is not a valid {"integer" if whole else "number"}'
+            )
+        name = self.name.removesuffix("Path")
+        if number < 0:
+            raise self._refusal(f"{name} cannot be negative.", bare=True)
+        if most is not None and number > most:
+            raise self._refusal(f"{name} cannot be greater than {most:g}.", bare=True)
+        return number
+
+    def _refusal(self, what: str, *, bare: bool = False) -> EvaluationError:
+        text = what if bare else f"The {self.name} {what}: {self.path.text if self.path else ''}"
+        return QueryFailure(text, self.name) if self.query is not None else EvaluationError(text)
+
+
+def _number(found: Any, whole: bool) -> float | None:
+    if isinstance(found, str):
+        try:
+            found = int(found) if whole else float(found)
+        except ValueError:
+            return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        return None
+    return found if isinstance(found, int) or not whole else None
+
+
+def _shown(found: Any) -> str:
+    if found is MISSING:
+        return ""
+    return found if isinstance(found, str) else compact(found)

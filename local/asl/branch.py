@@ -6,7 +6,7 @@ branch keeps its own chain of event ids, and once it is dead it adds nothing to 
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from local.asl.context import state_context
 from local.asl.errors import EvaluationError, Fatal, Halted, QueryFailure, StateError
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 """State types for which AWS has an event <Type>StateAborted."""
+
+
+class Below(Protocol):
+    """What runs within a state: a branch, an iteration, the run of a distributed Map."""
+
+    def abort_state(self, previous_id: int) -> None:
+        """Return nothing; add the events that tell how it was cut off."""
+        ...
+
+    def kill(self) -> None:
+        """Return nothing; it never runs again."""
+        ...
 
 
 class Branch:
@@ -38,7 +50,9 @@ class Branch:
         self.entered_ms = 0
         self.retries: int | None = None
         self.token: str | None = None
-        self.children: list[Branch] = []
+        self.item: dict[str, Any] | None = None
+        self.iteration: dict[str, Any] | None = None
+        self.children: list[Below] = []
         self.dead = False
         self.work: asyncio.Task[Any] | None = None
 
@@ -99,7 +113,9 @@ class Branch:
 
     def fork(self) -> "Branch":
         """Return a new branch below this one: it goes on from here and reads this one's variables."""
-        return Branch(self.execution, self.last_id, Scope(self.execution.store, self.scope))
+        child = Branch(self.execution, self.last_id, Scope(self.execution.store, self.scope))
+        child.item = self.item
+        return child
 
     def cause(self, name: str, detail: str) -> str:
         """Return a cause as AWS begins those that it words itself (recorded)."""
@@ -165,17 +181,20 @@ class Branch:
     # ---- being cut off ----
 
     def abort_state(self, previous_id: int) -> None:
-        """Return nothing; add the aborted events of the open state and, for a Parallel, of its branches."""
-        if self.dead or self.state is None:
+        """Return nothing; add the aborted events of the open state, of what runs within it, and of the iteration."""
+        if self.dead:
             return
-        if self.state.type in ABORTABLE:
+        if self.state is not None and self.state.type in ABORTABLE:
             self.aside(f"{self.state.type}StateAborted", previous_id=previous_id)
         for child in self.children:
             child.abort_state(previous_id)
+        if self.iteration is not None:
+            self.aside("MapIterationAborted", self.iteration, previous_id=previous_id)
 
     def kill(self) -> None:
         """Return nothing; this branch and those below it never run again, and the history hears nothing of it."""
         self.dead = True
+        self.scope.close()
         for child in self.children:
             child.kill()
         work = self.work

@@ -40,6 +40,8 @@ def state_context(branch: "Branch") -> dict[str, Any]:
         context["State"] = {"Name": branch.state.name, "EnteredTime": written(branch.entered_ms)}
         if branch.retries is not None:
             context["State"]["RetryCount"] = branch.retries
+    if branch.item is not None:
+        context["Map"] = {"Item": branch.item}
     if branch.token is not None:
         context["Task"] = {"Token": branch.token}
     return context

@@ -16,6 +16,7 @@ from local.asl.source import read_definition
 from local.asl.states.base import State
 from local.asl.states.choice import Choice
 from local.asl.states.fail import Fail
+from local.asl.states.map_ import Map
 from local.asl.states.parallel import Parallel
 from local.asl.states.pass_ import Pass
 from local.asl.states.succeed import Succeed
@@ -70,8 +71,6 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -
         raise DefinitionError(pointer, f"a state's name has 1 to {LONGEST_NAME} characters")
     fields.require("Type")
     kind = fields.string("Type") or ""
-    if kind == "Map":
-        raise fields.fail("Type", "the Map state is not supported")
     if kind not in TYPES:
         raise fields.fail("Type", f"'{kind}' is not one of {', '.join(TYPES)}")
     return TYPES[kind](name, fields, inner)
@@ -109,6 +108,7 @@ TYPES: dict[str, Callable[[str, Fields, Compile], State]] = {
     "Wait": lambda name, fields, _: Wait(name, fields),
     "Task": lambda name, fields, _: Task(name, fields),
     "Parallel": Parallel,
+    "Map": Map,
     "Choice": lambda name, fields, _: Choice(name, fields),
     "Succeed": lambda name, fields, _: Succeed(name, fields),
     "Fail": lambda name, fields, _: Fail(name, fields),

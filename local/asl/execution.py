@@ -24,6 +24,7 @@ from local.clock import Clock
 
 if TYPE_CHECKING:
     from local.asl.machine import Machine
+    from local.asl.maprun import MapRun
 
 YEAR_S = 31_536_000
 """An execution runs for a year at most (AWS Step Functions quotas)."""
@@ -79,6 +80,7 @@ class Execution:
         self._history = History(clock.now_ms, on_event)
         self._ended = asyncio.Event()
         self.store = Store()
+        self.map_runs: list[MapRun] = []
         self._root = Branch(self, 0, Scope(self.store))
         self._begin()
 

@@ -39,7 +39,11 @@ TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive me
 
 
 class Sight(Protocol):
-    """What an expression may look at: the branch that evaluates it."""
+    """What an expression may look at: the branch that evaluates it, or an item of a Map."""
+
+    def context(self) -> dict[str, Any]:
+        """Return the Context Object."""
+        ...
 
     def variable(self, name: str) -> Any:
         """Return the variable's value; MISSING when nobody has assigned it."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields, below
 from local.asl.functions import compact
-from local.asl.query import compile_query, inward, is_query, kind
+from local.asl.query import Sight, compile_query, inward, is_query, kind
 from local.asl.variables import check_names
 
 if TYPE_CHECKING:
     from local.asl.branch import Branch
 
 States = dict[str, Any]
-Evaluate = Callable[[States, "Branch"], Any]
+Evaluate = Callable[[States, Sight], Any]
 
 
 class Template:
@@ -29,7 +29,7 @@ class Template:
         self.needs_context = False
         self._evaluate = self._compile(value, pointer, location)
 
-    def fill(self, states: States, branch: "Branch") -> Any:
+    def fill(self, states: States, branch: Sight) -> Any:
         """Return the JSON value; raises QueryFailure."""
         if self._evaluate is None:
             return self.value
@@ -62,7 +62,7 @@ class Template:
             return lambda states, branch: [made(states, branch) if made else part for made, part in elements]
         return None
 
-    def typed(self, expected: str, states: States, branch: "Branch") -> Any:
+    def typed(self, expected: str, states: States, branch: Sight) -> Any:
         """Return the value where it is of the type that is expected; raises QueryFailure (recorded for Items)."""
         found = self.fill(states, branch)
         if kind(found) == expected or self.query is None:

@@ -30,7 +30,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (one(PASS, QueryLanguage="jq"), "/QueryLanguage", "must be JSONPath or JSONata"),
     (one(1), "/States/S", "must be a JSON object"),
     (one({}), "/States/S", "these fields are required: Type"),
-    (one({"Type": "Map", "End": True}), "/States/S/Type", "the Map state is not supported"),
+    (one({"Type": "Map", "End": True}), "/States/S", "these fields are required: ItemProcessor"),
     (
         one({**PASS, "QueryLanguage": "JSONPath"}, QueryLanguage="JSONata"),
         "/States/S",

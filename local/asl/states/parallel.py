@@ -66,8 +66,9 @@ class _Group:
         self.done: asyncio.Future[Any] = loop.create_future()
         self.outputs: list[Any] = [None] * len(lines)
         self.open = len(lines)
-        parent.children = [parent.fork() for _ in lines]
-        for index, (child, line) in enumerate(zip(parent.children, lines, strict=True)):
+        self.branches = [parent.fork() for _ in lines]
+        parent.children = list(self.branches)
+        for index, (child, line) in enumerate(zip(self.branches, lines, strict=True)):
             child.work = loop.create_task(self._run(index, child, line, data))
 
     async def _run(self, index: int, child: "Branch", line: Line, data: Any) -> None:
@@ -83,6 +84,7 @@ class _Group:
             child.execution.crash(child, problem)
         else:
             self.open -= 1
+            child.scope.close()
             if self.open == 0:
                 # The chain goes on from the branch that ended last (recorded for Map).
                 self.parent.last_id = child.last_id
@@ -91,9 +93,9 @@ class _Group:
     def _fail(self, child: "Branch", failure: StateError) -> None:
         try:
             # Within a failing branch the state that failed counts as aborted too (recorded).
-            for branch in (child, *(other for other in self.parent.children if other is not child)):
+            for branch in (child, *(other for other in self.branches if other is not child)):
                 branch.abort_state(child.last_id)
-            for branch in self.parent.children:
+            for branch in self.branches:
                 branch.kill()
             self.parent.last_id = child.last_id
             self.parent.add("ParallelStateFailed")

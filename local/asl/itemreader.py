@@ -1,0 +1,114 @@
+"""ItemReader: the items of a distributed Map that lie in S3.
+
+Decides what is asked of S3 and how the object's text becomes items: JSON, JSON lines, CSV, or the list of a bucket.
+Invariant: whatever is wrong with the object is States.ItemReaderFailed and can be caught.
+"""
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from local.asl.amounts import Amount
+from local.asl.check import DefinitionError, Fields
+from local.asl.errors import StateError
+from local.asl.queryflow import Template, states_of
+from local.asl.s3calls import ask
+from local.asl.template import compile_template
+
+if TYPE_CHECKING:
+    from local.asl.branch import Branch
+
+FAILED = "States.ItemReaderFailed"
+OBJECT = "arn:aws:states:::s3:getObject"
+LIST = "arn:aws:states:::s3:listObjectsV2"
+INPUT_TYPES = ("JSON", "JSONL", "CSV")
+DELIMITERS = {"COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "SPACE": " ", "TAB": "\t"}
+HEADERS = ("FIRST_ROW", "GIVEN")
+
+
+class Reader:
+    """The field of a Map state."""
+
+    def __init__(self, state: Fields) -> None:
+        fields = state.inside(state.get("ItemReader"), state.at("ItemReader"))
+        fields.require("Resource")
+        self.resource = fields.string("Resource")
+        if self.resource not in (OBJECT, LIST):
+            raise fields.fail("Resource", f"must be {OBJECT} or {LIST}")
+        name = "Arguments" if fields.queries else "Parameters"
+        given, where = fields.get(name, {}), fields.at(name)
+        self._query = Template(given, where, f"ItemReader/{name}") if fields.queries else None
+        self._fill = None if fields.queries else compile_template(given, where)
+        config = fields.inside(fields.get("ReaderConfig", {}), fields.at("ReaderConfig"))
+        self._most = Amount(config, "MaxItems", 0, 2**53)
+        self.kind = config.string("InputType")
+        if self.resource == OBJECT and self.kind not in INPUT_TYPES:
+            raise config.fail("InputType", f"must be one of {', '.join(INPUT_TYPES)}; others are not supported")
+        self._csv(config)
+        config.close("ReaderConfig")
+        fields.close("ItemReader")
+
+    def _csv(self, config: Fields) -> None:
+        self.header = config.string("CSVHeaderLocation")
+        self.names = config.array("CSVHeaders")
+        self.delimiter = DELIMITERS.get(config.string("CSVDelimiter") or "COMMA", "")
+        if not self.delimiter:
+            raise config.fail("CSVDelimiter", f"must be one of {', '.join(DELIMITERS)}")
+        if self.kind == "CSV" and self.header not in HEADERS:
+            raise config.fail("CSVHeaderLocation", f"must be one of {', '.join(HEADERS)}")
+        if not all(isinstance(name, str) for name in self.names):
+            raise config.fail("CSVHeaders", "must be an array of strings")
+        if self.header == "GIVEN" and not self.names:
+            raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
+
+    async def read(self, raw: Any, narrowed: Any, branch: "Branch") -> list[Any]:
+        """Return the items; raises StateError."""
+        parameters: Any = {}
+        if self._query is not None:
+            parameters = self._query.fill(states_of(raw), branch)
+        elif self._fill is not None:
+            parameters = self._fill(narrowed, branch)
+        most = self._most.bounded(raw, narrowed, branch, whole=True)
+        if self.resource == LIST:
+            answer = await ask(branch, "listObjectsV2", parameters, FAILED)
+            found = answer.get("Contents", []) if isinstance(answer, dict) else []
+        else:
+            answer = await ask(branch, "getObject", parameters, FAILED)
+            found = self.parse(_text(answer))
+        return list(found[:most] if most else found)
+
+    def parse(self, text: str) -> list[Any]:
+        """Return the items in the object's text; raises StateError."""
+        if self.kind == "CSV":
+            return self._rows(text)
+        try:
+            if self.kind == "JSONL":
+                return [json.loads(line) for line in text.splitlines() if line.strip()]
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            raise StateError(FAILED, f"The object is not {self.kind}.") from None
+        if not isinstance(found, list):
+            raise StateError(FAILED, "Attempting to map over non-iterable node.")
+        return found
+
+    def _rows(self, text: str) -> list[Any]:
+        """A cell that has no header is dropped, one that is missing is an empty text (recorded, and by analogy)."""
+        rows = csv.reader(io.StringIO(text), delimiter=self.delimiter)
+        try:
+            names = self.names if self.header == "GIVEN" else next(rows, [])
+            if len(set(names)) < len(names):
+                raise StateError(FAILED, "CSV headers cannot contain duplicates.")
+            blank = [""] * len(names)
+            return [dict(zip(names, [*row, *blank], strict=False)) for row in rows if row]
+        except csv.Error as problem:
+            raise StateError(FAILED, f"The object is not CSV: {problem}") from None
+
+
+def _text(answer: Any) -> str:
+    body: Any = answer.get("Body") if isinstance(answer, dict) else answer
+    if hasattr(body, "read"):
+        body = body.read()
+    if isinstance(body, bytes):
+        return body.decode("utf-8", "replace")
+    return body if isinstance(body, str) else json.dumps(body)

@@ -1,0 +1,246 @@
+"""The distributed Map: executions of their own, failures that are tolerated, batches, and items and results in S3."""
+
+import json
+from typing import Any
+
+import pytest
+
+from local.asl import DefinitionError, Execution, TaskCall, TaskFailure
+from tests.asl.machines import line, machine, types
+
+CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+PASS = {"Type": "Pass"}
+PUT = "arn:aws:states:::s3:putObject"
+FIRST_ROW = {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"}
+ODD = (
+    ("C", {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "P"}),
+    ("P", PASS),
+    ("F", {"Type": "Fail", "Error": "Odd"}),
+)
+
+
+def distributed(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"Type": "Map", "ItemProcessor": {**line(*(states or (("A", PASS),))), **CONFIG}, **fields}
+
+
+class Bucket:
+    """S3 with one bucket, as the calls of Tasks see it."""
+
+    def __init__(self, **objects: str) -> None:
+        self.objects = objects
+
+    async def perform(self, call: TaskCall) -> Any:
+        key = call.parameters.get("Key", "")
+        if call.action == "putObject":
+            self.objects[key] = call.parameters["Body"]
+            return {}
+        if call.action == "listObjectsV2":
+            return {"Contents": [{"Key": name, "Size": len(text)} for name, text in self.objects.items()]}
+        if key not in self.objects:
+            raise TaskFailure("S3.NoSuchKeyException", "The specified key does not exist.")
+        return {"Body": self.objects[key]}
+
+
+def read(text: str, most: int | None = None, **config: Any) -> Execution:
+    """Return the execution of a Map over the items of an object."""
+    settings = {**config, **({"MaxItems": most} if most else {})}
+    reader = {
+        "Resource": "arn:aws:states:::s3:getObject",
+        "Parameters": {"Bucket": "b", "Key.$": "$.key"},
+        "ReaderConfig": settings,
+    }
+    execution: Execution = machine(("M", distributed(ItemReader=reader))).execute(
+        {"key": "k"}, perform=Bucket(k=text).perform
+    )
+    return execution
+
+
+def test_items_are_executions_of_their_own() -> None:
+    """They have names, inputs and histories of their own, and the execution above counts four events."""
+    execution = machine(("M", distributed(("W", {"Type": "Wait", "Seconds": 5}), MaxConcurrency=2))).execute([1, 2, 3])
+    assert execution.output == [1, 2, 3]
+    assert types(execution)[2:6] == ["MapStateStarted", "MapRunStarted", "MapRunSucceeded", "MapStateSucceeded"]
+    assert (execution.stopped_ms or 0) - execution.started_ms == 10_000
+    (run,) = execution.map_runs
+    assert run.status == "SUCCEEDED"
+    assert run.arn.startswith("arn:aws:states:us-east-1:111111111111:mapRun:machine/")
+    assert [child.input for child in run.executions] == [1, 2, 3]
+    assert len({child.arn for child in run.executions}) == 3
+    assert all(child.machine_name == run.machine_name and len(child.history) == 4 for child in run.executions)
+
+
+def test_executions_of_a_run_see_no_outer_variables() -> None:
+    """And may therefore use the same names."""
+    execution = machine(
+        ("A", {"Type": "Pass", "Assign": {"v": 1}, "Next": "M"}),
+        (
+            "M",
+            distributed(
+                ("X", {"Type": "Pass", "Assign": {"v": 2}, "Next": "Y"}), ("Y", {"Type": "Pass", "InputPath": "$v"})
+            ),
+        ),
+    ).execute([0])
+    assert execution.output == [2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "output"),
+    [
+        ({}, None),
+        ({"ToleratedFailureCount": 0}, None),
+        ({"ToleratedFailureCount": 2}, [0, 2]),
+        ({"ToleratedFailurePercentage": 49.9}, None),
+        ({"ToleratedFailurePercentage": 50}, [0, 2]),
+        ({"ToleratedFailurePercentage": 100, "ToleratedFailureCount": 1}, None),
+    ],
+)
+def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], output: Any) -> None:
+    """Two of four fail; by default none may."""
+    execution = machine(("M", distributed(*ODD, MaxConcurrency=1, **fields))).execute([0, 1, 2, 1])
+    assert execution.output == output
+    if output is None:
+        assert (execution.error, execution.cause) == (
+            "States.ExceedToleratedFailureThreshold",
+            "The specified tolerated failure threshold was exceeded",
+        )
+        assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
+
+
+def test_nothing_of_a_run_goes_on_after_its_end() -> None:
+    """Neither after too many failures nor when the execution above times out."""
+    wait = ("W", {"Type": "Wait", "Seconds": 100})
+    choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "W"}
+    broken = machine(("M", distributed(("C", choice), wait, ("F", {"Type": "Fail"})))).execute([0, 1])
+    assert [child.status for child in broken.map_runs[0].executions] == ["ABORTED", "FAILED"]
+    late = machine(("M", distributed(wait)), TimeoutSeconds=10).execute([0])
+    assert late.status == "TIMED_OUT"
+    assert [child.status for child in late.map_runs[0].executions] == ["ABORTED"]
+    assert late.map_runs[0].status == "ABORTED"
+
+
+def test_a_failing_sibling_aborts_a_run() -> None:
+    """In a Parallel state the run is told as MapRunAborted."""
+    slow = line(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
+    fast = line(("W", {"Type": "Wait", "Seconds": 1, "Next": "F"}), ("F", {"Type": "Fail"}))
+    execution = machine(("P", {"Type": "Parallel", "Branches": [slow, fast]})).execute([1])
+    assert types(execution)[-4:] == ["MapStateAborted", "MapRunAborted", "ParallelStateFailed", "ExecutionFailed"]
+
+
+@pytest.mark.parametrize(
+    ("batcher", "batches"),
+    [
+        ({"MaxItemsPerBatch": 2}, [[1, 2], [3, 4], [5]]),
+        ({"MaxInputBytesPerBatch": 17}, [[1, 2], [3, 4], [5]]),
+        ({"MaxInputBytesPerBatch": 1}, [[1], [2], [3], [4], [5]]),
+    ],
+)
+def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) -> None:
+    """By number, by bytes; what is larger than a batch is one alone."""
+    execution = machine(("M", distributed(ItemBatcher=batcher))).execute([1, 2, 3, 4, 5])
+    assert execution.output == [{"Items": batch} for batch in batches]
+
+
+def test_a_batch_has_an_input_of_its_own() -> None:
+    """BatchInput is a template."""
+    execution = machine(
+        ("M", distributed(ItemsPath="$.l", ItemBatcher={"MaxItemsPerBatch": 9, "BatchInput": {"k.$": "$.k"}}))
+    ).execute({"l": [1], "k": 2})
+    assert execution.output == [{"BatchInput": {"k": 2}, "Items": [1]}]
+
+
+@pytest.mark.parametrize(
+    ("text", "config", "items"),
+    [
+        ("[1, null]", {"InputType": "JSON"}, [1, None]),
+        ('{"a":1}\n\n[2]\n', {"InputType": "JSONL"}, [{"a": 1}, [2]]),
+        (
+            "A,B\n1,2\n3\n4,5,6\n",
+            {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
+            [{"A": "1", "B": "2"}, {"A": "3", "B": ""}, {"A": "4", "B": "5"}],
+        ),
+        (
+            "1|2\n",
+            {"InputType": "CSV", "CSVHeaderLocation": "GIVEN", "CSVHeaders": ["A"], "CSVDelimiter": "PIPE"},
+            [{"A": "1"}],
+        ),
+    ],
+)
+def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items: list[Any]) -> None:
+    """JSON, JSON lines and CSV; the history says 0 items, for they are read after it."""
+    execution = read(text, **config)
+    assert execution.output == items
+    assert execution.history[2]["mapStateStartedEventDetails"] == {"length": 0}
+    assert read(text, most=1, **config).output == items[:1]
+
+
+@pytest.mark.parametrize(
+    ("text", "config", "cause"),
+    [
+        ('{"a": 1}', {"InputType": "JSON"}, "Attempting to map over non-iterable node."),
+        ("[1", {"InputType": "JSON"}, "The object is not JSON."),
+        ("A,A\n", {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"}, "CSV headers cannot contain duplicates."),
+    ],
+)
+def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any], cause: str) -> None:
+    """States.ItemReaderFailed, told by MapRunFailed."""
+    execution = read(text, **config)
+    assert (execution.error, execution.cause) == ("States.ItemReaderFailed", cause)
+    assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
+
+
+def test_a_bucket_is_listed() -> None:
+    """Each object's entry is an item."""
+    reader = {"Resource": "arn:aws:states:::s3:listObjectsV2", "Parameters": {"Bucket": "b"}}
+    execution = machine(("M", distributed(ItemReader=reader))).execute(perform=Bucket(a="xx").perform)
+    assert execution.output == [{"Key": "a", "Size": 2}]
+
+
+def test_results_are_written_to_a_bucket() -> None:
+    """What succeeded, what failed, and a manifest that names both, whose place is the output."""
+    bucket = Bucket()
+    writer = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "out"}}
+    state = distributed(*ODD, ResultWriter=writer, Label="Odd", ToleratedFailureCount=1)
+    execution = machine(("M", state)).execute([0, 1], perform=bucket.perform)
+    run = execution.map_runs[0]
+    folder = f"out/{run.name}"
+    assert execution.output == {
+        "MapRunArn": f"arn:aws:states:us-east-1:111111111111:mapRun:machine/Odd:{run.name}",
+        "ResultWriterDetails": {"Bucket": "b", "Key": f"{folder}/manifest.json"},
+    }
+    manifest = json.loads(bucket.objects[f"{folder}/manifest.json"])
+    assert manifest["DestinationBucket"] == "b"
+    assert [file["Key"] for file in manifest["ResultFiles"]["SUCCEEDED"]] == [f"{folder}/SUCCEEDED_0.json"]
+    assert manifest["ResultFiles"]["SUCCEEDED"][0]["Size"] == len(bucket.objects[f"{folder}/SUCCEEDED_0.json"])
+    (well,) = json.loads(bucket.objects[f"{folder}/SUCCEEDED_0.json"])
+    (badly,) = json.loads(bucket.objects[f"{folder}/FAILED_0.json"])
+    assert (well["Input"], well["Output"], badly["Error"]) == ("0", "0", "Odd")
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "rule"),
+    [
+        (
+            {"ItemReader": {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "PARQUET"}}},
+            "/ItemReader/ReaderConfig/InputType",
+            "must be one of JSON, JSONL, CSV; others are not supported",
+        ),
+        ({"ItemBatcher": {}}, "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
+        (
+            {
+                "ResultWriter": {
+                    "Resource": "arn:aws:states:::s3:putObject",
+                    "WriterConfig": {"Transformation": "FLATTEN"},
+                }
+            },
+            "/ResultWriter/WriterConfig/Transformation",
+            "must be NONE; others are not supported",
+        ),
+        ({"Label": "a b"}, "/Label", "must not have the character ' '"),
+        ({"ToleratedFailurePercentage": 101}, "/ToleratedFailurePercentage", "must be at most 100"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(fields: dict[str, Any], pointer: str, rule: str) -> None:
+    """When the definition is loaded."""
+    with pytest.raises(DefinitionError) as refusal:
+        machine(("M", distributed(**fields)))
+    assert (refusal.value.pointer, refusal.value.rule) == ("/States/M" + pointer, rule)
