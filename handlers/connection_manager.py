@@ -6,11 +6,8 @@ and our own words, never an address, a header or what the upstream sent.
 """
 
 import os
-import random
-import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -20,11 +17,12 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.config import Config
 
 from handlers import errors
-from handlers.driver import Clock, Driver, Invocation, Report
+from handlers.attempts import keep
+from handlers.driver import Clock, Invocation, Report
+from handlers.secret_values import SecretValues
 from handlers.settings import Settings, load
 from handlers.store import Store
 from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
-from handlers.stream.signals import Progress
 
 # Short limits and few tries: a store that is slower than this is an outage, and the machine retries those.
 CLIENT = Config(
@@ -35,10 +33,6 @@ CLIENT = Config(
     tcp_keepalive=True,
     parameter_validation=False,
 )
-# What a first failure to reconnect waits at most; each further one in a row about twice as long, up to a limit.
-RECONNECT_REST_S = 0.1
-RECONNECT_REST_MOST_S = 5
-LIVED_MS = 1_000
 # The metric that counts an end, by what ended the function.
 _ENDS = {
     "StreamDropped": "Dropped",
@@ -87,6 +81,8 @@ store = Store(
     ledger_keep_days=settings.ledger_keep_days,
 )
 
+secrets = SecretValues(lambda service: boto3.client(service, config=CLIENT))
+
 
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """What the connection did: `status` is "ended", "stopped" or "superseded", beside it counts.
@@ -115,28 +111,12 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         overlap_max_ms=settings.overlap_max_ms,
     )
     logger.info("connecting", extra={"remaining_ms": deadline_ms - clock.now_ms()})
-    tries = profile.reconnect_tries
-    while True:
-        report = Driver(profile, store, invocation, clock).run()
-        _tell(report, profile.name)
-        if not reconnects(report, tries, deadline_ms - clock.now_ms(), settings.margin_ms):
-            return _answer(report)
-        # A connection that lived has used up nothing; only failures in a row count, each after a longer rest.
-        tries = profile.reconnect_tries if lived(report.progress) else tries - 1
-        failures = profile.reconnect_tries - tries
-        time.sleep(random.uniform(0, min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S)))
-        invocation = replace(invocation, after_fence=report.progress.fence)
-
-
-def lived(progress: Progress) -> bool:
-    """Whether it was more than an answer: an upstream that closes at once must not be asked again without a rest."""
-    closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
-    return closed_ms is not None and opened_ms is not None and closed_ms - opened_ms >= LIVED_MS
-
-
-def reconnects(report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:
-    """Whether the function connects again by itself: after a drop, with a try left and time for more than leaving."""
-    return report.outcome.error == "StreamDropped" and tries > 0 and remaining_ms > 3 * margin_ms
+    try:
+        report = keep(profile, store, secrets, invocation, clock, lambda report: _tell(report, profile.name))
+    except errors.StreamkeeperError as error:
+        logger.info(str(error), extra={"outcome": type(error).__name__})
+        raise
+    return _answer(report)
 
 
 def read_event(event: object) -> tuple[str, str, str]:

@@ -18,6 +18,7 @@ from handlers.event_items import FOR_EVER, Keeping
 from handlers.store import Store
 from handlers.stream.manager import Manager
 from handlers.stream.profiles import Profile
+from handlers.stream.references import Secrets
 from handlers.stream.signals import (
     Claim,
     Claimed,
@@ -95,8 +96,11 @@ class Report:
 class Driver:
     """One connection of one invocation; `run` is called once, on the main thread."""
 
-    def __init__(self, profile: Profile, store: Store, invocation: Invocation, clock: Clock) -> None:
+    def __init__(
+        self, profile: Profile, store: Store, invocation: Invocation, clock: Clock, secrets: Secrets | None = None
+    ) -> None:
         self._profile = profile
+        self._secrets = secrets
         self._store = store
         self._invocation = invocation
         self._clock = clock
@@ -247,7 +251,7 @@ class Driver:
             return StoreFailed(str(error))
 
     def _open(self, cursor: str | None) -> None:
-        request = self._profile.request(self._invocation.stream_id, cursor)
+        request = self._profile.request(self._invocation.stream_id, cursor, self._secrets)
         self._open_since_ms = self._clock.now_ms()
         self._upstream = Upstream(
             request, connect_timeout_s=self._profile.connect_timeout_s, stall_after_s=self._profile.stall_after_s

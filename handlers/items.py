@@ -9,6 +9,7 @@ from typing import Any
 
 from handlers.handover.lease import Lease
 from handlers.handover.ledger import Gap, Record
+from handlers.stream.backoff import Rest
 from handlers.stream.signals import Progress, RecordLoss
 
 Item = dict[str, Any]
@@ -125,4 +126,13 @@ def loss(stream_id: str, found: RecordLoss) -> Item:
         "to_ms": number(found.to_ms),
         "cause": {"S": found.cause},
         "closed_by_cursor": {"BOOL": False},
+    }
+
+
+def rest(stream_id: str, found: Rest) -> Item:
+    """The item of what is known of an upstream's failures."""
+    return key(stream_id, "rest") | {
+        "kind": {"S": found.kind},
+        "failures": number(found.failures),
+        "until_ms": number(found.until_ms),
     }

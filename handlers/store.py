@@ -20,6 +20,7 @@ from handlers.event_writer import EventWriter
 from handlers.handover.lease import Lease
 from handlers.handover.ledger import gaps
 from handlers.objects import Objects, no_client
+from handlers.stream.backoff import Rest
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Claimed, ClaimRefused, Progress, RecordLoss, Written
 
@@ -204,6 +205,18 @@ class Store:
                     Item=items.gap(stream_id, gap) | items.expiry(gap.to_ms, self._ledger_keep_days),
                     ConditionExpression="attribute_not_exists(PK)",
                 )
+
+    def read_rest(self, stream_id: str) -> Rest:
+        """What is known of the upstream's failures, read consistently."""
+        item = self._get(stream_id, "rest") or {}
+        return Rest(
+            items.text(item, "kind") or "", items.count(item, "failures") or 0, items.count(item, "until_ms") or 0
+        )
+
+    def save_rest(self, stream_id: str, rest: Rest) -> None:
+        """Writes it down; whoever failed last is right."""
+        with answering("PutItem"):
+            self._dynamodb.put_item(TableName=self._control_table, Item=items.rest(stream_id, rest))
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Writes down a gap that the upstream announced; written twice it is the same."""

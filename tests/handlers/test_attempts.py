@@ -1,0 +1,172 @@
+"""Rests and secrets between the connections of one invocation, on real sockets and moto's tables."""
+
+from typing import Any
+
+import boto3
+import pytest
+
+from handlers.attempts import keep
+from handlers.driver import Clock, Invocation, Report
+from handlers.errors import StreamDropped, StreamRejected
+from handlers.secret_values import SecretValues
+from handlers.stream.backoff import KINDS, Pace, Rest, failed
+from handlers.stream.profiles import parse
+from tests.handlers.aws import Aws, Client, fails_with
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
+
+TOKEN = "/streamkeeper/test/token"
+END = UNTIL_CLOSE + b"event: end\ndata: x\n\n"
+
+
+def answers(status: bytes, **headers: str) -> Script:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()).encode()
+    return lambda peer: peer.send(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n" + lines + b"\r\n")
+
+
+def ends(peer: Peer) -> None:
+    peer.send(END)
+
+
+def put_secret(text: str) -> None:
+    """Makes the secret TOKEN, or gives it another value."""
+    manager = boto3.client("secretsmanager")
+    try:
+        manager.create_secret(Name=TOKEN, SecretString=text)
+    except manager.exceptions.ResourceExistsException:
+        manager.put_secret_value(SecretId=TOKEN, SecretString=text)
+
+
+class Keeper:
+    """Runs `keep` against a server; `ends_ms` are when each of its connections ended."""
+
+    def __init__(self, aws: Aws) -> None:
+        self.store = aws.store()
+        self.secrets = SecretValues(boto3.client)
+        self.clock = Clock()
+        self.ends_ms: list[int] = []
+        self.outcomes: list[str] = []
+
+    def run(self, server: Server, *, lasts_ms: int = 4000, **fields: Any) -> Report:
+        table = {"address": server.address, "framing": "sse", "allow_private": True, "end": {"event": "end"}}
+        invocation = Invocation(
+            stream_id="demo",
+            lane="A",
+            execution="",
+            request_id="r1",
+            deadline_ms=self.clock.now_ms() + lasts_ms,
+            margin_ms=200,
+            lease_every_ms=20,
+            progress_every_ms=100,
+            overlap_max_ms=60_000,
+        )
+        return keep(
+            parse("demo", {**table, **fields}, {}), self.store, self.secrets, invocation, self.clock, self._tell
+        )
+
+    def _tell(self, report: Report) -> None:
+        self.ends_ms.append(self.clock.now_ms())
+        self.outcomes.append(report.outcome.error or report.outcome.status)
+
+
+@pytest.fixture
+def keeper(aws: Aws) -> Keeper:
+    """A keeper upon empty tables."""
+    return Keeper(aws)
+
+
+def test_failures_in_a_row_rest_longer_and_longer(keeper: Keeper) -> None:
+    """Each class has its pace: here HTTP's doubles, and its limit holds; success forgets it."""
+    with serving(*[answers(b"503 X")] * 4, ends) as server:
+        backoff = {"http": {"start_s": 0.1, "factor": 2, "max_s": 0.3}}
+        report = keeper.run(server, reconnect_tries=5, backoff=backoff)
+    assert (report.outcome.status, keeper.outcomes) == ("ended", ["StreamDropped"] * 4 + ["ended"])
+    rests = [later - earlier for earlier, later in zip(keeper.ends_ms, keeper.ends_ms[1:], strict=False)]
+    assert all(rest >= least for rest, least in zip(rests, (100, 200, 300, 300), strict=True))
+    assert keeper.store.read_rest("demo").failures == 4
+
+
+def test_a_rest_holds_for_the_next_function(keeper: Keeper) -> None:
+    """What the machine retries at once rests for what the last function wrote down."""
+    with serving(answers(b"429 X", retry_after="1"), ends) as server:
+        assert keeper.run(server).outcome.error == "StreamThrottled"
+        since_ms = keeper.clock.now_ms()
+        assert keeper.run(server).outcome.status == "ended"
+        assert keeper.clock.now_ms() - since_ms >= 900
+
+
+def test_a_rest_longer_than_the_function_is_left_to_the_next(keeper: Keeper) -> None:
+    """It waits as long as it lives, connects to nothing, and raises what it raised before."""
+    with serving(answers(b"429 X", retry_after="600"), ends) as server:
+        keeper.run(server)
+        report = keeper.run(server, lasts_ms=700)
+        assert report.outcome.error == "StreamThrottled"
+        assert report.outcome.message.startswith("the upstream is left in peace for ")
+        assert len(server.peers) == 1
+
+
+def test_a_rest_ends_at_the_wish_to_stop_and_where_another_took_over(keeper: Keeper, aws: Aws) -> None:
+    """Whoever rests reads the lease."""
+    keeper.store.save_rest("demo", Rest("http", 3, keeper.clock.now_ms() + 60_000))
+    with serving(ends) as server:
+        aws.put_control("demo", "lease", stop={"BOOL": True})
+        assert keeper.run(server).outcome.status == "stopped"
+        assert server.peers == []
+
+
+def test_paces_grow_as_the_profile_says() -> None:
+    """Linear and exponential, to the limit and no further; another kind begins anew; Retry-After is the least."""
+    linear, doubling = Pace(0.25, step_s=0.25, max_s=16), Pace(5, factor=2, max_s=320)
+    assert [linear.rest_ms(count) for count in (1, 2, 3, 64, 1000)] == [250, 500, 750, 16_000, 16_000]
+    assert [doubling.rest_ms(count) for count in (1, 2, 7, 8, 10_000)] == [5_000, 10_000, 320_000, 320_000, 320_000]
+    assert failed(Rest("http", 2, 0), "http", 0, doubling, None) == Rest("http", 3, 20_000)
+    assert failed(Rest("http", 2, 0), "network", 0, linear, None) == Rest("network", 1, 250)
+    assert failed(Rest(), "throttled", 1_000, doubling, 60) == Rest("throttled", 1, 61_000)
+    assert KINDS == ("network", "http", "throttled")
+
+
+def test_a_secret_goes_into_the_request_and_nowhere_else(keeper: Keeper) -> None:
+    """Text, field and parameter are read; a rotation is seen at the next refusal, once."""
+    put_secret('{"token": "old-value"}')
+    boto3.client("ssm").put_parameter(Name=TOKEN, Value="par&meter", Type="SecureString", Overwrite=True)
+
+    def rotates(peer: Peer) -> None:
+        put_secret('{"token": "new-value"}')
+        answers(b"401 X")(peer)
+
+    headers = {"Authorization": f"Bearer ${{secret:{TOKEN}:token}}"}
+    with serving(rotates, ends) as server:
+        report = keeper.run(server, headers=headers, address=f"{server.address}/?p=${{ssm:{TOKEN}}}")
+        sent = [peer.request for peer in server.peers]
+    assert report.outcome.status == "ended"
+    assert [b"Bearer old-value" in sent[0], b"Bearer new-value" in sent[1]] == [True, True]
+    assert sent[0].startswith(b"GET /?p=par%26meter HTTP/1.1")
+    with serving(answers(b"401 X")) as server:
+        assert keeper.run(server, headers=headers).outcome.error == "StreamRejected"
+        assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        (f"${{secret:{TOKEN}-none}}", f"the secret '{TOKEN}-none' cannot be read: ResourceNotFoundException"),
+        (f"${{ssm:{TOKEN}-none}}", f"the parameter '{TOKEN}-none' cannot be read: ParameterNotFound"),
+        (f"${{secret:{TOKEN}:none}}", f"the secret '{TOKEN}' is no JSON object with the field 'none'"),
+        (f"${{secret:{TOKEN}:list}}", f"the field 'list' of the secret '{TOKEN}' is no text"),
+    ],
+)
+def test_a_secret_that_is_not_there_is_the_users_to_mend(keeper: Keeper, reference: str, sentence: str) -> None:
+    """It is rejected with the secret's name, before anything is claimed or connected."""
+    put_secret('{"token": "s3cret", "list": []}')
+    with serving(ends) as server, pytest.raises(StreamRejected) as caught:
+        keeper.run(server, headers={"X-Key": reference})
+    assert (str(caught.value), server.peers) == (sentence, [])
+
+
+def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(keeper: Keeper) -> None:
+    """The client's own words quote the request; ours hold the code alone."""
+    keeper.secrets = SecretValues(
+        lambda service: Client(boto3.client(service), "get_secret_value", fails_with("InternalServiceError"))
+    )
+    with serving(ends) as server, pytest.raises(StreamDropped) as caught:
+        keeper.run(server, headers={"X-Key": f"${{secret:{TOKEN}}}"})
+    assert str(caught.value) == f"the secret '{TOKEN}' cannot be read now: InternalServiceError"
