@@ -93,11 +93,12 @@ class Branch:
         execution = self.execution
         if self.dead or execution.status != "RUNNING":
             raise Halted
-        previous_id = self.last_id if previous_id is None else previous_id
-        if execution.full:
+        if previous_id is None:
+            previous_id = self.last_id
+        if not execution.record.room:
             execution.overflow(previous_id)
             raise Halted
-        return execution.record(kind, previous_id, details, key)
+        return execution.record.add(kind, previous_id, details, key)
 
     def text(self, value: Any) -> str:
         """Return a state's data as JSON text; raises Fatal when it is over the payload limit."""
@@ -135,10 +136,12 @@ class Branch:
                 await self.pause_ms(self.execution.latencies.wait_to_task_ms())
             self._enter(state, text)
             try:
-                name, data = await state.run(self, data)
+                name, output = await state.run(self, data)
             except EvaluationError as problem:
                 raise self.refused(problem) from None
-            text = self.text(data)
+            if output is not data:
+                # Nobody writes to a state's data, so the same object is the same text.
+                data, text = output, self.text(output)
             details = {"name": state.name, **payload("output", text)}
             if self.staged:
                 details["assignedVariables"] = self.scope.assign(self.staged)

@@ -16,7 +16,7 @@ from local.asl.calls import Latencies, Perform, TaskFailure
 from local.asl.context import execution_context
 from local.asl.errors import Fatal, Halted, StateError
 from local.asl.functions import compact
-from local.asl.history import Event, History, failure, payload
+from local.asl.history import LIMIT, Event, History, failure, payload
 from local.asl.limits import HISTORY_FULL
 from local.asl.queryfunctions import frame
 from local.asl.variables import Scope, Store
@@ -59,6 +59,8 @@ class Execution:
         perform: Perform,
         latencies: Latencies,
         on_event: Callable[[Event], object] | None,
+        history_limit: int | None = LIMIT,
+        keep_history: bool = True,
     ) -> None:
         self.machine = machine
         self.input = data
@@ -77,7 +79,7 @@ class Execution:
         self.background: set[asyncio.Future[Any]] = set()
         self.constant_context = execution_context(self)
         self.given_context: dict[str, Any] | None = None
-        self._history = History(clock.now_ms, on_event)
+        self.record = History(clock.now_ms, on_event, limit=history_limit, keep=keep_history)
         self._ended = asyncio.Event()
         self.store = Store()
         self.map_runs: list[MapRun] = []
@@ -91,8 +93,8 @@ class Execution:
 
     @property
     def history(self) -> list[Event]:
-        """Return the events so far; the list grows while the execution runs."""
-        return self._history.events
+        """Return the events so far; the list grows while the execution runs. Empty where none are kept."""
+        return self.record.events
 
     @property
     def path(self) -> list[str]:
@@ -110,15 +112,6 @@ class Execution:
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
 
     # ---- for branches and states ----
-
-    @property
-    def full(self) -> bool:
-        """Return whether the history has room for its last event only."""
-        return self._history.full
-
-    def record(self, kind: str, previous_id: int, details: dict[str, Any] | None, key: str | None) -> int:
-        """Return the id of a new event."""
-        return self._history.add(kind, previous_id, details, key)
 
     def overflow(self, previous_id: int) -> None:
         """Return nothing; the history is full and its last event says so."""
@@ -151,7 +144,7 @@ class Execution:
 
     def _begin(self) -> None:
         details = {**payload("input", compact(self.input)), "roleArn": self.role_arn}
-        self._history.add("ExecutionStarted", 0, details)
+        self.record.add("ExecutionStarted", 0, details)
         limit_s = min(self.machine.timeout_s or YEAR_S, YEAR_S)
         self._deadline = self.clock.call_at(self.started_ms + limit_s * 1000, self._time_out)
         self._root.work = asyncio.get_running_loop().create_task(self._run())
@@ -191,5 +184,5 @@ class Execution:
         self.stopped_ms = self.clock.now_ms()
         self._deadline.cancel()
         self._root.kill()
-        self._history.add(kind, previous_id, details)
+        self.record.add(kind, previous_id, details)
         self._ended.set()

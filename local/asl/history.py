@@ -18,21 +18,31 @@ Event = dict[str, Any]
 
 
 class History:
-    """Events as they happen; `on_event` sees each one right after it was added."""
+    """Events as they happen; `on_event` sees each one right after it was added, and may be the only one that does.
 
-    def __init__(self, now_ms: Callable[[], int], on_event: Callable[[Event], object] | None = None) -> None:
+    limit: how many events there may be, None for any number. room: how many may still come before the one that ends
+    the execution; negative where there is no limit, so 0 means full. keep: whether `events` has them.
+    """
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        on_event: Callable[[Event], object] | None = None,
+        *,
+        limit: int | None = LIMIT,
+        keep: bool = True,
+    ) -> None:
         self.events: list[Event] = []
+        self.count = 0
+        self.room = -1 if limit is None else limit - 1
         self._now_ms = now_ms
+        self._keep = keep
         self._on_event = on_event
-
-    @property
-    def full(self) -> bool:
-        """Return whether only the event that ends the execution has room left."""
-        return len(self.events) >= LIMIT - 1
 
     def add(self, kind: str, previous_id: int, details: dict[str, Any] | None = None, key: str | None = None) -> int:
         """Return the id of the new event. `key` names its details where that is not the type in lower camel case."""
-        event_id = len(self.events) + 1
+        self.count = event_id = self.count + 1
+        self.room -= 1
         event: Event = {
             "timestamp": self._now_ms(),
             "type": kind,
@@ -41,15 +51,22 @@ class History:
         }
         if details is not None:
             event[key or f"{kind[0].lower()}{kind[1:]}EventDetails"] = details
-        self.events.append(event)
+        if self._keep:
+            self.events.append(event)
         if self._on_event is not None:
             self._on_event(event)
         return event_id
 
 
+WHOLE = {"truncated": False}
+"""What stands beside every text; nobody writes to it, so all events share it."""
+
+_DETAILS = {"input": "inputDetails", "output": "outputDetails"}
+
+
 def payload(name: str, text: str) -> dict[str, Any]:
     """Return the two members that carry JSON text in an event's details."""
-    return {name: text, f"{name}Details": {"truncated": False}}
+    return {name: text, _DETAILS[name]: WHOLE}
 
 
 def fits(text: str) -> bool:

@@ -5,6 +5,7 @@ Invariant: a definite path gives one value or an error, an indefinite one (wildc
 always a list.
 """
 
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class Path:
     context: bool = False
     variable: str | None = None
 
-    @property
+    @functools.cached_property
     def plain(self) -> bool:
         """Return whether it looks into the state's own data."""
         return not self.context and self.variable is None
@@ -82,9 +83,15 @@ class Path:
 
     def look(self, data: Any, env: Env) -> Any:
         """Return what the path selects; MISSING where a definite path leads nowhere."""
-        return self.find(self.root(data, env))
+        return self.find(data if self.plain else self.root(data, env))
 
-    @property
+    @functools.cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """Return the members that a path of names alone goes through, as nearly all do; None for any other path."""
+        names = tuple(step.name for step in self.steps if isinstance(step, Name))
+        return names if len(names) == len(self.steps) else None
+
+    @functools.cached_property
     def definite(self) -> bool:
         """Return whether the path selects at most one value."""
         return not any(isinstance(step, Many) for step in self.steps)
@@ -112,6 +119,12 @@ class Path:
 
     def find(self, root: Any) -> Any:
         """Return what the path selects; MISSING where a definite path leads nowhere."""
+        if self.names is not None:
+            for name in self.names:
+                if not isinstance(root, dict):
+                    return MISSING
+                root = root.get(name, MISSING)
+            return root
         try:
             return self.get(root)
         except EvaluationError:

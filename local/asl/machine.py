@@ -10,7 +10,7 @@ from typing import Any
 from local.asl.callbacks import Tokens
 from local.asl.calls import Latencies, NoLatencies, Perform
 from local.asl.execution import Execution, Identity
-from local.asl.history import Event
+from local.asl.history import LIMIT, Event
 from local.asl.lines import Line
 from local.clock import Clock, VirtualClock, uuid4
 from local.functions import Function, Functions
@@ -39,10 +39,13 @@ class Machine:
         role_arn: str = "arn:aws:iam::111111111111:role/streamkeeper",
         latencies: Latencies | None = None,
         on_event: Callable[[Event], object] | None = None,
+        history_limit: int | None = LIMIT,
+        keep_history: bool = True,
     ) -> Execution:
         """Return a new execution on this JSON input; call it in the running event loop.
 
         Names that are left out follow from those given; the execution's own is a UUID of the clock's randomness.
+        history_limit: None for a history without end. keep_history: False where `on_event` alone is to see it.
         """
         if machine_name is None:
             machine_name = (machine_arn or arn or PREFIX + ":stateMachine:machine").split(":")[6]
@@ -55,7 +58,15 @@ class Machine:
             arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
         identity = Identity(name, arn, machine_name, machine_arn, role_arn)
         return Execution(
-            self, data, identity, clock=clock, perform=perform, latencies=latencies or NoLatencies(), on_event=on_event
+            self,
+            data,
+            identity,
+            clock=clock,
+            perform=perform,
+            latencies=latencies or NoLatencies(),
+            on_event=on_event,
+            history_limit=history_limit,
+            keep_history=keep_history,
         )
 
     def execute(
