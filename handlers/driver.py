@@ -254,7 +254,10 @@ class Driver:
         request = self._profile.request(self._invocation.stream_id, cursor, self._secrets)
         self._open_since_ms = self._clock.now_ms()
         self._upstream = Upstream(
-            request, connect_timeout_s=self._profile.connect_timeout_s, stall_after_s=self._profile.stall_after_s
+            request,
+            connect_timeout_s=self._profile.connect_timeout_s,
+            stall_after_s=self._profile.stall_after_s,
+            joins=self._profile.framing != "raw",
         )
         self._upstream.start()
 

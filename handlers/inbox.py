@@ -36,7 +36,7 @@ class Inbox(Generic[T]):
 
     @property
     def taken_s(self) -> float:
-        """How long ago the item that was taken last had come; 0 where none was.
+        """How long ago the oldest of the items had come that were taken last; 0 where none was.
 
         After the last one of a closed inbox: how long ago the first came that was refused.
         """
@@ -68,19 +68,29 @@ class Inbox(Generic[T]):
             self._changed.notify_all()
             return True
 
-    def get(self, wait_s: float) -> T | None:
-        """The oldest item, or None where none came within `wait_s`, or none can come any more."""
+    def take(self, wait_s: float, most_bytes: int = 0) -> list[T]:
+        """The oldest item, none where none came within `wait_s`, or none can come any more.
+
+        With it come those that follow, up to `most_bytes` in all; but one without a size comes alone.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._closed, max(0.0, wait_s))
+            # Not wait_for, which asks the clock even where nothing must be waited for.
+            if not self._items and not self._closed:
+                self._changed.wait_for(lambda: self._items or self._closed, max(0.0, wait_s))
             if not self._items:
                 self._taken_since, self._refused_since = self._refused_since or self._put_since, None
-                return None
-            item, size_bytes, self._taken_since = self._items.popleft()
-            self._held_bytes -= size_bytes
+                return []
+            item, taken_bytes, self._taken_since = self._items.popleft()
+            taken = [item]
+            while taken_bytes and self._items and 0 < self._items[0][1] <= most_bytes - taken_bytes:
+                item, size_bytes, _ = self._items.popleft()
+                taken.append(item)
+                taken_bytes += size_bytes
+            self._held_bytes -= taken_bytes
             if not self._items and self._put_since is None:
                 self._full_since = None
             self._changed.notify_all()
-            return item
+            return taken
 
     def close(self) -> None:
         """Takes nothing in any more and lets a waiting reader go; what is queued can still be taken."""

@@ -312,6 +312,12 @@ def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) ->
         done.add(parameters["Item"]["SK"]["S"])
         return answer
 
+    def batches(call: Callable[..., Any], Statements: list[dict[str, Any]]) -> Any:
+        idle.wait(0.06 * len(Statements))
+        answer = call(Statements=Statements)
+        done.update(statement["Parameters"][1]["S"] for statement in Statements)
+        return answer
+
     def updates(call: Callable[..., Any], **parameters: Any) -> Any:
         if parameters["Key"]["SK"]["S"].startswith("connection#"):
             seen_ms = int(parameters["ExpressionAttributeValues"][":seen_ms"]["N"])
@@ -319,7 +325,8 @@ def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) ->
             vouched.append((seen_ms, min(unstored, default=seen_ms), time.time_ns() // 1_000_000))
         return call(**parameters)
 
-    store = aws.store(Client(Client(aws.dynamodb, "put_item", puts), "update_item", updates))
+    writes = Client(Client(aws.dynamodb, "put_item", puts), "batch_execute_statement", batches)
+    store = aws.store(Client(writes, "update_item", updates))
     with serving(upstream) as server:
         report = run(profile(server), store, lasts_ms=1_500)
     assert (report.outcome.error, "closed_ms" in ledger(aws, 1)) == ("StoreUnavailable", False)

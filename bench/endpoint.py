@@ -1,0 +1,106 @@
+"""`python -m bench.endpoint`: a DynamoDB over HTTP in a process of its own, so that only its client is measured.
+
+Decides nothing of the tables: local/virtual/table.py does, which is held against the embedded AWS by tests. It checks
+no signature. `--items-per-s` lets it take no more than so many items a second: what exceeds that is throttled, as AWS
+does it, statement by statement. Invariant: an answer is sent after the items are in the table; the first line it prints
+is its port.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import time
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from local.virtual.table import MemoryDynamoDB
+
+TABLES = ("events", "control")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_TARGET = re.compile(rb"\r\nx-amz-target: *DynamoDB_20120810\.(\w+)", re.IGNORECASE)
+
+
+class Tables:
+    """The operations by AWS's names; `items_per_s` 0 is no limit."""
+
+    def __init__(self, items_per_s: int) -> None:
+        self._tables = MemoryDynamoDB(*TABLES)
+        self._items_per_s = items_per_s
+        self._begun_s = time.monotonic()
+        self._taken = 0
+
+    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The status and the body of an answer."""
+        try:
+            return 200, self._perform(operation, request)
+        except ClientError as error:
+            told = error.response["Error"]
+            return 400, {"__type": f"com.amazonaws.dynamodb.v20120810#{told['Code']}", "message": told["Message"]}
+
+    def _perform(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        if operation == "BatchExecuteStatement":
+            return {"Responses": [self._insert(statement) for statement in request["Statements"]]}
+        if operation == "BatchWriteItem":
+            for table, writes in request["RequestItems"].items():
+                for write in writes:
+                    self._tables.put_item(TableName=table, Item=write["PutRequest"]["Item"])
+            return {"UnprocessedItems": {}}
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
+        found: dict[str, Any] = getattr(self._tables, name)(**request)
+        return found
+
+    def _insert(self, statement: dict[str, Any]) -> dict[str, Any]:
+        if self._items_per_s and self._taken >= (time.monotonic() - self._begun_s) * self._items_per_s:
+            return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
+        self._taken += 1
+        found: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
+        return found
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection: requests one after the other, kept alive."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._held = bytearray()
+
+    def connection_made(self, transport: Any) -> None:
+        """Keeps where the answers go."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answers each request that is complete."""
+        self._held += data
+        while (head_bytes := self._held.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self._held[:head_bytes])
+            length, target = _LENGTH.search(head), _TARGET.search(head)
+            end = head_bytes + 4 + (int(length[1]) if length else 0)
+            if len(self._held) < end:
+                if b"100-continue" in head.lower() and len(self._held) == head_bytes + 4:
+                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                return
+            body = bytes(self._held[head_bytes + 4 : end])
+            del self._held[:end]
+            operation = target[1].decode() if target else ""
+            status, answer = self._tables.answer(operation, json.loads(body))
+            text = json.dumps(answer, separators=(",", ":")).encode()
+            self._transport.write(
+                b"HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: 0\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (status, len(text), text)
+            )
+
+
+async def serve(items_per_s: int) -> None:
+    """Serves until the process is ended."""
+    tables = Tables(items_per_s)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(tables), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.endpoint")
+    parser.add_argument("--items-per-s", type=int, default=0)
+    asyncio.run(serve(parser.parse_args().items_per_s))

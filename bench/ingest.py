@@ -1,0 +1,126 @@
+"""`python -m bench.ingest`: CPU per event from the socket to the acknowledged write, ours beside the plain handler.
+
+Decides how often each is run and what is reported. Each run is a process of its own, so that nothing but its CPU
+counts; upstream and DynamoDB are two other processes, the same for all. The median of the runs is reported, each kind
+in turn, so that what else the machine does meets all of them alike.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PROFILE = """
+address = "${UPSTREAM_BENCH}"
+framing = "sse"
+end = { event = "end" }
+"""
+KINDS = ("floor", "ours", "peer")
+# A run of the plain handler takes so much longer that a part of the events must do.
+PEERS_SHARE = 10
+
+
+@contextlib.contextmanager
+def process(*command: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a module that prints its port, and its process, which is ended afterwards."""
+    running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{running.stdout.readline().strip()}", running
+    finally:
+        running.terminate()
+        running.wait()
+        running.stdout.close()
+
+
+def environment(folder: Path, endpoint: str, upstream: str, events: int, event_bytes: int) -> dict[str, str]:
+    """What a function's environment is, and what the floor must know."""
+    return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "bench",
+        "AWS_SECRET_ACCESS_KEY": "bench",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "EVENTS_TABLE": "events",
+        "CONTROL_TABLE": "control",
+        "DEAD_LETTER_QUEUE_URL": f"{endpoint}/queue",
+        "STREAMS_DIR": str(folder),
+        "MARGIN_S": "20",
+        "LEASE_EVERY_S": "2",
+        "PROGRESS_EVERY_S": "5",
+        "OVERLAP_MAX_S": "28",
+        "LEDGER_KEEP_DAYS": "0",
+        "POWERTOOLS_SERVICE_NAME": "bench",
+        "POWERTOOLS_METRICS_NAMESPACE": "bench",
+        "POWERTOOLS_LOG_LEVEL": "WARNING",
+        "UPSTREAM_BENCH": upstream,
+        "BENCH_EVENTS": str(events),
+        "BENCH_EVENT_BYTES": str(event_bytes),
+    }
+
+
+def run(kind: str, events: int, event_bytes: int) -> dict[str, Any]:
+    """What one of KINDS used for `events`, with an empty table."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        process("bench.endpoint") as (endpoint, _),
+        process("bench.source", f"--events={events}", f"--event-bytes={event_bytes}") as (upstream, _),
+    ):
+        (Path(folder) / "bench.toml").write_text(PROFILE)
+        variables = environment(Path(folder), endpoint, upstream, events, event_bytes)
+        command = [sys.executable, "-m", "bench.takers", kind]
+        done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert found["events"] == events, f"{kind} stored {found['events']} of {events}"
+        return found
+
+
+def measure(events: int, event_bytes: int, times: int) -> dict[str, Any]:
+    """The medians of `times` runs of each kind; `ratio` is how often the plain handler's CPU is ours."""
+    runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    for _ in range(times):
+        for kind in KINDS:
+            count = max(1, events // PEERS_SHARE) if kind == "peer" else events
+            runs[kind].append(run(kind, count, event_bytes))
+    cpu_us = {kind: statistics.median(found["cpu_us"] for found in of) for kind, of in runs.items()}
+    per_s = {kind: round(statistics.median(found["events_per_s"] for found in of)) for kind, of in runs.items()}
+    return {
+        "event_bytes": event_bytes,
+        **{f"{kind}_us": cpu for kind, cpu in cpu_us.items()},
+        "ratio": round(cpu_us["peer"] / cpu_us["ours"], 1),
+        "events_per_s": per_s,
+        "max_rss_mb": max(found["max_rss_mb"] for found in runs["ours"]),
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ingest", description="Measures CPU per stored event.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--events", type=int, default=20_000, help="how many events a run stores (default 20000)")
+    parser.add_argument("--times", type=int, default=3, help="how many runs of each (default 3)")
+    parser.add_argument("--event-bytes", type=int, nargs="+", default=[200, 1000], help="bytes of JSON in an event")
+    wanted = parser.parse_args(argv)
+    rows = [measure(wanted.events, event_bytes, wanted.times) for event_bytes in wanted.event_bytes]
+    if wanted.json:
+        print(json.dumps({"events": wanted.events, "times": wanted.times, "rows": rows}, indent=1))
+        return 0
+    print(f"{'event':>8}{'ours':>10}{'peer':>10}{'floor':>10}{'ratio':>8}{'ours':>12}{'peer':>12}")
+    print(f"{'bytes':>8}{'µs':>10}{'µs':>10}{'µs':>10}{'':>8}{'events/s':>12}{'events/s':>12}")
+    for row in rows:
+        cpu = "".join(f"{row[f'{kind}_us']:>10.1f}" for kind in ("ours", "peer", "floor"))
+        per_s = "".join(f"{row['events_per_s'][kind]:>12}" for kind in ("ours", "peer"))
+        print(f"{row['event_bytes']:>8}{cpu}{row['ratio']:>8.1f}{per_s}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
