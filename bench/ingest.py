@@ -19,6 +19,7 @@ from typing import Any
 
 PROFILE = """
 address = "${UPSTREAM_BENCH}"
+allow_private = true
 framing = "sse"
 end = { event = "end" }
 """
