@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +20,7 @@ STREAM = "demo:ends"
 
 @dataclass(frozen=True)
 class Story:
-    """A stream that is rejected, stopped before it began, abandoned by an aborted execution and taken over."""
+    """A stream that is rejected, stopped before it began, whose function is killed, whose execution is aborted."""
 
     rejected: dict[str, Any]
     told_rejected: Any
@@ -27,7 +29,7 @@ class Story:
     wished: tuple[int, Any]
     unbegun: dict[str, Any]
     told_unbegun: Any
-    requests: int
+    killed: Any
     abandoned: Any
     taken_over: Any
     successor: str
@@ -88,8 +90,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         told_rejected, found_letters = told(service, "rejected", None), letters(service)
         arn = service.post(STREAM)["executionArn"]
         wished = service.ask("DELETE", STREAM)
-        unbegun, told_unbegun, requests = ended(service, arn), told(service, "stopped", None), len(server.peers)
+        unbegun, told_unbegun = ended(service, arn), told(service, "stopped", None)
         dead = service.post(STREAM)["executionArn"]
+        told(service, "running", dead)
+        for pid in service.sandboxes():
+            os.kill(pid, signal.SIGKILL)
+        killed = until(lambda: _with_a_gap(service.ask("GET", STREAM)[1]), 15)
         abandoned = told(service, "running", dead)
         with aws(service, "stepfunctions") as client:
             client.stop_execution(executionArn=dead)
@@ -105,7 +111,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             wished=wished,
             unbegun=unbegun,
             told_unbegun=told_unbegun,
-            requests=requests,
+            killed=killed,
             abandoned=abandoned,
             taken_over=taken_over,
             successor=successor,
@@ -133,10 +139,25 @@ def test_a_rejection_is_a_clean_end_with_its_reason(story: Story) -> None:
 
 
 def test_a_wish_that_follows_a_post_at_once_holds(story: Story) -> None:
-    """Whether the execution had claimed the stream or not: it ends as stopped, and nobody has asked the upstream."""
+    """Whether the execution had claimed the stream by then or not: it ends as stopped, and GET says so."""
     assert (story.wished[0], story.told_unbegun["holder"]) == (202, None)
     assert (story.unbegun["status"], json.loads(story.unbegun["output"])) == ("SUCCEEDED", {"status": "stopped"})
-    assert story.requests == 1
+
+
+def _with_a_gap(found: Any) -> Any:
+    return found if found.get("coverage") and found["coverage"]["gaps"] else None
+
+
+def test_a_killed_function_is_told_as_a_gap_whose_cause_nobody_wrote_down(story: Story) -> None:
+    """Once it has been silent for long enough: where it begins and ends, and that connection's lane and fence."""
+    assert story.killed, story.log
+    (gap,), last_error = story.killed["coverage"]["gaps"], story.killed["last_error"]
+    assert (gap["cause"], gap["closed_by_cursor"], gap["to_at"] is None) == ("unrecorded", True, False)
+    assert (last_error["cause"], last_error["lane"]) == ("unrecorded", "B")
+    assert last_error["fence"] < story.killed["fence"]
+    assert last_error["at"] == gap["from_at"]
+    assert story.killed["coverage"]["percent"] < 100
+    assert (story.killed["status"], story.killed["lanes"]["B"]["phase"]) == ("running", "connected")
 
 
 def test_a_dead_claim_is_taken_over_at_once(story: Story) -> None:
