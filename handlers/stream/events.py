@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from handlers.stream.canonical import canonical_json
 from handlers.stream.frames import Frame
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
@@ -85,12 +86,12 @@ def _joined(frame: Frame, paths: tuple[JsonPath, ...]) -> str | None:
 
 
 def canonical(frame: Frame) -> bytes:
-    """The bytes that the hash is of: a bare line as it is, anything more spelled as an event stream's block.
+    """The bytes that the hash is of: a bare line in its canonical form, anything more as an event stream's block.
 
-    A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments
-    and the order of the fields do not count: they may differ between two deliveries.
+    A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
+    the order of the fields and how JSON is spelled do not count: they may differ between two deliveries.
     """
-    data = frame.data if isinstance(frame.data, bytes) else frame.data.encode()
+    data = canonical_json(frame.data)
     fields = [f"{field}: {value}\n" for field, value in (("event", frame.name), ("id", frame.id)) if value is not None]
     if not fields and b"\n" not in data:
         return data

@@ -72,7 +72,7 @@ def test_what_is_no_path_is_refused(text: str) -> None:
 )
 def test_a_json_path_finds_the_key_or_the_hash_stands_in(data: str, rule: str, expected: str | None) -> None:
     """What stands at the path is the key; where nothing usable does, the hash of the frame is."""
-    assert key_of(Frame(data), path(rule)) == (sha(data.encode()) if expected is None else expected)
+    assert key_of(Frame(data), path(rule)) == (sha(canonical(Frame(data))) if expected is None else expected)
 
 
 def test_an_id_that_an_event_inherited_is_no_key() -> None:
@@ -83,8 +83,9 @@ def test_an_id_that_an_event_inherited_is_no_key() -> None:
 
 
 def test_the_hash_of_a_bare_line_is_that_of_its_bytes() -> None:
-    """Whoever has the line can compute its key; bytes that are no text too."""
-    assert key_of(Frame('{"a": 1}'), "hash") == sha(b'{"a": 1}')
+    """Whoever has the line can compute its key, of JSON in its canonical form; bytes that are no text too."""
+    assert key_of(Frame('{"b": 1, "a": "é"}'), "hash") == sha('{"a":"é","b":1}'.encode())
+    assert key_of(Frame("12.0"), "hash") == sha(b"12.0")
     assert key_of(Frame(b"\xff"), "hash") == sha(b"\xff")
     assert key_of(Frame("a\nb", "1", "add"), "hash") == sha(b"event: add\nid: 1\ndata: a\ndata: b\n")
 

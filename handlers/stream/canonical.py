@@ -1,0 +1,59 @@
+"""Decides which JSON texts are the same value: the bytes that a hash is taken of.
+
+After RFC 8785, with one difference, for two events must never be taken for one: a number counts with all its digits,
+where the RFC rounds to a double. Knows no frame. Invariant: what is no JSON object or array, or cannot be told apart
+safely (a name that stands twice, half of a surrogate pair, a number that no double holds as it is written, a nesting of
+thousands), keeps its own bytes; no input raises.
+"""
+
+import json
+from typing import Any
+
+# Doubles hold every whole number up to here.
+_WHOLE_BELOW = 2**53
+
+
+def canonical_json(data: str | bytes) -> bytes:
+    """The canonical form of an object or array; of anything else the bytes as they are."""
+    plain = data.encode() if isinstance(data, str) else data
+    # RFC 8259, section 2: four characters may stand before a value.
+    if plain.lstrip(b" \t\r\n")[:1] not in (b"{", b"["):
+        return plain
+    try:
+        return _ENCODER.encode(_DECODER.decode(plain.decode())).encode()
+    except (ValueError, RecursionError):
+        return plain
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # RFC 8785, section 3.1: "JSON objects MUST NOT exhibit duplicate property names."
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _number(text: str) -> int | float:
+    found = float(text)
+    if _parts(text) != _parts(repr(found)):
+        raise ValueError("no double holds this number as it is written")
+    return int(found) if found.is_integer() and abs(found) < _WHOLE_BELOW else found
+
+
+def _parts(text: str) -> tuple[str, int]:
+    """Sign and digits without zeros at either end, and the power of ten: equal exactly where the numbers are."""
+    mantissa, _, power = text.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    short = digits.rstrip("0")
+    if not short:
+        return "", 0
+    return "-" * mantissa.startswith("-") + short, int(power or 0) - len(fraction) + len(digits) - len(short)
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_refuse)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
