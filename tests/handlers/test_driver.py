@@ -77,6 +77,14 @@ def goes_on(first: int) -> Script:
     return script
 
 
+def given_up_requests_end() -> None:
+    """Returns once what nobody waits for any more has been done: it shall not write into another test's tables."""
+    for thread in threading.enumerate():
+        if thread.name == "store":
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
 def stored(aws: Aws) -> list[str]:
     return [item["data"] for item in sorted(aws.items(EVENTS, STREAM).values(), key=lambda item: item["position"])]
 
@@ -271,10 +279,7 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
         assert report.outcome.error == "StoreUnavailable"
         assert server.peers[0].gone.wait(WAIT_S)
     released.set()
-    for thread in threading.enumerate():
-        if thread.name == "store":
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
+    given_up_requests_end()
 
 
 def test_a_slow_store_slows_the_upstream_and_loses_nothing(aws: Aws) -> None:
@@ -329,6 +334,7 @@ def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) ->
     store = aws.store(Client(writes, "update_item", updates))
     with serving(upstream) as server:
         report = run(profile(server), store, lasts_ms=1_500)
+    given_up_requests_end()
     assert (report.outcome.error, "closed_ms" in ledger(aws, 1)) == ("StoreUnavailable", False)
     # 30 ms: what an event takes from the server's hands into the inbox, on a busy machine.
     assert [found for found in vouched if found[0] > found[1] + 30] == []
