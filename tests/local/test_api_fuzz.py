@@ -1,0 +1,92 @@
+"""Whatever a request says, Step Functions answers it: with what AWS's model of its API describes, or with a refusal."""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+from botocore.validate import ParamValidator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from local import shapes
+from local.asl import TaskCall, Tokens, load
+from local.clock import RealClock
+from local.executions import Executions
+from local.machines import Machines
+from local.records import Records
+from local.stepfunctions import StepFunctions
+from local.template import StateMachine
+from tests.local.api import PASS, PREFIX, WAIT
+
+MACHINE, EXECUTION = PREFIX + "one", PREFIX.replace("stateMachine", "execution") + "one:first"
+ACTIONS = sorted(shapes.model().operation_names)
+_DEFINED: list[Any] = [PASS, WAIT, {"Type": "Pass", "End": True}, {}, []]
+DEFINITIONS = [json.dumps(each) for each in _DEFINED]
+TEXTS = st.sampled_from([MACHINE, EXECUTION, PREFIX + "two", "x", "", "{}", '{"a":1}', "one", "S", *DEFINITIONS])
+JUNK = st.one_of(st.none(), st.booleans(), st.integers(-5, 2000), st.text(max_size=5), st.just([]), st.just({}))
+
+
+def values(shape: Shape) -> st.SearchStrategy[Any]:
+    """What a client could send for this shape; now and then something else."""
+    if isinstance(shape, StructureShape):
+        members = {name: values(member) for name, member in shape.members.items()}
+        required = {name: members.pop(name) for name in shape.required_members}
+        return st.fixed_dictionaries(required, optional=members) | JUNK
+    if isinstance(shape, ListShape):
+        return st.lists(values(shape.member), max_size=2) | JUNK
+    if isinstance(shape, MapShape):
+        return st.dictionaries(st.text(max_size=3), values(shape.value), max_size=2) | JUNK
+    enum = shape.metadata.get("enum")
+    good = {"boolean": st.booleans(), "integer": st.integers(0, 10), "string": st.sampled_from(enum) if enum else TEXTS}
+    return good.get(shape.type_name, TEXTS) if shape.type_name in good else JUNK
+
+
+def requests() -> st.SearchStrategy[tuple[str, Any]]:
+    """An action, and parameters for it."""
+
+    def of(action: str) -> st.SearchStrategy[tuple[str, Any]]:
+        shape = shapes.model().operation_model(action).input_shape
+        return st.tuples(st.just(action), values(shape) if shape is not None else st.just({}))
+
+    return st.sampled_from(ACTIONS).flatmap(of)
+
+
+async def nothing(_: TaskCall) -> Any:
+    """No machine of these tests has a Task."""
+
+
+async def answers(wishes: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
+    """Each wish's action, status and answer, from one service with one machine and one execution."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, clock = Path(name), RealClock()
+        deployed = {MACHINE: (StateMachine("one", MACHINE, json.dumps(PASS)), load(PASS))}
+        executions = Executions(Machines(folder / "m", deployed, 0), Records(folder / "e"), clock, lambda _: None)
+        executions.perform = nothing
+        states = StepFunctions(executions, clock, Tokens())
+        executions.start(MACHINE, "{}", "first")
+        found = []
+        for action, parameters in wishes:
+            answer = await states.answer(action, json.dumps(parameters).encode())
+            found.append((action, answer.status_code, json.loads(bytes(answer.body))))
+        executions.close()
+        states.close()
+        return found
+
+
+@settings(max_examples=60)
+@given(st.lists(requests(), min_size=1, max_size=8))
+def test_every_request_is_answered_as_the_model_says(wishes: list[tuple[str, Any]]) -> None:
+    """200 and an answer of the action's shape, or 400 and an error's name; never a crash."""
+    for action, status, answer in asyncio.run(answers(wishes)):
+        if status == 400:
+            assert answer["__type"].startswith("com.amazonaws.states#")
+            assert isinstance(answer["message"], str)
+            continue
+        shape = shapes.model().operation_model(action).output_shape
+        assert status == 200
+        report = ParamValidator().validate(answer, shape)
+        assert not report.has_errors(), report.generate_report()
+        assert answer.keys() <= shape.members.keys()
