@@ -197,7 +197,9 @@ def _no_versions(parameters: Parameters) -> None:
 
 
 def _added(tags: dict[str, str], more: list[dict[str, str]]) -> dict[str, str]:
-    found = tags | {tag.get("key", ""): tag.get("value", "") for tag in more}
+    if not all(tag.get("key") for tag in more):
+        raise Refusal("ValidationException", "1 validation error detected: a tag needs a key")
+    found = tags | {tag["key"]: tag.get("value") or "" for tag in more}
     if len(found) > _MOST_TAGS:
         raise Refusal("TooManyTags", f"A state machine has at most {_MOST_TAGS} tags.")
     return found
