@@ -16,6 +16,7 @@ from typing import Any
 
 from local.asl.callbacks import Tokens
 from local.asl.calls import Perform, TaskCall, TaskFailure
+from local.asl.resources import ACTIVITY
 from local.clock import Clock, owner, uuid4
 from local.payloads import RESPONSE_LIMIT_BYTES, TOO_LARGE, too_large
 
@@ -94,6 +95,8 @@ class Functions:
         """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
         self.tokens.watch(call.pending)
         if call.function is None:
+            if self.other is None and call.service == ACTIVITY:
+                raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
             if self.other is None:
                 raise TaskFailure("States.TaskFailed", f"nothing here performs {call.resource}")
             return await self.other(call)

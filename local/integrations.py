@@ -16,9 +16,11 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from botocore.model import OperationModel
 
 from local import sdk
+from local.activities import Activities
 from local.asl import TaskCall, TaskFailure, Tokens
 from local.asl.nested import Ended, settle
 from local.asl.optimised import SYNC
+from local.asl.resources import ACTIVITY
 from local.aws import Endpoints
 from local.functions import missing
 from local.pool import Pool, UnknownFunction
@@ -28,6 +30,9 @@ from local.requests import Refusal
 class StatesApi(Protocol):
     """Step Functions itself, which runs in this process; `local.stepfunctions.StepFunctions` answers."""
 
+    tokens: Tokens
+    activities: Activities
+
     async def call(self, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """Returns an action's answer in the API's own spelling, times as epoch seconds; raises Refusal."""
 
@@ -36,20 +41,21 @@ class StatesApi(Protocol):
 
 
 class Integrations:
-    """Carries out Task states; `tokens` are those that wait for one."""
+    """Carries out Task states."""
 
-    def __init__(self, functions: Pool, endpoints: Endpoints, states: StatesApi, tokens: Tokens) -> None:
+    def __init__(self, functions: Pool, endpoints: Endpoints, states: StatesApi) -> None:
         self._functions = functions
         self._endpoints = endpoints
         self._states = states
-        self._tokens = tokens
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
 
     async def perform(self, call: TaskCall) -> Any:
         """Returns the result of one Task, as its service gives it; raises TaskFailure."""
-        self._tokens.watch(call.pending)
+        self._states.tokens.watch(call.pending)
         if call.function is not None:
             return await self._invoke(call, call.function)
+        if call.service == ACTIVITY:
+            return self._states.activities.hand(call)
         if call.service in ("states", "sfn"):
             return await self._ask_states(call)
         loop = asyncio.get_running_loop()

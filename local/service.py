@@ -15,7 +15,8 @@ from typing import IO, Any
 
 from handlers import items
 from local import streams
-from local.asl import DefinitionError, Machine, Tokens, load
+from local.activities import Activities
+from local.asl import DefinitionError, Machine, load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.engine import Engine
@@ -150,9 +151,8 @@ class Service:
         executions = self._executions = Executions(kept, records, self._clock, changed)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = Watch(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
-        tokens = Tokens()
-        step_functions = StepFunctions(executions, self._clock, tokens)
-        integrations = Integrations(pool, self._endpoints, step_functions, tokens)
+        step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
+        integrations = Integrations(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsEndpoint(step_functions, pool, self._endpoints)
         gateway = self._gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)

@@ -12,6 +12,8 @@ from typing import Any
 from starlette.responses import Response
 
 from local import shapes
+from local.activities import Activities
+from local.api.activities import ActivityActions
 from local.api.asking import Action
 from local.api.executions import ExecutionActions
 from local.api.machines import MachineActions
@@ -29,16 +31,19 @@ _MEDIA_TYPE = "application/x-amz-json-1.0"
 
 
 class StepFunctions:
-    """Answers Step Functions requests out of the registries of machines, executions and task tokens."""
+    """Answers Step Functions requests; `tokens` are the Tasks that wait for one, `activities` the work for workers."""
 
-    def __init__(self, executions: Executions, clock: Clock, tokens: Tokens) -> None:
+    def __init__(self, executions: Executions, clock: Clock, activities: Activities) -> None:
         self._executions = executions
+        self.activities = activities
+        self.tokens = Tokens()
         self._express = Express(executions, clock)
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(executions.machines, executions).actions(),
-            **TaskActions(tokens).actions(),
+            **TaskActions(self.tokens).actions(),
             **VerdictActions().actions(),
+            **ActivityActions(activities).actions(),
             **TestStateActions(executions, clock).actions(),
         }
 
@@ -69,8 +74,9 @@ class StepFunctions:
         self._executions.on_end(execution_arn, listener)
 
     def close(self) -> None:
-        """Ends the Express executions that run."""
+        """Ends the Express executions that run, and answers the workers that ask."""
         self._express.close()
+        self.activities.close()
 
 
 def _json(status: int, value: dict[str, Any]) -> Response:

@@ -39,6 +39,8 @@ class Pending:
         self.token = token
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.on_beat: Callable[[], object] | None = None
+        self._on_start: Callable[[str | None], object] | None = None
+        self._started: tuple[str | None] | None = None
 
     @property
     def open(self) -> bool:
@@ -59,6 +61,20 @@ class Pending:
             self.on_beat()
         return self.open
 
+    def start(self, worker: str | None) -> bool:
+        """Return whether the work may begin: a worker of this name has taken an activity on."""
+        if self.open:
+            self._started = (worker,)
+            if self._on_start is not None:
+                self._on_start(worker)
+        return self.open
+
+    def when_started(self, told: Callable[[str | None], object]) -> None:
+        """Return nothing; `told` hears the worker's name when it begins, at once if it has begun already."""
+        self._on_start = told
+        if self._started is not None:
+            told(self._started[0])
+
     def close(self) -> None:
         """Return nothing; nobody waits any more."""
         self.outcome.cancel()
@@ -71,15 +87,18 @@ class Pending:
 
 
 class Patience:
-    """How long a Task's answer is awaited: in all, and from one sign of life to the next; None is for ever."""
+    """How long a Task's answer is awaited: in all, and from one sign of life to the next; None is for ever.
 
-    def __init__(self, clock: Clock, timeout_s: int | None, heartbeat_s: int | None) -> None:
+    silent: whether the first heartbeat is not waited for yet, for nobody has begun.
+    """
+
+    def __init__(self, clock: Clock, timeout_s: int | None, heartbeat_s: int | None, *, silent: bool = False) -> None:
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._future: asyncio.Future[Any] | None = None
         self._over: Any = None
         self._limit = self._timer(timeout_s, TIMED_OUT)
-        self._silence = self._timer(heartbeat_s, NO_HEARTBEAT)
+        self._silence = None if silent else self._timer(heartbeat_s, NO_HEARTBEAT)
 
     async def wait(self, future: "asyncio.Future[Any]") -> Any:
         """Return the future's result, or TIMED_OUT or NO_HEARTBEAT; raises what a TaskFailure in it says."""
@@ -92,7 +111,7 @@ class Patience:
         return answer
 
     def beat(self) -> None:
-        """Return nothing; the time for the next heartbeat begins."""
+        """Return nothing; the time for the next heartbeat begins, the first time too."""
         if self._silence is not None:
             self._silence.cancel()
         self._silence = self._timer(self._heartbeat_s, NO_HEARTBEAT)

@@ -12,6 +12,9 @@ from local.asl.calls import TaskFailure
 from local.asl.functions import compact
 from local.asl.optimised import OPTIMISED, SDK_PATTERNS
 
+ACTIVITY = "activity"
+"""The service of a call whose work a worker asks for; its Resource names the activity."""
+
 _FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
 _ACTIVITY = re.compile(r"arn:aws[a-z-]*:states:[^:]+:[^:]+:activity:[^:]+")
 _SERVICE = re.compile(
@@ -51,7 +54,7 @@ class Resource:
     @property
     def activity(self) -> bool:
         """Return whether this is an activity, which workers ask for."""
-        return self.service == "activity"
+        return self.service == ACTIVITY
 
 
 def read_resource(text: str) -> Resource | str:
@@ -59,7 +62,7 @@ def read_resource(text: str) -> Resource | str:
     if found := _FUNCTION.fullmatch(text):
         return Resource(text, "lambda", "invoke", False, found.group(1))
     if _ACTIVITY.fullmatch(text):
-        return Resource(text, "activity", "", False, None)
+        return Resource(text, ACTIVITY, "", False, None)
     found = _SERVICE.fullmatch(text)
     if found is None:
         return _unknown(text, "it is neither the ARN of a Lambda function nor arn:aws:states:::service:action")

@@ -213,3 +213,66 @@ def test_an_activity_does_not_exist() -> None:
         ["ExecutionStarted", "TaskStateEntered", "ExecutionFailed"],
     )
     assert str(execution.cause).endswith(f" The activity {activity} does not exist.")
+
+
+ACTIVITY = "arn:aws:states:us-east-1:111111111111:activity:a"
+
+
+def worked(worker: Holder, **fields: Any) -> Execution:
+    """Return the execution of one activity; the worker gets its token once the work waits."""
+    tokens = Tokens()
+    works: list[asyncio.Task[None]] = []
+
+    async def perform(call: TaskCall) -> None:
+        async def later() -> None:
+            await asyncio.sleep(5)
+            assert call.pending is not None
+            assert call.pending.token is not None
+            call.pending.start("me")
+            await worker(tokens, call.pending.token)
+
+        works.append(asyncio.get_running_loop().create_task(later()))
+
+    return machine(("S", {"Type": "Task", "Resource": ACTIVITY, **fields})).execute(
+        {"n": 1}, perform=perform, tokens=tokens
+    )
+
+
+def test_a_worker_takes_an_activity_on_and_answers() -> None:
+    """Scheduled with its input, started with the worker's name, succeeded with the worker's answer."""
+
+    async def worker(tokens: Tokens, token: str) -> None:
+        await asyncio.sleep(60)
+        tokens.succeed(token, {"done": True})
+
+    execution = worked(worker)
+    assert (execution.output, types(execution)[2:5]) == (
+        {"done": True},
+        ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"],
+    )
+    scheduled, started = (execution.history[2], execution.history[3])
+    assert scheduled["activityScheduledEventDetails"]["resource"] == ACTIVITY
+    assert scheduled["activityScheduledEventDetails"]["input"] == '{"n":1}'
+    assert started["activityStartedEventDetails"] == {"workerName": "me"}
+
+
+def test_heartbeats_of_an_activity_count_from_its_start() -> None:
+    """An activity that no worker has taken on misses none; TimeoutSeconds counts from the beginning."""
+
+    async def worker(tokens: Tokens, token: str) -> None:
+        await asyncio.sleep(2)
+        tokens.beat(token)
+
+    execution = worked(worker, HeartbeatSeconds=3)
+    assert (at_ms(execution, "ActivityTimedOut"), execution.error) == ([10_000], "States.Timeout")
+    assert at_ms(worked(worker, TimeoutSeconds=4), "ActivityTimedOut") == [4000]
+
+
+def test_a_worker_may_fail_an_activity() -> None:
+    """ActivityFailed has what the worker said."""
+
+    async def worker(tokens: Tokens, token: str) -> None:
+        tokens.fail(token, "Bad", "It was.")
+
+    execution = worked(worker)
+    assert (execution.error, types(execution)[4]) == ("Bad", "ActivityFailed")

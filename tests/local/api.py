@@ -9,7 +9,8 @@ from typing import Any
 from botocore.config import Config
 from botocore.session import Session
 
-from local.asl import Tokens, load
+from local.activities import Activities
+from local.asl import load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.executions import Executions
@@ -41,14 +42,14 @@ async def service(folder: Path) -> AsyncIterator[str]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sample.py").write_text(MODULE)
     deployed = {PREFIX + "deployed": (StateMachine("deployed", PREFIX + "deployed", json.dumps(PASS)), load(PASS))}
-    clock, tokens, endpoints = RealClock(), Tokens(), Endpoints({}, "http://127.0.0.1:9")
+    clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
     functions = [Function(name, f"sample.{name}", 5, 128, {}) for name in ("echo", "large")]
     pool = Pool(functions, {}, folder, folder / "logs")
     kept = Machines(folder / "machines", deployed, clock.now_ms())
     executions = Executions(kept, Records(folder / "executions"), clock, lambda _: None)
     executions.restore()
-    states = StepFunctions(executions, clock, tokens)
-    integrations = Integrations(pool, endpoints, states, tokens)
+    states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
+    integrations = Integrations(pool, endpoints, states)
     executions.perform = integrations.perform
     endpoint = AwsEndpoint(states, pool, endpoints)
     listener = Listener(endpoint.app, bind(0, "a test"))

@@ -1,5 +1,6 @@
 """The Step Functions API as an SDK uses it: machines, versions of them, tags, tokens and Express executions."""
 
+import concurrent.futures
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -417,3 +418,29 @@ def test_a_function_answers_with_six_megabytes_at_most(states: Any) -> None:
             "RequestTooLargeException",
             f"Request must be smaller than {size} bytes for the InvokeFunction operation",
         )
+
+
+def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
+    """Created, asked for while there is no work, handed out once, answered by its token; then deleted."""
+    activity = states.create_activity(name="dig")["activityArn"]
+    assert states.create_activity(name="dig")["activityArn"] == activity
+    assert states.describe_activity(activityArn=activity)["name"] == "dig"
+    assert [one["name"] for one in states.list_activities()["activities"]] == ["dig"]
+    definition = {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": activity, "End": True}}}
+    machine = created(states, "digs", definition)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(states.get_activity_task, activityArn=activity, workerName="mole")
+        execution = states.start_execution(stateMachineArn=machine, input='{"deep":1}')["executionArn"]
+        work = asked.result(10)
+    assert json.loads(work["input"]) == {"deep": 1}
+    states.send_task_heartbeat(taskToken=work["taskToken"])
+    states.send_task_success(taskToken=work["taskToken"], output='"dug"')
+    assert over(states, execution)["output"] == '"dug"'
+    events = states.get_execution_history(executionArn=execution)["events"]
+    assert [event["type"] for event in events][2:5] == ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"]
+    states.delete_activity(activityArn=activity)
+    told = ("ActivityDoesNotExist", f"Activity does not exist: '{activity}'")
+    assert refusal(states.get_activity_task, activityArn=activity) == told
+    ended = over(states, states.start_execution(stateMachineArn=machine)["executionArn"])
+    assert ended["error"] == "States.Runtime"
+    assert ended["cause"].endswith(f" The activity {activity} does not exist.")

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local import shapes
-from local.asl import TaskCall, Tokens, load
+from local.activities import Activities
+from local.asl import TaskCall, load
 from local.clock import RealClock
 from local.executions import Executions
 from local.machines import Machines
@@ -81,7 +82,7 @@ async def answers(wishes: list[tuple[str, Any]]) -> list[tuple[str, int, dict[st
         deployed = {MACHINE: (StateMachine("one", MACHINE, json.dumps(PASS)), load(PASS))}
         executions = Executions(Machines(folder / "m", deployed, 0), Records(folder / "e"), clock, lambda _: None)
         executions.perform = nothing
-        states = StepFunctions(executions, clock, Tokens())
+        states = StepFunctions(executions, clock, Activities(folder / "a"))
         executions.start(MACHINE, "{}", "first")
         found = []
         for action, parameters in wishes:

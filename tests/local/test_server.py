@@ -12,7 +12,8 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
-from local.asl import Tokens, load
+from local.activities import Activities
+from local.asl import load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.executions import Executions
@@ -90,9 +91,9 @@ async def service(folder: Path) -> AsyncIterator[Running]:
         endpoints = Endpoints({}, engine.url)
         pool = Pool([Function("echo", "sample.echo", 5, 128, {})], {}, folder, folder / "logs")
         kept = Machines(folder / "machines", machines, clock.now_ms())
-        executions, tokens = Executions(kept, Records(folder / "executions"), clock, lambda _: None), Tokens()
-        states = StepFunctions(executions, clock, tokens)
-        integrations = Integrations(pool, endpoints, states, tokens)
+        executions = Executions(kept, Records(folder / "executions"), clock, lambda _: None)
+        states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
+        integrations = Integrations(pool, endpoints, states)
         executions.perform = integrations.perform
         endpoint = AwsEndpoint(states, pool, endpoints)
         listener = Listener(endpoint.app, bind(0, "a test"))
@@ -186,7 +187,7 @@ def test_bad_requests_have_awss_names(states: Any) -> None:
     assert code(states.describe_execution, executionArn=gone) == "ExecutionDoesNotExist"
     assert code(states.stop_execution, executionArn=gone) == "ExecutionDoesNotExist"
     assert code(states.list_executions, **wish, nextToken="?") == "InvalidToken"
-    assert code(states.create_activity, name="x") == "UnknownOperationException"
+    assert code(states.publish_state_machine_version, **wish) == "UnknownOperationException"
 
 
 def test_lists_are_paged(states: Any) -> None:

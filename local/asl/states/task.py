@@ -5,9 +5,9 @@ cancels the work; after a time-out, a stop or a failing sibling it only stops li
 """
 
 import asyncio
+import contextlib
 import functools
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from local.asl.amounts import Amount
@@ -15,15 +15,16 @@ from local.asl.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_
 from local.asl.calls import TaskCall, TaskFailure, Whole
 from local.asl.check import Fields
 from local.asl.credentials import Credentials
-from local.asl.errors import EvaluationError, HeartbeatMissed, QueryFailure, StateError
+from local.asl.errors import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError
 from local.asl.functions import compact
-from local.asl.history import failure, fits, payload
+from local.asl.history import fits
 from local.asl.jsonpath import MISSING
 from local.asl.limits import too_large
 from local.asl.optimised import TOKEN
 from local.asl.query import is_query
-from local.asl.resources import Resource, function_name, payload_of, read_resource, wrapped
+from local.asl.resources import function_name, payload_of, read_resource, wrapped
 from local.asl.states.retrying import Retrying
+from local.asl.states.taskevents import voice
 from local.asl.timestamps import http_date
 from local.clock import uuid4
 
@@ -54,18 +55,17 @@ class Task(Retrying):
         if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
             raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
         self.credentials = Credentials(fields)
-        self.voice = _FunctionEvents(resource) if resource.function else _ServiceEvents(resource)
+        self.voice = voice(resource)
         fields.close("a Task state")
 
     async def attempt(self, branch: "Branch", data: Any) -> Any:
         """Return the answer of one call; raises StateError when it fails or its time-out passes."""
-        if self.resource.activity:
-            # Recorded. Nobody can make an activity here, so none exists.
-            raise EvaluationError(f"The activity {self.resource.text} does not exist.")
-        pattern = self.resource.pattern
+        pattern, token = self.resource.pattern, None
+        if pattern == TOKEN or self.resource.activity:
+            token = new_token(branch.execution.arn, uuid4(branch.random))
         if pattern == TOKEN:
-            branch.token = new_token(branch.execution.arn, uuid4(branch.random))
-        pending = Pending(branch.token) if pattern else None
+            branch.token = token
+        pending = Pending(token) if pattern or token else None
         try:
             return await self._attempt(branch, data, pending)
         finally:
@@ -81,12 +81,44 @@ class Task(Retrying):
         limits = {"timeoutInSeconds": timeout_s, "heartbeatInSeconds": heartbeat_s}
         given = {name: value for name, value in limits.items() if value is not None}
         told = {**given, **self.credentials.details(data, narrowed, branch)}
+        if self.resource.activity and pending is not None:
+            call = self._call(branch, parameters, timeout_s, pending)
+            return await self._by_worker(branch, call, pending, told)
         self.voice.scheduled(branch, branch.text(parameters), told)
         self.voice.started(branch)
         patience = Patience(branch.clock, timeout_s, heartbeat_s)
         try:
             call = self._call(branch, parameters, timeout_s, pending)
             result, text = await self._answered(branch, call, patience)
+        except TaskFailure as problem:
+            self.voice.failed(branch, problem.error, problem.cause)
+            raise StateError(problem.error, problem.cause) from None
+        finally:
+            patience.cancel()
+        self.voice.succeeded(branch, text)
+        return result
+
+    async def _by_worker(self, branch: "Branch", call: TaskCall, pending: Pending, told: dict[str, Any]) -> Any:
+        """An activity: its worker takes the work on when it asks for some, and answers by the token."""
+        try:
+            await Patience(branch.clock, None, None).wait(_asked(branch, call))
+        except TaskFailure as problem:
+            # Recorded for one that does not exist: nothing is scheduled, and nobody catches it.
+            raise EvaluationError(problem.cause or "") from None
+        heartbeat_s = told.get("heartbeatInSeconds")
+        patience = Patience(branch.clock, told.get("timeoutInSeconds"), heartbeat_s, silent=True)
+
+        def begun(worker: str | None) -> None:
+            with contextlib.suppress(Halted):
+                self.voice.started(branch, worker)
+            patience.beat()
+
+        self.voice.scheduled(branch, branch.text(call.parameters), told)
+        pending.on_beat = patience.beat
+        pending.when_started(begun)
+        try:
+            result = self._in_time(branch, await patience.wait(pending.outcome))
+            text = self._fitting(result)
         except TaskFailure as problem:
             self.voice.failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
@@ -167,57 +199,6 @@ def _asked(branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
     execution.background.add(work)
     work.add_done_callback(functools.partial(execution.deliver, branch, answered))
     return answered
-
-
-class _ServiceEvents:
-    """TaskScheduled, TaskStarted and so on."""
-
-    def __init__(self, resource: Resource) -> None:
-        self.named = {"resourceType": resource.type, "resource": resource.name}
-
-    def scheduled(self, branch: "Branch", text: str, more: Mapping[str, Any]) -> None:
-        branch.add("TaskScheduled", {**self.named, "region": branch.execution.region, "parameters": text, **more})
-
-    def started(self, branch: "Branch") -> None:
-        branch.add("TaskStarted", self.named)
-
-    def submitted(self, branch: "Branch", text: str) -> None:
-        branch.add("TaskSubmitted", {**self.named, **payload("output", text)})
-
-    def submit_failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
-        branch.add("TaskSubmitFailed", {**self.named, **failure(error, cause)})
-
-    def succeeded(self, branch: "Branch", text: str) -> None:
-        branch.add("TaskSucceeded", {**self.named, **payload("output", text)})
-
-    def failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
-        branch.add("TaskFailed", {**self.named, **failure(error, cause)})
-
-    def timed_out(self, branch: "Branch") -> None:
-        branch.add("TaskTimedOut", {**self.named, "error": "States.Timeout"})
-
-
-class _FunctionEvents(_ServiceEvents):
-    """LambdaFunctionScheduled and so on, for a function's own ARN."""
-
-    def __init__(self, resource: Resource) -> None:
-        super().__init__(resource)
-        self.arn = resource.text
-
-    def scheduled(self, branch: "Branch", text: str, more: Mapping[str, Any]) -> None:
-        branch.add("LambdaFunctionScheduled", {"resource": self.arn, **payload("input", text), **more})
-
-    def started(self, branch: "Branch") -> None:
-        branch.add("LambdaFunctionStarted")
-
-    def succeeded(self, branch: "Branch", text: str) -> None:
-        branch.add("LambdaFunctionSucceeded", payload("output", text))
-
-    def failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
-        branch.add("LambdaFunctionFailed", failure(error, cause))
-
-    def timed_out(self, branch: "Branch") -> None:
-        branch.add("LambdaFunctionTimedOut", {"error": "States.Timeout"})
 
 
 def _seconds(limit: Amount, data: Any, narrowed: Any, branch: "Branch") -> int | None:

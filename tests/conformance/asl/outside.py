@@ -9,24 +9,39 @@ from typing import Any
 
 from local.asl import Pending, TaskCall, TaskFailure
 from local.asl.functions import compact
+from local.asl.resources import ACTIVITY
 
 _ENDS = ("TaskSucceeded", "TaskFailed", "TaskTimedOut")
+_WORKED = ("ActivitySucceeded", "ActivityFailed", "ActivityTimedOut")
+_WORK = (*_WORKED, "ActivityScheduled", "ActivityStarted")
 
 
 class Outside:
     """Answers the calls of one recorded execution."""
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
+        self._activities = [event for event in events if event["type"] in _WORK]
         self._events = [event for event in events if event["type"] in (*_ENDS, "TaskSubmitted", "TaskSubmitFailed")]
 
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer of then; a call that was not answered then is not answered now."""
+        if call.service == ACTIVITY:
+            return self._hand(call)
         if call.pending is None:
             return _answer(await self._next(call, _ENDS))
         submitted = await self._next(call, ("TaskSubmitted", "TaskSubmitFailed", "TaskFailed"))
         answer = _answer(submitted)
         await self.settle(call, call.pending)
         return answer
+
+    def _hand(self, call: TaskCall) -> None:
+        """A worker takes it on and answers as then; one that nothing was scheduled for does not exist."""
+        scheduled = next((event for event in self._activities if event.get("resource") == call.resource), None)
+        if scheduled is None or call.pending is None:
+            raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
+        following = self._activities[self._activities.index(scheduled) + 1 :]
+        self._activities.remove(scheduled)
+        asyncio.get_running_loop().call_later(0.001, _work, call.pending, following)
 
     async def settle(self, call: TaskCall, pending: Pending) -> None:
         """Return nothing; the Task that waits hears what it heard then."""
@@ -50,6 +65,18 @@ class Outside:
             if event["type"] in kinds and (event["resourceType"], event["resource"]) == (service, resource):
                 return self._events.pop(index)
         return None
+
+
+def _work(pending: Pending, following: list[dict[str, Any]]) -> None:
+    for event in following:
+        if event["type"] == "ActivityStarted":
+            pending.start(event.get("workerName"))
+        elif event["type"] == "ActivitySucceeded":
+            pending.succeed(event["output"])
+        elif event["type"] == "ActivityFailed":
+            pending.fail(event.get("error"), _text(event.get("cause")))
+        if event["type"] in (*_WORKED, "ActivityScheduled"):
+            return
 
 
 def _answer(event: dict[str, Any]) -> Any:

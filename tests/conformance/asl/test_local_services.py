@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from local.asl import Execution, Tokens, load
+from local.activities import Activities
+from local.asl import Execution, load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.executions import Executions
@@ -49,11 +50,11 @@ async def local_run(folder: Path) -> AsyncIterator[Ask]:
     """What runs a case's machine and gives its events; the resources that the cases name are there."""
     async with engine_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
-        clock, tokens = RealClock(), Tokens()
+        clock = RealClock()
         executions = Executions(Machines(folder, {}, 0), Records(folder / "executions"), clock, lambda _: None)
-        states = StepFunctions(executions, clock, tokens)
+        states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
         pool = Pool([], {}, folder, folder / "logs")
-        integrations = Integrations(pool, Endpoints({}, engine.url), states, tokens)
+        integrations = Integrations(pool, Endpoints({}, engine.url), states)
         loop = asyncio.get_running_loop()
 
         async def run(case: dict[str, Any]) -> Execution:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from local.asl import TaskCall, Tokens
+from local.activities import Activities
+from local.asl import TaskCall
 from local.clock import RealClock
 from local.executions import Executions
 from local.machines import Machines
@@ -28,7 +29,7 @@ def answered(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     async def ask() -> dict[str, Any]:
         executions = Executions(Machines(folder, {}, 0), Records(folder), RealClock(), lambda _: None)
         executions.perform = perform
-        return await StepFunctions(executions, RealClock(), Tokens()).call("TestState", case["request"])
+        return await StepFunctions(executions, RealClock(), Activities(folder / "a")).call("TestState", case["request"])
 
     answer: dict[str, Any] = json.loads(json.dumps(asyncio.run(ask())).replace(HERE, THERE))
     return answer
