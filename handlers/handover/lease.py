@@ -12,8 +12,9 @@ A connection claims before it connects and marks itself connected after. So for 
     fence  > n, connected <= n      a successor claimed and is still connecting
     connected > n                   a successor is connected: n was taken over
 
-and there is no fourth case. Were the claim made after connecting, the second line could not be seen, an evicted
-connection would think itself dropped, and two lanes would evict each other for ever.
+unless that successor is closed again (released >= connected): then nobody is known to be connected, and n must not wait
+for one that is gone. Were the claim made after connecting, the second line could not be seen, an evicted connection
+would think itself dropped, and two lanes would evict each other for ever.
 
 This module knows neither DynamoDB nor a clock: times are integer milliseconds that the caller passes.
 Invariant: fence, connected and released never decrease, and connected <= fence.
@@ -63,9 +64,9 @@ def standing(lease: Lease, fence: int) -> Standing:
     """
     if lease.stop:
         return Standing.STOPPED
-    if lease.connected > fence:
+    if lease.connected > fence and lease.connected > lease.released:
         return Standing.TAKEN_OVER
-    if lease.fence > fence:
+    if lease.fence > max(fence, lease.released):
         return Standing.CLAIMED
     return Standing.HOLDER
 

@@ -359,7 +359,7 @@ class Manager:
             self.phase = Phase.OPENING
             self.lease_due_ms = now_ms + self._lease_every_ms  # the turn is renewed while the upstream keeps it waiting
             return [ReadCursor()]
-        if found is not Standing.HOLDER:
+        if found is not Standing.HOLDER or self._lease.connected > self.fence:
             return self._leave(now_ms, None, "claimed_by_successor")
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
         if not may_open(self._lease, self.fence, now_ms):

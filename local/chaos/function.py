@@ -81,6 +81,7 @@ class VirtualFunction:
         self.link: Link | None = None
         self.links_by_fence: dict[int, Link] = {}
         self.is_alive = True
+        self.is_lost = False  # the machine hears no more of it
         self.died_ms: int | None = None
         self.on_kill: Callable[[], None] = self.kill
         self._steps = self._run()

@@ -71,6 +71,8 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
         "kill in the store": 6_000,
         # Nobody hears of its end, so the machine waits for its answer.
         "vanish": task_timeout_s * 1000,
+        # Nobody ends it: it lives to its deadline.
+        "orphan": task_timeout_s * 1000,
         "slow starts": fault.value,
         "unknown outcomes": LATEST_MS,
         "slow store": fault.value * 4,
@@ -217,15 +219,17 @@ def _unknowable(world: World) -> set[int]:
     """What no ledger can tell where the upstream does not resume.
 
     A peer that died, where its connection was let go or killed before the silence had lasted long enough to be one, or
-    where the store refused to hear of it; and a gap that is shorter than the clocks of two functions differ.
+    where the store refused to hear of it; what a network kept back until the store refused it; and a gap that is
+    shorter than the clocks of two functions differ.
     """
     if world.schedule.resumes:
         return set()
     ends = ("closed_here", "ended_by_upstream")
     untold = {record.fence for record in _records(world) if record.closed_ms is None}
-    links = [link for link in world.upstream.links if link.ended_by in ends or _was_killed(link)]
-    links += [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
-    found = {number for link in links for number in link.waiting}
+    found = {number for link in world.upstream.links if link.ended_by in ends for number in link.waiting}
+    broken = [link for link in world.upstream.links if _was_killed(link)]
+    broken += [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
+    found |= {number for link in broken for number in link.delayed}
     differ_ms = 2 * world.schedule.skew_ms
     for start, end in uncovered(world, world.origin_ms, world.clock.now_ms()):
         if end - start <= differ_ms:

@@ -82,6 +82,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "kill": (6, _instant((0, 0, 300, 2_500))),
     "kill in the store": (4, _instant()),
     "vanish": (2, _instant((0, 2_000))),
+    "orphan": (2, _instant()),
     "freeze": (2, _lasting(100, 2_000)),
     "slow starts": (2, _lasting(2_000, 10_000, (800, 2_500, 6_000))),
     "no functions": (2, _lasting(500, 5_000)),

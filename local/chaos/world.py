@@ -120,7 +120,7 @@ class World:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
         if call.action == "startExecution":
             return self._start_successor(call)
-        raise TaskFailure("States.Runtime", f"this world has no {call.service}:{call.action}")
+        raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
 
     def _start_successor(self, call: TaskCall) -> Any:
         if self.clock.now_ms() < self._no_successors_until_ms and self._draws.random() < 0.5:
@@ -187,7 +187,8 @@ class World:
         )
 
     def _told(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
-        limit.cancel()
+        if not function.is_lost:
+            limit.cancel()
         if isinstance(outcome, str):
             raise TaskFailure(outcome, json.dumps({"errorType": outcome, "errorMessage": "the function was killed"}))
         self.say(f"{self.name(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
@@ -208,7 +209,7 @@ class World:
         until_ms = self.clock.now_ms() + fault.for_ms
         upstream, draws = self.upstream, random.Random(fault.value)
         match fault.kind:
-            case "kill" | "vanish" | "freeze" | "kill in the store":
+            case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store":
                 self._strike_function(fault, until_ms)
             case "slow starts":
                 self._starts_late = (until_ms, fault.value)
@@ -252,6 +253,9 @@ class World:
             function.freeze(until_ms)
         elif fault.kind == "vanish":
             function.kill(fault.value)
+        elif fault.kind == "orphan" and not self._settled[function].done():
+            function.is_lost = True
+            self._settled[function].set_result("Lambda.SdkClientException")
         elif fault.kind == "kill":
             self._kill(function, fault.value, "Runtime.ExitError")
         else:
@@ -270,14 +274,12 @@ class World:
             for execution in self.executions:
                 execution.stop("Aborted", "somebody stopped the execution")
         if "post" in fault.kind:
-            self.clock.call_at(self.clock.now_ms() + fault.value, self._post_once)
-
-    def _post_once(self) -> None:
-        self.post()
+            self.clock.call_at(self.clock.now_ms() + fault.value, self.post)
 
     def _kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
-        function.kill(linger_ms)
-        self.say(f"{self.name(function)} is killed")
+        if function.is_alive:
+            function.kill(linger_ms)
+            self.say(f"{self.name(function)} is killed")
         answer = self._settled[function]
         if not answer.done():
             answer.set_result(error)

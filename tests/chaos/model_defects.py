@@ -71,6 +71,13 @@ class _WaitsForAClaim(Manager):
         return super()._settle(now_ms, Standing.TAKEN_OVER if found is Standing.CLAIMED else found)
 
 
+class _WaitsForOneThatIsGone(Manager):
+    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
+        return super()._lease_read(now_ms, LeaseRead(replace(given.lease, released=0)))
+
+    _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
+
+
 class _ReleasesBeforeClosing(Manager):
     def _leave(self, *given: Any, **more: Any) -> list[Effect]:
         effects = super()._leave(*given, **more)
@@ -183,13 +190,17 @@ class _ClearsAYoungerWish(Rules):
 
 @dataclass(frozen=True)
 class Defect:
-    """One defect: what is wrong, the rules that have it, where it is looked for, and the invariant that catches it."""
+    """One defect: what is wrong, the rules that have it, where it is looked for, and the invariant that catches it.
+
+    With a depth, it is looked for so many steps deep.
+    """
 
     what: str
     rules: Rules
     caught_by: str
     policy: str = "evicts"
     budget: dict[str, int] = field(default_factory=dict)
+    depth: int = 0
 
 
 DEFECTS = (
@@ -199,6 +210,13 @@ DEFECTS = (
     Defect("no watch for the connected mark", with_manager(_DoesNotWatch), "connected again"),
     Defect(
         "taken over is judged by the claim", with_manager(_WaitsForAClaim), "who waits is relieved", budget={"drop": 1}
+    ),
+    Defect(
+        "a lane waits for a successor that is gone",
+        with_manager(_WaitsForOneThatIsGone),
+        "who waits is relieved",
+        budget={"orphan": 1},
+        depth=36,
     ),
     Defect("the standby ignores the stop", _ClaimsDespiteTheStop(), "a stop is final", budget={"stop": 1}),
     Defect("a claim clears a younger wish", _ClearsAYoungerWish(), "a stop is final", budget={"stop": 1}),

@@ -16,9 +16,9 @@ EXPLORATIONS = DEEP if os.environ.get("MODEL_EXPLORATIONS") == "deep" else DEFAU
 
 
 @cache
-def sound(policy: str, budget: tuple[tuple[str, int], ...]) -> Result:
+def sound(policy: str, budget: tuple[tuple[str, int], ...], depth: int = 0) -> Result:
     """The exploration of the protocol as it is; made once for all tests that ask for it."""
-    return explore(policy, dict(budget))
+    return explore(policy, dict(budget), depth=depth)
 
 
 @pytest.mark.parametrize("exploration", EXPLORATIONS, ids=lambda e: f"{e[0]}-{'-'.join(e[1]) or 'no faults'}")
@@ -33,13 +33,13 @@ def test_every_interleaving_keeps_the_invariants(exploration: Exploration) -> No
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda d: d.what)
 def test_a_deliberate_defect_is_caught(defect: Defect) -> None:
     """The exploration that finds nothing in the sound protocol names the invariant that the defect breaks."""
-    assert explore(defect.policy, defect.budget, defect.rules).violation == defect.caught_by
+    assert explore(defect.policy, defect.budget, defect.rules, depth=defect.depth).violation == defect.caught_by
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda d: d.what)
 def test_without_the_defect_nothing_is_found(defect: Defect) -> None:
     """What catches a defect does not find fault with the sound protocol."""
-    assert not sound(defect.policy, tuple(defect.budget.items())).violation
+    assert not sound(defect.policy, tuple(defect.budget.items()), defect.depth).violation
 
 
 def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,13 @@ def test_a_connection_stands_in_exactly_one_way(fence: int, connected: int, mine
     assert standing(Lease(fence=fence, connected=connected), mine) is expected
 
 
+def test_nobody_waits_for_a_successor_that_is_closed_again() -> None:
+    """Released, it is no reason to let go; one that has claimed since may be."""
+    assert standing(Lease(fence=2, connected=2, released=2), 1) is Standing.HOLDER
+    assert standing(Lease(fence=3, connected=2, released=2), 1) is Standing.CLAIMED
+    assert standing(Lease(fence=3, connected=3, released=2), 1) is Standing.TAKEN_OVER
+
+
 @given(counters, counters, st.integers(1, 6))
 def test_the_stop_wish_outranks_everything(fence: int, connected: int, mine: int) -> None:
     """While the stop wish stands every connection reads it, taken over or not."""
