@@ -89,4 +89,5 @@ class Redeploy:
                 self._say(f"not redeployed, what runs stays as it was: {problem}")
             else:
                 if changed:
-                    self._say(f"redeployed {', '.join(changed)}: an execution has a new definition from its renewal on")
+                    follows = "a stream has new settings from its handover on and a new definition from its renewal on"
+                    self._say(f"redeployed {', '.join(changed)}: {follows}")

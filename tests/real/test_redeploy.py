@@ -125,6 +125,7 @@ def test_both_are_told_in_a_line(story: Story) -> None:
     """Once each, with what follows."""
     told = [line.split(" ", 1)[1] for line in story.log.splitlines() if " redeployed " in line]
     assert sorted(told) == [
-        "redeployed streamkeeper-test-connections: an execution has a new definition from its renewal on",
+        "redeployed streamkeeper-test-connections: "
+        "a stream has new settings from its handover on and a new definition from its renewal on",
         "redeployed the code: functions that start from now on have it, so a stream from its handover on",
     ]
