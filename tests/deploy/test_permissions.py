@@ -1,20 +1,32 @@
-"""What the handlers ask of AWS is what their role allows: no call is refused when it is deployed, and none is spare."""
+"""What handlers and machine ask of AWS is what their roles allow: no call is refused when deployed, none is spare."""
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
-from local.settings import ROOT
+import pytest
 
-# Which table is whose: each module asks one.
-TABLES = {"event_writer.py": "EventsTable", "store.py": "ControlTable"}
+from local.settings import ROOT
+from tests.statemachines.connections import definition
+from tests.statemachines.test_definitions import states
+
+# Which module asks which table, by the role of the function that it is a part of.
+ASKED = {
+    "ConnectionManagerRole": {"event_writer.py": "EventsTable", "store.py": "ControlTable"},
+    "ConnectionControlRole": {"ledger_store.py": "ControlTable"},
+}
+# What else a role's function does.
+BESIDES = {"ConnectionManagerRole": {("sqs:SendMessage", "DeadLetterQueue")}, "ConnectionControlRole": set()}
 # An INSERT has a permission of its own. Source: DynamoDB's developer guide, "IAM security policies with PartiQL".
 PARTIQL = {"BatchExecuteStatement": "PartiQLInsert"}
+# The integrations whose permission is called otherwise.
+INTEGRATIONS = {"lambda:Invoke": "lambda:InvokeFunction", "sfn:DescribeExecution": "states:DescribeExecution"}
 
 
-def asked() -> set[tuple[str, str]]:
-    """Each (action, table) that the modules of TABLES ask of their client."""
+def asked(role: str) -> set[tuple[str, str]]:
+    """Each (action, table) that the modules of a role ask of their client."""
     found: set[tuple[str, str]] = set()
-    for module, table in TABLES.items():
+    for module, table in ASKED[role].items():
         for call in calls(ast.parse((ROOT / "handlers" / module).read_text())):
             function = call.func
             if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Attribute)):
@@ -29,15 +41,30 @@ def calls(tree: ast.AST) -> list[ast.Call]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
-def test_the_function_may_do_what_its_store_does_and_no_more(template: dict[str, Any]) -> None:
+def allowed(template: dict[str, Any], role: str) -> Iterator[tuple[str, Any]]:
+    """Each (action, resource) that a role allows."""
+    for policy in template["Resources"][role]["Properties"]["Policies"]:
+        for statement in policy["PolicyDocument"]["Statement"]:
+            actions = statement["Action"]
+            for action in [actions] if isinstance(actions, str) else actions:
+                yield action, statement["Resource"]
+
+
+@pytest.mark.parametrize("role", ASKED)
+def test_a_function_may_do_what_its_store_does_and_no_more(template: dict[str, Any], role: str) -> None:
     """Every request of the store is allowed on its table by the function's role, and nothing else on the tables is."""
-    policies = template["Resources"]["ConnectionManagerRole"]["Properties"]["Policies"]
-    allowed = {
-        (action, statement["Resource"]["Fn::GetAtt"][0])
-        for policy in policies
-        for statement in policy["PolicyDocument"]["Statement"]
-        if isinstance(statement["Resource"], dict) and "Fn::GetAtt" in statement["Resource"]
-        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    found = {
+        (action, resource["Fn::GetAtt"][0]) for action, resource in allowed(template, role) if "Fn::GetAtt" in resource
     }
-    assert allowed - {("sqs:SendMessage", "DeadLetterQueue")} == asked()
-    assert ("sqs:SendMessage", "DeadLetterQueue") in allowed
+    assert found == asked(role) | BESIDES[role]
+
+
+def test_the_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any]) -> None:
+    """Each service integration of the definition has its action in the machine's role, and no action is spare."""
+    wanted = set()
+    for _, state in states(definition("connections")):
+        if state["Type"] == "Task":
+            service, action = state["Resource"].split(":")[-2:]
+            name = f"{service}:{action[:1].upper()}{action[1:]}"
+            wanted.add(INTEGRATIONS.get(name, name))
+    assert {action for action, _ in allowed(template, "ConnectionsRole")} == wanted
