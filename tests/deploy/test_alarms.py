@@ -1,6 +1,7 @@
 """Who is told of what: every alarm acts on the topic, and each kind of trouble has one."""
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -81,3 +82,20 @@ def test_an_address_of_the_stage_is_subscribed(tmp_path: Any) -> None:
     (topic,) = resources(resolved.template("test", tmp_path), "AWS::SNS::Topic")
     assert topic["Subscription"] == [{"Protocol": "email", "Endpoint": "ops@example.org"}]
     assert "ops@example.org" not in json.dumps(resolved.template("test"))
+
+
+def test_the_dashboard_shows_what_is_measured() -> None:
+    """Every alarm is on it, and every metric of ours that it draws is one that a function writes."""
+    (properties,) = resources(resolved.template("test"), "AWS::CloudWatch::Dashboard")
+    text, variables = properties["DashboardBody"]["Fn::Sub"]
+    assert variables == {"Namespace": "streamkeeper-test", "Service": "streamkeeper"}
+    body = json.loads(text)
+    logical = {key for key, one in resolved.template("test")["Resources"].items() if "CloudWatch::Alarm" in one["Type"]}
+    assert set(body["widgets"][0]["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in logical}
+    written = set(re.findall(r'add_metric\("(\w+)"', _handlers())) | set(re.findall(r'": "(\w+)",', _handlers()))
+    drawn = set(re.findall(r'MetricName="(\w+)', str(body))) | set(re.findall(r"'\$\{Namespace\}', '(\w+)'", str(body)))
+    assert {"Wanted", "LongestUnconnected", "Stored", "Dropped"} <= drawn <= written
+
+
+def _handlers() -> str:
+    return "".join((settings.ROOT / "handlers" / name).read_text() for name in ("connection_manager.py", "watch.py"))
