@@ -158,7 +158,7 @@ def _marshalled(result: Any, request_id: str) -> Any:
         if len(text) > RESPONSE_LIMIT_BYTES:
             return TaskFailure(TOO_LARGE, too_large())
         return json.loads(text)
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RecursionError) as problem:
         error = {"errorType": "Runtime.MarshalError", "errorMessage": f"Unable to marshal response: {problem}"}
         payload = {**error, "requestId": request_id, "stackTrace": []}
         return TaskFailure("Runtime.MarshalError", json.dumps(payload, separators=(",", ":"), ensure_ascii=False))

@@ -73,7 +73,7 @@ class Amount:
         if number < 0:
             raise self._refusal(f"{name} cannot be negative.", bare=True)
         if most is not None and number > most:
-            raise self._refusal(f"{name} cannot be greater than {most:g}.", bare=True)
+            raise self._refusal(f"{name} must be between 0 and {most:g}.", bare=True)
         return number
 
     def _refusal(self, what: str, *, bare: bool = False) -> EvaluationError:

@@ -32,7 +32,14 @@ def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
 
     Raises DefinitionError, whose pointer names the place and whose rule says what is wrong with it.
     """
-    definition = dict(source) if isinstance(source, Mapping) else read_definition(source)
+    try:
+        definition = dict(source) if isinstance(source, Mapping) else read_definition(source)
+        return _machine(definition)
+    except RecursionError:
+        raise DefinitionError("/", "is nested too deeply") from None
+
+
+def _machine(definition: dict[str, Any]) -> Machine:
     fields = Fields(definition, "/")
     language = query_language(fields, JSONPATH)
     fields.string("Comment")

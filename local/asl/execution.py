@@ -17,7 +17,7 @@ from local.asl.context import execution_context
 from local.asl.errors import Fatal, Halted, StateError
 from local.asl.functions import compact
 from local.asl.history import LIMIT, Event, History, failure, payload
-from local.asl.limits import HISTORY_FULL
+from local.asl.limits import HISTORY_FULL, NESTED
 from local.asl.queryfunctions import frame
 from local.asl.variables import Scope, Store
 from local.clock import Clock
@@ -124,6 +124,9 @@ class Execution:
 
     def crash(self, branch: Branch, problem: Exception) -> None:
         """Return nothing; a defect of ours or of `perform` fails the execution and is reported to the event loop."""
+        if isinstance(problem, RecursionError):
+            self.fail(branch, branch.fatal("States.Runtime", NESTED))
+            return
         state = branch.state.name if branch.state else ""
         said = f"{type(problem).__name__}: {problem}"
         self.fail(branch, Fatal("States.Runtime", branch.cause(state, said)))
@@ -143,7 +146,11 @@ class Execution:
     # ---- from the beginning to the end ----
 
     def _begin(self) -> None:
-        details = {**payload("input", compact(self.input)), "roleArn": self.role_arn}
+        try:
+            text = compact(self.input)
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise ValueError(f"the input is no JSON value: {problem}") from None
+        details = {**payload("input", text), "roleArn": self.role_arn}
         self.record.add("ExecutionStarted", 0, details)
         limit_s = min(self.machine.timeout_s or YEAR_S, YEAR_S)
         self._deadline = self.clock.call_at(self.started_ms + limit_s * 1000, self._time_out)

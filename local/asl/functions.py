@@ -32,6 +32,10 @@ class Function:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_SORTED = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+LARGEST_WHOLE = 2**63 - 1
+"""AWS's arithmetic is Java's: a long, and no more."""
 
 
 def compact(value: Any) -> str:
@@ -68,7 +72,14 @@ def _whole(value: Any) -> int:
     """Round half up, as Java's Math.round: MathAdd(-1.5, 0) is -1 (recorded)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"a number is expected, not {compact(value)}")
-    return value if isinstance(value, int) else math.floor(value + 0.5)
+    whole = value if isinstance(value, int) else math.floor(value + 0.5)
+    if abs(whole) > LARGEST_WHOLE:
+        raise ValueError(f"{value:g} is out of range")
+    return whole
+
+
+def _add(arguments: list[Any], _random: Random) -> int:
+    return _whole(_whole(arguments[0]) + _whole(arguments[1]))
 
 
 _PLACE = re.compile(r"\\(.)|(\{\})|([{}])", re.DOTALL)
@@ -143,11 +154,19 @@ def _item(arguments: list[Any], _random: Random) -> Any:
 
 
 def _unique(arguments: list[Any], _random: Random) -> list[Any]:
-    kept: list[Any] = []
+    kept: dict[str, Any] = {}
     for element in _array(arguments[0]):
-        if not any(same(element, other) for other in kept):
-            kept.append(element)
-    return kept
+        kept.setdefault(_SORTED.encode(_plain(element)), element)
+    return list(kept.values())
+
+
+def _plain(value: Any) -> Any:
+    """Return the value with whole numbers written alike: 1 and 1.0 are the same."""
+    if isinstance(value, dict):
+        return {key: _plain(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_plain(element) for element in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _contains(arguments: list[Any], _random: Random) -> bool:
@@ -225,7 +244,7 @@ FUNCTIONS: dict[str, Function] = {
     "States.Hash": Function((2, 2), _hash),
     "States.JsonMerge": Function((3, 3), _merge),
     "States.MathRandom": Function((2, 3), _random_number),
-    "States.MathAdd": Function((2, 2), lambda arguments, _: _whole(arguments[0]) + _whole(arguments[1])),
+    "States.MathAdd": Function((2, 2), _add),
     "States.StringSplit": Function((2, 2), _split),
     "States.UUID": Function((0, 0), lambda _, random: uuid4(random)),
 }

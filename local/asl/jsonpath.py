@@ -6,6 +6,7 @@ always a list.
 """
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,9 @@ class Many:
 
 Step = Name | Index | Many
 MISSING: Any = object()
+
+MOST_SELECTED = 200_000
+"""Nodes that one step of a path may select, more than any payload holds: deep scans in one path multiply."""
 
 
 class Env(Protocol):
@@ -145,7 +149,10 @@ class Path:
     def _many(self, values: list[Any], position: int, root: Any) -> list[Any]:
         for step in self.steps[position:]:
             if isinstance(step, Many):
-                values = [found for value in values for found in step.select(value, root)]
+                selected = (found for value in values for found in step.select(value, root))
+                values = list(itertools.islice(selected, MOST_SELECTED + 1))
+                if len(values) > MOST_SELECTED:
+                    raise EvaluationError(f"Invalid path '{self.text}' : it selects more than {MOST_SELECTED} nodes")
             else:
                 found_all = (_child(value, step) for value in values)
                 values = [found for found in found_all if found is not MISSING]
@@ -226,9 +233,11 @@ def children(value: Any, _root: Any) -> Iterator[Any]:
 
 def everything(value: Any, root: Any) -> Iterator[Any]:
     """Return the value itself and all that it holds, at any depth."""
-    yield value
-    for child in children(value, root):
-        yield from everything(child, root)
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting.extend(reversed(list(children(found, root))))
 
 
 def sliced(part: slice, value: Any, _root: Any) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """What AWS says when data is too large, or a history too long."""
 
+NESTED = "The data is nested too deeply."
 HISTORY_FULL = "The execution reached the maximum number of history events (25000)."
 
 

@@ -42,7 +42,8 @@ class Machine:
         history_limit: int | None = LIMIT,
         keep_history: bool = True,
     ) -> Execution:
-        """Return a new execution on this JSON input; call it in the running event loop.
+        """Return a new execution on this JSON input; call it in the running event loop. Raises ValueError for an input
+        that is no JSON value, or nested too deeply.
 
         Names that are left out follow from those given; the execution's own is a UUID of the clock's randomness.
         history_limit: None for a history without end. keep_history: False where `on_event` alone is to see it.

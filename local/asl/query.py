@@ -6,13 +6,14 @@ Invariant: an evaluation ends. It is counted in steps, depth and size, as AWS bo
 fail alike; only a regular expression that backtracks without end is stopped by the clock of the library that runs it.
 """
 
+import math
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import regex
 from jsonata import jsonata as engine
-from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.parser import Parser
 from jsonata.utils import Utils
@@ -20,8 +21,11 @@ from jsonata.utils import Utils
 from local.asl.check import DefinitionError
 from local.asl.errors import QueryFailure
 from local.asl.jsonpath import MISSING
+from local.asl.querywords import message
 
-Jsonata = engine.Jsonata
+sys.setrecursionlimit(3_000)
+"""The library sets 10,000 when it is imported, at which Python may run out of the machine's own stack first."""
+
 NULL = Utils.NULL_VALUE
 
 DEEPEST = 100
@@ -54,6 +58,16 @@ class Sight(Protocol):
         ...
 
 
+class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
+    """The library's evaluator, with a remainder that keeps its fraction: there 5.5 % 2 is 1."""
+
+    def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
+        """Return the result of + - * / or %."""
+        if op != "%" or not (Utils.is_numeric(lhs) and Utils.is_numeric(rhs)):
+            return super().evaluate_numeric_expression(lhs, rhs, op)
+        return Utils.convert_number(math.fmod(lhs, rhs))
+
+
 class Exceeded(Exception):
     """An evaluation went past one of the bounds; the message is AWS's."""
 
@@ -78,6 +92,7 @@ class Query:
                 frame.bind(name, inward(found))
         _Bounds(frame)
         try:
+            Jsonata.CURRENT.jsonata = self._machine  # whichever was made last in this thread would evaluate instead
             found = self._machine.eval(self._ast, None, frame)
             if found is not None:
                 return outward(found)
@@ -232,45 +247,6 @@ class _Pattern:
 def _pattern(text: str, flags: Any) -> _Pattern:
     chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
     return _Pattern(regex.compile(text, chosen))
-
-
-# ---- what a failure says ----
-
-_PLACE = re.compile(r"\{(\{\{?)(\w+)\}?\}\}")
-_TYPES = {"a": "arrays", "b": "booleans", "f": "functions", "n": "numbers", "o": "objects", "s": "strings"}
-_CAST = "could not convert string to float: "
-
-
-def message(problem: Exception) -> str | None:
-    """Return the code and message as the JavaScript library words them; None for a failure that has no code."""
-    if isinstance(problem, ValueError) and str(problem).startswith(_CAST):
-        problem = JException("D3030", 0, str(problem).removeprefix(_CAST).strip("'"))
-    if isinstance(problem, ZeroDivisionError | OverflowError):
-        problem = JException("D1001", 0, "Infinity")
-    if not isinstance(problem, JException):
-        return None
-    given = [problem.current, problem.expected, problem.extra]
-    if problem.error == "D1002":  # the library puts the operator before the value
-        given = [problem.expected]
-    template = JException.error_codes.get(problem.error, "{{{message}}}").replace(" Object ", " function ")
-    values = iter(given)
-
-    def fill(found: re.Match[str]) -> str:
-        value = next(values, None)
-        if found.group(2) == "type":
-            value = _TYPES.get(str(value), value)
-        return str(value) if found.group(1) == "{{" else _json(value)
-
-    told = _PLACE.sub(fill, template)
-    return told if problem.error == "D3137" else f"{problem.error}: {told}"
-
-
-def _json(value: Any) -> str:
-    return (
-        str(Functions.string(value if value is not None else NULL, None))
-        if not isinstance(value, str)
-        else f'"{value}"'
-    )
 
 
 # ---- the syntax tree ----

@@ -10,16 +10,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from jsonata import jsonata as engine
 from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 from local.asl.functions import ALGORITHMS, scrambled
-from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, inward
+from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, Jsonata, inward
 from local.clock import uuid4
-
-Jsonata = engine.Jsonata
 
 
 def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
