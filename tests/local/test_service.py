@@ -86,6 +86,12 @@ class Run:
         with urllib3.PoolManager(retries=False) as http:
             return http.request("POST", f"http://127.0.0.1:{self.port}/connections/{stream_id}").json()
 
+    def delete(self, stream_id: str) -> None:
+        """Asks for the stop of a stream."""
+        with urllib3.PoolManager(retries=False) as http:
+            answer = http.request("DELETE", f"http://127.0.0.1:{self.port}/connections/{stream_id}")
+        assert answer.status == 202
+
     def aws(self, service: str) -> Any:
         """A client of the AWS endpoint."""
         return client(service, f"http://127.0.0.1:{self.port + 1}", attempts=5)
@@ -211,12 +217,16 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
-    """Four streams are connected when the stop comes: no traceback, no new process, and all of them go on later."""
+    """Four streams are connected when the stop comes: no traceback, no new process, and they go on later.
+
+    Not the one that was to be stopped: the wish holds, though the service ended before it was obeyed.
+    """
     service.start()
     streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
     for stream_id in streams:
         service.post(stream_id)
     assert until(lambda: service.log.read_text().count("is connected") >= len(streams), 20)
+    service.delete(streams.pop())
     assert service.end(signal.SIGTERM) == 0
     assert service.log.read_text().splitlines()[-1].endswith(" stopping; Ctrl-C again to stop at once")
     assert not [pid for pid in service.seen if running(pid)]
