@@ -108,6 +108,8 @@ def _check_scopes(line: Line, outer: dict[str, str]) -> None:
     for state in line.states.values():
         for inner in state.inner():
             _check_scopes(inner, {**outer, **own})
+        for apart in state.apart():
+            _check_scopes(apart, {})
 
 
 TYPES: dict[str, Callable[[str, Fields, Compile], State]] = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from local.asl.amounts import Amount
 from local.asl.check import Fields
-from local.asl.errors import StateError
+from local.asl.errors import EvaluationError, StateError
 from local.asl.history import failure
 from local.asl.iterations import ItemSight
 from local.clock import uuid4
@@ -88,11 +88,14 @@ class MapRun:
             outputs = await self._all(batches)
             if state.writer is not None:
                 outputs = await state.writer.write(self, self.raw, self.narrowed, branch)
-        except StateError as problem:
+        except (StateError, EvaluationError) as problem:
             self._end("FAILED")
-            branch.add("MapRunFailed", failure(problem.error, problem.cause))
+            refusal = branch.refused(problem) if isinstance(problem, EvaluationError) else problem
+            if not isinstance(refusal, StateError):
+                raise refusal from None
+            branch.add("MapRunFailed", failure(refusal.error, refusal.cause))
             branch.add("MapStateFailed")
-            return problem
+            return refusal
         self._end("SUCCEEDED")
         branch.add("MapRunSucceeded")
         return outputs

@@ -18,6 +18,9 @@ from local.asl.functions import ALGORITHMS, scrambled
 from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, Jsonata, inward
 from local.clock import uuid4
 
+ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
+"""The functions that JSONata does not have, or not like that."""
+
 
 def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     """Return the frame in which expressions find these functions; $eval is none (AWS)."""

@@ -244,3 +244,14 @@ def test_what_is_not_supported_is_refused_by_name(fields: dict[str, Any], pointe
     with pytest.raises(DefinitionError) as refusal:
         machine(("M", distributed(**fields)))
     assert (refusal.value.pointer, refusal.value.rule) == ("/States/M" + pointer, rule)
+
+
+def test_what_cannot_be_evaluated_fails_the_run() -> None:
+    """A selector that leads nowhere is States.Runtime, one in JSONata can be caught; the run has failed either way."""
+    pathed = machine(("M", distributed(ItemSelector={"v.$": "$.none"}))).execute([1])
+    assert (pathed.error, pathed.map_runs[0].status) == ("States.Runtime", "FAILED")
+    catch = [{"ErrorEquals": ["States.ALL"], "Next": "Z"}]
+    state = distributed(ItemSelector={"v": "{% $states.input.none %}"}, Catch=catch)
+    queried = machine(("M", state), ("Z", PASS), QueryLanguage="JSONata").execute([1])
+    assert queried.output["Error"] == "States.QueryEvaluationError"
+    assert types(queried)[4:7] == ["EvaluationFailed", "MapRunFailed", "MapStateFailed"]

@@ -40,6 +40,10 @@ class State:
         """Yield the lines of states within this one that see its variables."""
         return iter(())
 
+    def apart(self) -> Iterator["Line"]:
+        """Yield the lines of states within this one that see none of its variables."""
+        return iter(())
+
 
 class Flowing(State):
     """A state with Next or End."""

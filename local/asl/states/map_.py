@@ -100,6 +100,11 @@ class Map(Retrying):
         if not self.distributed:
             yield self.line
 
+    def apart(self) -> Iterator[Line]:
+        """Yield the states of executions of their own."""
+        if self.distributed:
+            yield self.line
+
     def refused(self, branch: "Branch") -> None:
         """Return nothing; MapStateFailed is added (recorded)."""
         branch.add("MapStateFailed")

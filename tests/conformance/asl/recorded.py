@@ -24,6 +24,7 @@ MASKS = frozenset(
         "x-amz-crc32",
         "uuid",
         "RandomNumberGenerated",
+        "map_run_arn",
     ]
 )
 """Texts that stand for any value."""
