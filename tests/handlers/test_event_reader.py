@@ -1,0 +1,84 @@
+"""Events read back in their order, from one partition or several, against the embedded AWS."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.errors import StoreUnavailable
+from handlers.event_items import Keeping
+from handlers.event_reader import EventReader, Page
+from handlers.objects import Objects
+from handlers.stream.events import StreamEvent
+from handlers.stream.signals import Written
+from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client
+from tests.handlers.test_store import noise
+
+STREAM = "demo"
+NOW_MS = 10**12
+
+
+def reader(aws: Aws, dynamodb: Any = None) -> EventReader:
+    objects = Objects(lambda: aws.s3, BUCKET)
+    return EventReader(dynamodb or aws.dynamodb, EVENTS, CONTROL, objects.get)
+
+
+def write(aws: Aws, count: int, keeping: Keeping) -> None:
+    """Events of a connection, ten in each millisecond."""
+    store = aws.store(bucket=BUCKET)
+    store.claim(STREAM, execution="", holder="A/1", partitions=keeping.partitions)
+    events = [StreamEvent(f"k{n}", str(n), None, None, None, NOW_MS + n // 10) for n in range(count)]
+    assert store.write(STREAM, 1, 0, events, keeping) == Written(count, 0)
+
+
+@pytest.mark.parametrize("partitions", [1, 5])
+def test_pages_follow_one_another_in_order(aws: Aws, partitions: int) -> None:
+    """Each page begins behind the last position of the one before; together they are all events, each once."""
+    write(aws, 130, Keeping(partitions))
+    found: list[str] = []
+    page = reader(aws).events(STREAM, NOW_MS, "", 40)
+    while page.after:
+        found += [str(event.data) for event in page.events]
+        page = reader(aws).events(STREAM, NOW_MS, page.after, 40)
+    assert found == [str(number) for number in range(130)]
+    assert [len(reader(aws).events(STREAM, NOW_MS, "", limit).events) for limit in (1, 100, 1000)] == [1, 100, 100]
+
+
+def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
+    """Compressed, in the bucket, or gone to the queue: how it is kept does not show, but a dead letter."""
+    bodies: list[str | bytes] = ["text", b"\xff", "long " * 2000, noise(500_000)]
+    events = [StreamEvent(f"k{n}", body, f"{n}", None, None, NOW_MS) for n, body in enumerate(bodies)]
+    events.append(StreamEvent("k9", noise(500_000), "i" * 500_000, None, None, NOW_MS))
+    assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, events) == Written(4, 0, 1)
+    found = reader(aws).events(STREAM, NOW_MS).events
+    assert [event.data for event in found] == [*bodies, None]
+    assert [event.id for event in found] == ["0", "1", "2", "3", None]
+    assert found[-1].dead_letter is not None
+
+
+def test_what_has_expired_is_not_shown(aws: Aws) -> None:
+    """DynamoDB deletes it later; the reader does not wait for that."""
+    write(aws, 2, Keeping(1, 1))
+    assert len(reader(aws).events(STREAM, NOW_MS).events) == 2
+    later = reader(aws).events(STREAM, NOW_MS + 86_400_000)
+    assert (later.events, later.after.endswith("/000000000001")) == ([], True)
+    assert reader(aws).events("other", NOW_MS) == Page([], "")
+
+
+def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
+    """An answer may hold a part; one that never holds anything is StoreUnavailable."""
+    write(aws, 5, Keeping())
+
+    def one_at_a_time(call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
+        first, *rest = RequestItems[EVENTS]["Keys"]
+        answer = call(RequestItems={EVENTS: {"Keys": [first]}})
+        answer["UnprocessedKeys"] = {EVENTS: {"Keys": rest}} if rest else {}
+        return answer
+
+    def nothing(_call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
+        return {"Responses": {}, "UnprocessedKeys": RequestItems}
+
+    found = reader(aws, Client(aws.dynamodb, "batch_get_item", one_at_a_time)).events(STREAM, NOW_MS).events
+    assert [event.data for event in found] == ["0", "1", "2", "3", "4"]
+    with pytest.raises(StoreUnavailable, match=r"^AWS left keys of BatchGetItem out again and again$"):
+        reader(aws, Client(aws.dynamodb, "batch_get_item", nothing)).events(STREAM, NOW_MS)
