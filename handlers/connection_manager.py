@@ -32,6 +32,8 @@ CLIENT = Config(
     max_pool_connections=2,
     tcp_keepalive=True,
     parameter_validation=False,
+    # Composed anew for each request otherwise, which takes longer than to sign it.
+    user_agent="streamkeeper",
 )
 # The metric that counts an end, by what ended the function.
 _ENDS = {

@@ -131,14 +131,15 @@ def mark(item: Item, reason: str) -> Item:
 
 def size_bytes(item: Item) -> int:
     """The item's size as DynamoDB counts it, never too small."""
-    return sum(len(name) + _value_bytes(value) for name, value in item.items())
-
-
-def _value_bytes(value: dict[str, Any]) -> int:
-    (kind, content), *_ = value.items()
-    if kind == "N":
-        return _NUMBER_BYTES
-    return len(content) if isinstance(content, bytes) or content.isascii() else len(content.encode())
+    found = 0
+    for name, value in item.items():
+        found += len(name)
+        for kind, content in value.items():
+            if kind == "N":
+                found += _NUMBER_BYTES
+            else:
+                found += len(content) if kind == "B" or content.isascii() else len(content.encode())
+    return found
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
