@@ -9,7 +9,6 @@ import hashlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from handlers.items import Item, expiry
 from handlers.stream.events import StreamEvent
