@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from local import mapruns
 from local.asl import Execution, Perform
 from local.asl.nested import Ended
 from local.clock import Clock
@@ -41,6 +42,13 @@ class Known:
         if self.closing is not None:
             return self.closing.status
         return "RUNNING"
+
+    @property
+    def map_runs(self) -> list[dict[str, Any]]:
+        """What is told of the runs of its distributed Maps; times in milliseconds."""
+        if self.live is not None:
+            return mapruns.kept(self.live)
+        return self.closing.map_runs if self.closing is not None else []
 
     @property
     def stream_id(self) -> str:
@@ -202,7 +210,7 @@ class Executions:
             return
         output = json.dumps(live.output, ensure_ascii=False) if live.status == "SUCCEEDED" else None
         stopped_ms = live.stopped_ms or self._clock.now_ms()
-        known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause)
+        known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause, mapruns.kept(live))
         if known.journal is not None:
             known.journal.closing(known.closing)
         # Its history is on disk; in memory it would only grow.

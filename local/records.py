@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Closing:
     output: str | None = None
     error: str | None = None
     cause: str | None = None
+    map_runs: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

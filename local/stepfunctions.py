@@ -17,6 +17,7 @@ from local.api.activities import ActivityActions
 from local.api.asking import Action
 from local.api.executions import ExecutionActions
 from local.api.machines import MachineActions
+from local.api.mapruns import MapRunActions
 from local.api.tasks import TaskActions
 from local.api.teststate import TestStateActions
 from local.api.verdict import VerdictActions
@@ -44,6 +45,7 @@ class StepFunctions:
             **TaskActions(self.tokens).actions(),
             **VerdictActions().actions(),
             **ActivityActions(activities).actions(),
+            **MapRunActions(executions).actions(),
             **TestStateActions(executions, clock).actions(),
         }
 

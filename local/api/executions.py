@@ -7,6 +7,7 @@ from typing import Any
 
 from local.api.asking import Action, Answer, Parameters, arn, page
 from local.api.machines import configuration, missing
+from local.api.mapruns import children
 from local.executions import Executions, Known, description
 from local.express import Express
 from local.requests import Refusal
@@ -32,7 +33,6 @@ class ExecutionActions:
             "ListExecutions": self._list,
             "GetExecutionHistory": self._history,
             "StopExecution": self._stop,
-            "ListMapRuns": self._map_runs,
         }
 
     def _start(self, parameters: Parameters) -> Answer:
@@ -89,7 +89,7 @@ class ExecutionActions:
         if ("stateMachineArn" in parameters) == ("mapRunArn" in parameters):
             raise Refusal("ValidationException", "Must provide a StateMachine ARN or MapRun ARN")
         if "mapRunArn" in parameters:
-            raise Refusal("ResourceNotFound", f"Resource not found: '{parameters['mapRunArn']}'")
+            return children(self._executions, parameters)
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
         if machine_arn not in self._executions.machines:
             raise missing(machine_arn)
@@ -120,10 +120,6 @@ class ExecutionActions:
         known = self._executions.stop(execution_arn, parameters.get("error"), parameters.get("cause"))
         assert known.closing is not None
         return {"stopDate": known.closing.stopped_ms / 1000}
-
-    def _map_runs(self, parameters: Parameters) -> Answer:
-        self._get(parameters)
-        return {"mapRuns": []}
 
     def _get(self, parameters: Parameters) -> Known:
         execution_arn = arn(parameters, "executionArn", "execution")

@@ -70,6 +70,7 @@ class Reader:
         elif self._fill is not None:
             parameters = self._fill(narrowed, branch)
         most = self._most.bounded(raw, narrowed, branch, whole=True)
+        _check_headers(self.names)
         if self.resource == LIST:
             answer = await ask(branch, "listObjectsV2", parameters, FAILED)
             found = answer.get("Contents", []) if isinstance(answer, dict) else []
@@ -97,8 +98,7 @@ class Reader:
         rows = csv.reader(io.StringIO(text), delimiter=self.delimiter)
         try:
             names = self.names if self.header == "GIVEN" else next(rows, [])
-            if len(set(names)) < len(names):
-                raise StateError(FAILED, "CSV headers cannot contain duplicates.")
+            _check_headers(names)
             blank = [""] * len(names)
             return [dict(zip(names, [*row, *blank], strict=False)) for row in rows if row]
         except csv.Error as problem:
@@ -112,3 +112,8 @@ def _text(answer: Any) -> str:
     if isinstance(body, bytes):
         return body.decode("utf-8", "replace")
     return body if isinstance(body, str) else json.dumps(body)
+
+
+def _check_headers(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise StateError(FAILED, "CSV headers cannot contain duplicates.")

@@ -35,10 +35,14 @@ class Tolerance:
         self._count = Amount(fields, "ToleratedFailureCount", 0)
         self._share = Amount(fields, "ToleratedFailurePercentage", 0, 100, whole=False)
 
+    def numbers(self, raw: Any, narrowed: Any, branch: "Branch") -> tuple[float | None, float | None]:
+        """Return how many may fail, and how many of a hundred; None where the definition does not say."""
+        count = self._count.bounded(raw, narrowed, branch, whole=True)
+        return count, self._share.bounded(raw, narrowed, branch, whole=False, most=100)
+
     def find(self, raw: Any, narrowed: Any, branch: "Branch") -> Callable[[int, int], bool]:
         """Return the function that says whether so many failures among so many items are too many."""
-        count = self._count.bounded(raw, narrowed, branch, whole=True)
-        share = self._share.bounded(raw, narrowed, branch, whole=False, most=100)
+        count, share = self.numbers(raw, narrowed, branch)
         if count is None and share is None:
             return lambda failed, _total: failed > 0
         # "If you specify both …, the Map Run fails when either threshold is exceeded" (Developer Guide)
@@ -58,6 +62,7 @@ class MapRun:
         self.raw, self.narrowed = raw, narrowed
         above = branch.execution
         self.too_many = state.tolerance.find(raw, narrowed, branch)
+        self.tolerated = state.tolerance.numbers(raw, narrowed, branch)
         self.label = state.label or uuid4(branch.random)
         self.name = uuid4(branch.random)
         prefix = above.machine_arn.rpartition(":stateMachine:")[0]

@@ -444,3 +444,29 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
     ended = over(states, states.start_execution(stateMachineArn=machine)["executionArn"])
     assert ended["error"] == "States.Runtime"
     assert ended["cause"].endswith(f" The activity {activity} does not exist.")
+
+
+def test_the_runs_of_a_distributed_map_are_told(states: Any) -> None:
+    """Listed, described with their counts, and each item's execution listed; also after the end."""
+    inner = {"StartAt": "C", "States": {
+        "C": {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"},
+        "F": {"Type": "Fail", "Error": "Bad"}, "P": {"Type": "Pass", "End": True},
+    }}  # fmt: skip
+    processor = inner | {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+    mapped = {"Type": "Map", "ItemProcessor": processor, "ToleratedFailureCount": 1, "MaxConcurrency": 2, "End": True}
+    arn = created(states, "maps", {"StartAt": "M", "States": {"M": {**mapped, "Label": "each"}}})
+    execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3]")["executionArn"]
+    assert over(states, execution)["status"] == "SUCCEEDED"
+    (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
+    assert (run["executionArn"], run["stateMachineArn"]) == (execution, f"{arn}/each")
+    described = states.describe_map_run(mapRunArn=run["mapRunArn"])
+    assert (described["status"], described["maxConcurrency"], described["toleratedFailureCount"]) == ("SUCCEEDED", 2, 1)
+    assert described["itemCounts"] | {"pending": 0} == {
+        "pending": 0, "running": 0, "succeeded": 2, "failed": 1, "timedOut": 0, "aborted": 0, "total": 3,
+        "resultsWritten": 0,
+    }  # fmt: skip
+    children = states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
+    assert sorted(one["status"] for one in children) == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
+    failed = states.list_executions(mapRunArn=run["mapRunArn"], statusFilter="FAILED")["executions"]
+    assert [one["mapRunArn"] for one in failed] == [run["mapRunArn"]]
+    assert refusal(states.describe_map_run, mapRunArn=run["mapRunArn"] + "x")[0] == "ResourceNotFound"

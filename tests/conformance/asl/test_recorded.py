@@ -41,7 +41,9 @@ def test_a_recorded_call_of_a_service_is_told_as_aws_told_it(case: dict[str, Any
     answer, expected = answered(case), case["expected"]
     for name in ("status", "output", "error", "cause"):
         assert equal(expected.get(name), answer.get(name)), name
-    assert len(answer["events"]) == len(expected["events"])
+    assert sorted(answer["event_types"]) == sorted(expected["event_types"])
+    if not case["events_ordered"]:
+        return
     for wanted, event in zip(expected["events"], answer["events"], strict=True):
         assert equal(wanted, event), (wanted, event)
 

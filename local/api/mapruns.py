@@ -1,0 +1,59 @@
+"""Listing and describing the runs of distributed Maps, and listing the executions of one.
+
+Decides the shape of these answers. What is kept of a run, `local.mapruns` says. Invariant: times are epoch seconds.
+"""
+
+from typing import Any
+
+from local.api.asking import Action, Answer, Parameters, arn, page
+from local.executions import Executions
+from local.requests import Refusal
+
+_LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
+
+
+class MapRunActions:
+    """The actions on Map Runs."""
+
+    def __init__(self, executions: Executions) -> None:
+        self._executions = executions
+
+    def actions(self) -> dict[str, Action]:
+        """Returns the actions by name."""
+        return {"ListMapRuns": self._list, "DescribeMapRun": self._describe}
+
+    def _list(self, parameters: Parameters) -> Answer:
+        execution_arn = arn(parameters, "executionArn", "execution")
+        try:
+            runs = self._executions.get(execution_arn).map_runs
+        except KeyError:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{execution_arn}'") from None
+        numbered = list(enumerate(runs))
+        shown, rest = page(parameters, "mapRuns", numbered, lambda one: one[0])
+        return {"mapRuns": [_dated({key: run[key] for key in _LISTED if key in run}) for _, run in shown]} | rest
+
+    def _describe(self, parameters: Parameters) -> Answer:
+        run = find(self._executions, arn(parameters, "mapRunArn", "mapRun"))
+        return _dated({key: value for key, value in run.items() if key not in ("executions", "stateMachineArn")})
+
+
+def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
+    """Returns what is kept of a Map Run; raises Refusal where there is none of this ARN."""
+    for known in executions.all():
+        for run in known.map_runs:
+            if run["mapRunArn"] == map_run_arn:
+                return run
+    raise Refusal("ResourceNotFound", f"Resource not found: '{map_run_arn}'")
+
+
+def children(executions: Executions, parameters: Parameters) -> Answer:
+    """Returns ListExecutions' answer for a Map Run, newest first: the first thousand of its executions."""
+    run = find(executions, arn(parameters, "mapRunArn", "mapRun"))
+    wanted = parameters.get("statusFilter")
+    found = [(number, one) for number, one in enumerate(run["executions"]) if wanted in (None, one["status"])]
+    shown, rest = page(parameters, "executions", reversed(found), lambda one: one[0], descending=True)
+    return {"executions": [_dated(one | {"mapRunArn": run["mapRunArn"]}) for _, one in shown]} | rest
+
+
+def _dated(found: dict[str, Any]) -> Answer:
+    return {name: value / 1000 if name.endswith("Date") else value for name, value in found.items()}
