@@ -5,6 +5,7 @@ from local.asl.calls import Latencies, NoLatencies, Perform, TaskCall, TaskFailu
 from local.asl.check import DefinitionError
 from local.asl.definition import load
 from local.asl.execution import Execution
+from local.asl.fuzzing import fuzz
 from local.asl.machine import Machine
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "TokenUnknown",
     "Tokens",
     "Whole",
+    "fuzz",
     "load",
 ]

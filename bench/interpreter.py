@@ -1,0 +1,178 @@
+"""`python -m bench.interpreter`: transitions a second, ours beside moto's interpreter and aws-local-stepfunctions.
+
+Decides the machine, a loop of a Pass and a Choice, and what is counted: states entered, with the history made. moto
+slows down with the length of a history, so it is stopped after `--moto-seconds` and its rate until then is told. Each
+interpreter runs by itself, one after the other, on the same lengths.
+"""
+
+import argparse
+import cProfile
+import json
+import logging
+import os
+import pstats
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import boto3
+from moto import mock_aws
+
+from local.asl import load
+from local.settings import ROOT
+
+LENGTHS = (1_000, 10_000, 100_000)
+LOOP: dict[str, Any] = {
+    "StartAt": "Count",
+    "States": {
+        "Count": {
+            "Type": "Pass",
+            "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"},
+            "Next": "Look",
+        },
+        "Look": {
+            "Type": "Choice",
+            "Choices": [{"Variable": "$.n", "NumericLessThanPath": "$.most", "Next": "Count"}],
+            "Default": "Over",
+        },
+        "Over": {"Type": "Succeed"},
+    },
+}
+OURS, MOTO, NPM = "streamkeeper", "moto", "aws-local-stepfunctions"
+_NODE = Path(__file__).with_name("interpreter.mjs")
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of the loop; `whole` is whether it came to its end, `events` 0 where they were not counted."""
+
+    interpreter: str
+    iterations: int
+    transitions: int
+    events: int
+    seconds: float
+    whole: bool
+
+    @property
+    def rate(self) -> float:
+        """Transitions a second."""
+        return self.transitions / self.seconds
+
+
+def ours(lengths: tuple[int, ...]) -> Iterator[Row]:
+    """Yields a row for each length, the limit of 25,000 events lifted."""
+    load(LOOP).execute({"n": 0, "most": lengths[0]}, history_limit=None)
+    for most in lengths:
+        machine = load(LOOP)
+        begun_s = time.perf_counter()
+        execution = machine.execute({"n": 0, "most": most}, history_limit=None)
+        events = len(execution.history)
+        seconds = time.perf_counter() - begun_s
+        yield Row(OURS, most, execution.transitions, events, seconds, execution.output["n"] == most)
+
+
+def npm(lengths: tuple[int, ...]) -> Iterator[Row]:
+    """Yields a row for each length; needs Node.js and node_modules."""
+    node = shutil.which("node")
+    if node is None or not (ROOT / "node_modules" / NPM).is_dir():
+        print(f"bench.interpreter: {NPM} is left out: it needs Node.js and `make setup`.", file=sys.stderr)
+        return
+    given = json.dumps({"definition": LOOP, "lengths": lengths})
+    run = subprocess.run([node, str(_NODE)], input=given, capture_output=True, text=True, check=True, cwd=ROOT)
+    for line in run.stdout.splitlines():
+        found = json.loads(line)
+        most, whole = found["iterations"], found["reached"] == found["iterations"]
+        yield Row(NPM, most, 2 * most + 1, 0, found["seconds"], whole)
+
+
+def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
+    """Yields a row for each length, cut off after limit_s; the API is polled ten times a second."""
+    settings: Any = {"stepfunctions": {"execute_state_machine": True}}
+    logging.disable()  # a stopped execution is no defect worth a page of text
+    with patch.dict(os.environ, _CREDENTIALS), mock_aws(config=settings):
+        client = boto3.client("stepfunctions", region_name="us-east-1")
+        arn = client.create_state_machine(
+            name="loop", definition=json.dumps(LOOP), roleArn="arn:aws:iam::111111111111:role/loop"
+        )["stateMachineArn"]
+        for most in lengths:
+            begun_s = time.perf_counter()
+            given = json.dumps({"n": 0, "most": most})
+            execution = client.start_execution(stateMachineArn=arn, name=f"loop-{most}", input=given)
+            named = {"executionArn": execution["executionArn"]}
+            while client.describe_execution(**named)["status"] == "RUNNING":
+                if time.perf_counter() - begun_s > limit_s:
+                    break
+                time.sleep(0.1)
+            seconds = time.perf_counter() - begun_s
+            whole = client.describe_execution(**named)["status"] == "SUCCEEDED"
+            events = client.get_execution_history(**named)["events"]
+            if not whole:
+                client.stop_execution(**named)
+            entered = sum(event["type"].endswith("StateEntered") for event in events)
+            yield Row(MOTO, most, entered, len(events), seconds, whole)
+
+
+def hottest(most: int = 10_000, count: int = 5) -> list[str]:
+    """Returns the functions of ours that take the most time of their own in the loop, each with its share."""
+    machine = load(LOOP)
+    profile = cProfile.Profile()
+    profile.enable()
+    machine.execute({"n": 0, "most": most}, history_limit=None)
+    profile.disable()
+    stats: Any = pstats.Stats(profile)
+    total_s = stats.total_tt
+    ordered = sorted(stats.stats.items(), key=lambda item: -item[1][2])[:count]
+    return [
+        f"{Path(file).name}:{name} {own_s / total_s:.0%}" if line else f"{name} {own_s / total_s:.0%}"
+        for (file, line, name), (_, _, own_s, _, _) in ordered
+    ]
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Returns the lines that a person reads: rates, and ours as a multiple of each peer's."""
+    rates = {(row.interpreter, row.iterations): row.rate for row in rows}
+    names = list(dict.fromkeys(row.interpreter for row in rows))
+    lengths = sorted({row.iterations for row in rows})
+    cut = {(row.interpreter, row.iterations) for row in rows if not row.whole}
+    lines = [f"{'transitions/s':<26}" + "".join(f"{length:>12,}" for length in lengths)]
+    for name in names:
+        cells = (
+            f"{rates[name, length]:,.0f}{'*' if (name, length) in cut else ''}" if (name, length) in rates else "-"
+            for length in lengths
+        )
+        lines.append(f"{name:<26}" + "".join(f"{cell:>12}" for cell in cells))
+    for name in names[1:]:
+        cells = (f"{rates[OURS, n] / rates[name, n]:,.1f}" if (name, n) in rates else "-" for n in lengths)
+        lines.append(f"{f'{OURS} : {name}'[:26]:<26}" + "".join(f"{cell:>12}" for cell in cells))
+    return lines
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0 once all is measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench.interpreter", description="Measures transitions a second.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--moto-seconds", type=float, default=20, help="after how long moto is stopped (20)")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=LENGTHS, metavar="N", help="rounds of the loop (1000 10000 100000)"
+    )
+    wanted = parser.parse_args(argv)
+    lengths = tuple(wanted.lengths)
+    rows = [*ours(lengths), *npm(lengths), *moto(lengths, wanted.moto_seconds)]
+    profile = hottest()
+    if wanted.json:
+        print(json.dumps({"rows": [asdict(row) | {"rate": round(row.rate)} for row in rows], "profile": profile}))
+        return 0
+    print("\n".join(table(rows)))
+    print("* stopped before its end\nmost time of their own: " + ", ".join(profile))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""`python -m bench.year`: a year of the deployed machine in virtual time, its renewals included.
+
+Decides what stands in for the function: a connection that is taken over by the next one, of its own execution or of the
+successor, and that is connected for as long as a function may run. Nothing fails, so what is measured is the machine
+and the interpreter. No peer has virtual time: theirs would take the year. Invariant: the same year every time.
+"""
+
+import argparse
+import asyncio
+import functools
+import json
+import resource
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import yaml
+
+from local import settings
+from local.asl import Execution, Machine, TaskCall, load
+from local.clock import VirtualClock
+from local.functions import Functions, LambdaContext
+
+STAGE = "prod"
+DAY_S = 86_400
+OVERLAP_MS = 2_000
+
+
+class StreamTakenOver(Exception):
+    """A newer connection of the same execution holds the stream."""
+
+
+class ConnectionExpired(Exception):
+    """The function's limit is near and nobody has taken over."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the year came to; resident_mb is the most memory that the process ever had."""
+
+    days: int
+    seconds: float
+    resident_mb: int
+    executions: int
+    connections: int
+    transitions: int
+    events: int
+    failed: int
+
+
+class Year:
+    """The stream of one year: who is connected, and the executions that keep it so."""
+
+    def __init__(self, machine: Machine, clock: VirtualClock, margin_s: int) -> None:
+        self.machine, self.clock, self.margin_ms = machine, clock, margin_s * 1000
+        self.sandbox = Functions(clock, {f"streamkeeper-{STAGE}-connection-manager": self.connect}, other=self.other)
+        self.holder: tuple[str, asyncio.Future[str | None]] | None = None
+        self.running: list[Execution] = []
+        self.executions = self.connections = self.events = self.transitions = self.failed = 0
+
+    def start(self, data: Any) -> Execution:
+        """Returns a new execution; those that have ended are counted and let go."""
+        for ended in [one for one in self.running if one.status != "RUNNING"]:
+            self.running.remove(ended)
+            self.transitions += ended.transitions
+            self.failed += ended.status != "SUCCEEDED"
+        execution = self.machine.start(
+            data, clock=self.clock, perform=self.sandbox.perform, on_event=self._count, keep_history=False
+        )
+        self.executions += 1
+        self.running.append(execution)
+        return execution
+
+    async def connect(self, payload: Any, context: LambdaContext) -> Any:
+        """Returns how the stream ended for this connection; raises what the connection manager raises."""
+        self.connections += 1
+        before, taken = self.holder, asyncio.get_running_loop().create_future()
+        self.holder = payload["execution"], taken
+        if before is not None and not before[1].done():
+            before[1].set_result(payload["execution"])
+        limit = self.clock.call_at(context.deadline_ms - self.margin_ms, functools.partial(_expire, taken))
+        taker = await taken
+        limit.cancel()
+        if taker is None:
+            raise ConnectionExpired
+        await self.clock.sleep_until(self.clock.now_ms() + OVERLAP_MS)
+        if taker == payload["execution"]:
+            raise StreamTakenOver
+        return {"status": "superseded"}
+
+    async def other(self, call: TaskCall) -> Any:
+        """Returns the answer of a service: the table agrees to everything, Step Functions starts the successor."""
+        if call.action == "startExecution":
+            execution = self.start(call.parameters["Input"])
+            return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms / 1000}
+        return {}
+
+    def _count(self, _event: Any) -> None:
+        self.events += 1
+
+
+def _expire(taken: asyncio.Future[str | None]) -> None:
+    if not taken.done():
+        taken.set_result(None)
+
+
+def measure(days: int) -> Found:
+    """Returns what so many days came to."""
+    definition = yaml.safe_load((settings.ROOT / "statemachines" / "connections.asl.yml").read_text())
+    found = settings.load(STAGE)
+    begun_s = time.perf_counter()
+    clock = VirtualClock()
+    year = Year(load(settings.resolve(definition, found, settings.names(STAGE))), clock, int(found["margin_s"]))
+
+    async def run() -> None:
+        year.start({"pathParameters": {"streamId": "year"}})
+        await clock.sleep_until(clock.now_ms() + days * DAY_S * 1000)
+
+    clock.run(run())
+    return Found(
+        days=days,
+        seconds=round(time.perf_counter() - begun_s, 2),
+        resident_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        executions=year.executions,
+        connections=year.connections,
+        transitions=year.transitions + sum(one.transitions for one in year.running),
+        events=year.events,
+        failed=year.failed,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns 0 once it is measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench.year", description="Runs a year in virtual time.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--days", type=int, default=365, help="how long (365)")
+    wanted = parser.parse_args(argv)
+    found = measure(wanted.days)
+    print(json.dumps(asdict(found)) if wanted.json else "\n".join(f"{k:<12}{v:>12,}" for k, v in asdict(found).items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

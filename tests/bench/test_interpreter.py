@@ -1,0 +1,30 @@
+"""The interpreter's benchmarks: what they count is right; how long it takes is not tested."""
+
+from bench import interpreter, year
+
+
+def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
+    """Five rounds are eleven transitions for all three, and the table has a row for each and for each ratio."""
+    lengths = (5,)
+    rows = [*interpreter.ours(lengths), *interpreter.npm(lengths), *interpreter.moto(lengths, 20)]
+    assert [(row.interpreter, row.transitions, row.whole) for row in rows] == [
+        (interpreter.OURS, 11, True),
+        (interpreter.NPM, 11, True),
+        (interpreter.MOTO, 11, True),
+    ]
+    assert [row.events for row in rows] == [24, 0, 24]
+    assert len(interpreter.table(rows)) == 1 + len(rows) + 2
+
+
+def test_the_hottest_functions_are_named() -> None:
+    """Five of them, each with its share."""
+    found = interpreter.hottest(50)
+    assert len(found) == 5
+    assert all(one.endswith("%") for one in found)
+
+
+def test_three_days_cross_a_renewal_without_a_failure() -> None:
+    """A lane makes a pass every 28 minutes, so a hundred are due after two days; nothing fails and all is connected."""
+    found = year.measure(3)
+    assert (found.executions, found.failed) == (2, 0)
+    assert 3 * 100 < found.connections < 3 * 110
