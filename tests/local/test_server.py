@@ -66,6 +66,28 @@ MACHINES: dict[str, dict[str, Any]] = {
         "arn:aws:states:::states:startExecution",
         {"StateMachineArn.$": "$.machine", "Name.$": "$.name", "Input": {"started.$": "$$.Execution.Id"}},
     ),
+    "maps": {
+        "StartAt": "Map",
+        "States": {
+            "Map": {
+                "Type": "Map",
+                "ItemReader": {
+                    "Resource": "arn:aws:states:::s3:getObject",
+                    "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
+                    "Parameters": {"Bucket": "lists", "Key.$": "$.key"},
+                },
+                "ItemProcessor": {
+                    "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
+                    **task("arn:aws:states:::lambda:invoke", {"FunctionName": "echo", "Payload.$": "$"}),
+                },
+                "ResultWriter": {
+                    "Resource": "arn:aws:states:::s3:putObject",
+                    "Parameters": {"Bucket": "lists", "Prefix": "done"},
+                },
+                "End": True,
+            }
+        },
+    },
     "sends": task("arn:aws:states:::sqs:sendMessage", {"QueueUrl.$": "$.url", "MessageBody": {"n": 1}}),
 }
 
@@ -242,6 +264,20 @@ def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
     assert "MessageId" in json.loads(ended(states, "sends", {"url": url})["output"])
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
     assert json.loads(message["Body"]) == {"n": 1}
+
+
+def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: Any) -> None:
+    """Its items come from the embedded S3 and its results go there; an object that is missing fails it by name."""
+    s3 = client("s3", endpoint.url)
+    s3.create_bucket(Bucket="lists")
+    s3.put_object(Bucket="lists", Key="two.csv", Body=b"name,size\none,1\ntwo,2\n")
+    written = json.loads(ended(states, "maps", {"key": "two.csv"})["output"])["ResultWriterDetails"]
+    manifest = json.loads(s3.get_object(Bucket=written["Bucket"], Key=written["Key"])["Body"].read())
+    (results,) = manifest["ResultFiles"]["SUCCEEDED"]
+    told = json.loads(s3.get_object(Bucket="lists", Key=results["Key"])["Body"].read())
+    outputs = [json.loads(one["Output"])["Payload"]["given"] for one in told]
+    assert sorted(outputs, key=str) == [{"name": "one", "size": "1"}, {"name": "two", "size": "2"}]
+    assert ended(states, "maps", {"key": "none.csv"})["error"] == "States.ItemReaderFailed"
 
 
 def test_a_machine_can_look_at_an_execution(states: Any) -> None:
