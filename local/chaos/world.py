@@ -18,6 +18,7 @@ from handlers.store import Store
 from handlers.stream.signals import Outcome
 from local.asl import Execution, TaskCall, TaskFailure
 from local.asl.machine import Machine
+from local.asl.timestamps import written
 from local.chaos.deployments import Version
 from local.chaos.dynamodb import UnreliableDynamoDB
 from local.chaos.function import VirtualFunction
@@ -267,8 +268,8 @@ class World:
             self.tables.update_item(
                 TableName=self.control_table,
                 Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}},
-                UpdateExpression="SET stop = :yes",
-                ExpressionAttributeValues={":yes": {"BOOL": True}},
+                UpdateExpression="SET stop = :yes, stop_at = :now",
+                ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": written(self.clock.now_ms())}},
             )
         if "abort" in fault.kind:
             for execution in self.executions:
