@@ -1,7 +1,7 @@
 """What is wrong with a definition, in AWS's codes.
 
 Decides which code, place and words a problem has in ValidateStateMachineDefinition and CreateStateMachine. What is
-wrong the interpreter says; it stops at the first problem, so one is told. Codes and places are recorded.
+wrong the interpreter says. Codes and places are recorded.
 """
 
 import json
@@ -11,10 +11,11 @@ from typing import Any
 from local.api.asking import Action, Answer, Parameters
 from local.asl import DefinitionError
 from local.asl.check import below
-from local.machines import Described, compiled
+from local.asl.problems import problems
 from local.requests import Refusal
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
+_USUAL = 100
 _EXPRESS = "Express state machine does not support"
 _TARGET = re.compile(r"there is no state '(.*)'", re.DOTALL)
 _REQUIRED = re.compile(r"these fields are required: (.*)", re.DOTALL)
@@ -32,7 +33,9 @@ class VerdictActions:
 
     def _validate(self, parameters: Parameters) -> Answer:
         found = diagnostics(parameters["definition"], parameters.get("type") or "STANDARD")
-        return {"result": "FAIL" if found else "OK", "diagnostics": found, "truncated": False}
+        # "The default value is 100. … If the number of diagnostics exceeds it, truncated is true" (API reference).
+        shown = found[: parameters.get("maxResults") or _USUAL]
+        return {"result": "FAIL" if found else "OK", "diagnostics": shown, "truncated": len(shown) < len(found)}
 
 
 def refuse_bad(definition: str, kind: str) -> None:
@@ -54,19 +57,17 @@ def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
     """Returns the diagnostics of a definition for a STANDARD or EXPRESS machine; none where it can run."""
     try:
         definition = json.loads(text)
+        if not isinstance(definition, dict):
+            return [_error(_SCHEMA, "Definition must be a valid JSON object")]
+        if found := problems(definition):
+            return [_told(problem) for problem in found]
+        return [] if kind == "STANDARD" else _express(definition, "/")
     except RecursionError:
         return [_error(_SCHEMA, "Definition is nested too deeply")]
     except ValueError as problem:
         if not text.strip():
             return [_error(_SCHEMA, "Definition must be a valid JSON object")]
         return [_no_json(text, problem)]
-    if not isinstance(definition, dict):
-        return [_error(_SCHEMA, "Definition must be a valid JSON object")]
-    try:
-        compiled(Described("", "", text, kind, "", 0, 0))
-    except DefinitionError as problem:
-        return [_told(problem)]
-    return [] if kind == "STANDARD" else _express(definition, "/")
 
 
 def _told(problem: DefinitionError) -> dict[str, str]:

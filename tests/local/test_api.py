@@ -326,6 +326,15 @@ def test_definitions_are_judged(states: Any) -> None:
     )
 
 
+def test_every_problem_of_a_definition_is_told(states: Any) -> None:
+    """In the order in which they stand, as many as were asked for."""
+    bad = {"StartAt": "S", "States": {"S": {"Type": "Pass", "Next": "T"}, "U": {"Type": "Wait", "End": True}}}
+    told = states.validate_state_machine_definition(definition=json.dumps(bad))
+    assert [one["location"] for one in told["diagnostics"]] == ["/States/U", "/States/S/Next"]
+    first = states.validate_state_machine_definition(definition=json.dumps(bad), maxResults=1)
+    assert (len(first["diagnostics"]), first["truncated"], first["result"]) == (1, True, "FAIL")
+
+
 def test_a_history_that_grows_is_read_backwards_without_a_shift(states: Any) -> None:
     """A page goes on after the last event that was shown, whatever has been added meanwhile."""
     execution, token = handed_over(states, "grows")
