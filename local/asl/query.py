@@ -67,6 +67,11 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
             return super().evaluate_numeric_expression(lhs, rhs, op)
         return Utils.convert_number(math.fmod(lhs, rhs))
 
+    def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
+        """Return what a function gives; what it is given costs steps, for it may loop in the library's own code."""
+        self.bounds.charge(args)
+        return super().apply_inner(proc, args, input, environment)
+
 
 class Exceeded(Exception):
     """An evaluation went past one of the bounds; the message is AWS's."""
@@ -90,7 +95,7 @@ class Query:
             found = MISSING if name == "states" else sight.variable(name)
             if found is not MISSING:
                 frame.bind(name, inward(found))
-        _Bounds(frame)
+        self._machine.bounds = _Bounds(frame)
         try:
             Jsonata.CURRENT.jsonata = self._machine  # whichever was made last in this thread would evaluate instead
             found = self._machine.eval(self._ast, None, frame)
@@ -219,9 +224,16 @@ class _Bounds:
                 size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off
             if size > LARGEST_BYTES:
                 raise Exceeded(TOO_LARGE)
-            if expression.type in ("function", "binary"):
-                # A function that loops in the library's own code costs no steps but those of what it makes.
+            if expression.type == "binary":
                 self.steps += size >> 6
+
+    def charge(self, arguments: Any) -> None:
+        """Return nothing; a step stands for 32 elements, or 64 characters."""
+        for argument in arguments or ():
+            if isinstance(argument, list):
+                self.steps += len(argument) >> 5
+            elif isinstance(argument, str):
+                self.steps += len(argument) >> 6
 
 
 class _Pattern:

@@ -86,9 +86,12 @@ def _distinct(values: Any) -> Any:
     """The library compares each with each, and takes 1 for true; here equal values have equal texts."""
     if not isinstance(values, list) or len(values) <= 1:
         return values
-    kept: dict[str, Any] = {}
+    kept: dict[Any, Any] = {}
     for value in values:
-        kept.setdefault(json.dumps(value, sort_keys=True, default=repr), value)
+        plain = isinstance(value, str | int | float)
+        kept.setdefault(
+            (type(value) is bool, value) if plain else json.dumps(value, sort_keys=True, default=repr), value
+        )
     return Utils.create_sequence_from_iter(kept.values()) if isinstance(values, Utils.JList) else list(kept.values())
 
 

@@ -51,6 +51,7 @@ REFUSED: list[tuple[Any, str, str]] = [
         "/States/S/ResultPath",
         "cannot write to a variable; Assign does",
     ),
+    (one({"Type": "Succeed", "Assign": {"a": 1}}), "/States/S/Assign", "is not a field of a Succeed state"),
     (one({**PASS, "Assign": 1}), "/States/S/Assign", "must be a JSON object whose keys are variables"),
     (one({**PASS, "Assign": {"states": 1}}), "/States/S/Assign/states", "'states' is reserved"),
     (

@@ -65,6 +65,8 @@ def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
         ("$count([1..873782])", 873_782),
         ("$distinct([1, true, 1.0, 'a', 'a'])", [1, True, "a"]),
         ("10 / 4", 2.5),
+        ("5.5 % 2", 1.5),
+        ("-7 % 3", -1),
         ("10 / 5", 2),
         ("$map([1, null], function($v) { $v })", [1, None]),
         ("$millis()", 1_767_225_600_000),
@@ -128,6 +130,7 @@ def test_an_expression_without_a_value_says_why(expression: str, cause: str) -> 
             TOO_LARGE,
         ),
         ("$pad('x', 1e12)", TOO_LARGE),
+        ("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG),
         ("$contains($states.input.text, /(a|aa)+$/)", TOO_LONG),
     ],
 )

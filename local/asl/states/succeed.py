@@ -19,7 +19,8 @@ class Succeed(State):
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
         self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
-        self.assigns = self.flow.assigns
+        if "Assign" in fields:  # "not available in Succeed and Fail" (Developer Guide, variables)
+            raise fields.fail("Assign", "is not a field of a Succeed state")
         fields.close("a Succeed state")
 
     async def run(self, branch: "Branch", data: Any) -> Step:
