@@ -44,10 +44,10 @@ TRANSIENT = frozenset(
         "TransactionConflict",
     }
 )
-# What the statements of one write are sent again at most, and the rests before: 2.6 s in all, for while a connection
-# waits here it does not read the lease.
+# How often statements are sent again of which none was taken, and the rests before: 2.6 s together. While the table
+# takes some the rests stay short, up to REST_IN_ALL_S for one write: a connection that waits here reads no lease.
 TRIES = 8
-REST_S, REST_MOST_S = 0.025, 1.0
+REST_S, REST_MOST_S, REST_IN_ALL_S = 0.025, 1.0, 5.0
 
 Pending = tuple[StreamEvent, Item]
 
@@ -123,9 +123,9 @@ class EventWriter:
                     again.append(pending)
                 else:
                     outcomes.append(self._outcome(pending, code, was_sent))
-            batch, was_sent = again, True
+            took_some, batch, was_sent = len(again) < len(batch), again, True
             if batch:
-                tries.count()
+                tries.count(took_some)
         return outcomes
 
     def _outcome(self, pending: Pending, code: str, was_sent: bool) -> str:
@@ -203,10 +203,15 @@ class _Tries:
     def __init__(self, rest: Callable[[float], None]) -> None:
         self._rest = rest
         self._made = 1
+        self._rested_s = 0.0
 
-    def count(self) -> None:
+    def count(self, took_some: bool) -> None:
         """Returns after the rest; raises StoreUnavailable where the last try was made."""
-        if self._made == TRIES:
+        if took_some:
+            self._made = max(1, self._made - 1)
+        rest_s = random.uniform(0, min(REST_S * 2 ** (self._made - 1), REST_MOST_S))
+        if self._made == TRIES or self._rested_s + rest_s > REST_IN_ALL_S:
             raise StoreUnavailable("AWS refused statements of BatchExecuteStatement again and again")
-        self._rest(random.uniform(0, min(REST_S * 2 ** (self._made - 1), REST_MOST_S)))
+        self._rest(rest_s)
+        self._rested_s += rest_s
         self._made += 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from handlers.errors import StoreUnavailable
 from handlers.event_items import MAX_ITEM_BYTES, Keeping, partition_keys
-from handlers.event_writer import BATCH, REST_MOST_S, REST_S, TRIES
+from handlers.event_writer import BATCH, REST_IN_ALL_S, REST_MOST_S, REST_S, TRIES
 from handlers.stream.events import StreamEvent
 from handlers.stream.signals import Claimed, Written
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
@@ -121,15 +121,28 @@ def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
 
 def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
     """After TRIES requests and rests that grow up to a limit; what was stored stays, and comes again as a duplicate."""
-    always = answers(*[lambda place: "ThrottlingError" if place else ""] * TRIES)
+    always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", always))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused statements of BatchExecuteStatement again and again$"):
         store.write(STREAM, 1, 0, events(*range(BATCH)))
     assert len(aws.rests) == TRIES - 1
     assert max(aws.rests) <= REST_MOST_S
     assert sum(min(REST_S * 2**tried, REST_MOST_S) for tried in range(TRIES - 1)) == 2.575
-    assert keys(aws) == [str(number) for number in range(TRIES)]
-    assert aws.store().write(STREAM, 2, 0, events(*range(BATCH))) == Written(BATCH - TRIES, TRIES)
+    assert keys(aws) == ["0"]
+    assert aws.store().write(STREAM, 2, 0, events(*range(BATCH))) == Written(BATCH - 1, 1)
+
+
+def test_a_store_that_takes_a_few_at_a_time_gets_all(aws: Aws) -> None:
+    """While it takes some, the rests stay short and no try is used up; only the rests in all have a limit."""
+    few = answers(*[lambda place: "ThrottlingError" if place else ""] * BATCH)
+    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", few))
+    assert store.write(STREAM, 1, 0, events(*range(BATCH))) == Written(BATCH, 0)
+    assert (len(aws.rests), max(aws.rests) <= REST_S) == (BATCH - 1, True)
+    endless = answers(*[lambda place: "ThrottlingError" if place else ""] * 10_000)
+    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", endless))
+    with pytest.raises(StoreUnavailable, match="again and again"):
+        store.write(STREAM, 1, 0, events(*range(1000, 2000)))
+    assert REST_IN_ALL_S - REST_S < sum(aws.rests[BATCH - 1 :]) <= REST_IN_ALL_S
 
 
 def test_a_statement_that_is_refused_goes_to_the_queue_alone(aws: Aws) -> None:
