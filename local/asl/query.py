@@ -9,18 +9,18 @@ fail alike; only a regular expression that backtracks without end is stopped by 
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import regex
 from jsonata import jsonata as engine
 from jsonata.jexception import JException
-from jsonata.parser import Parser
 from jsonata.utils import Utils
 
 from local.asl.check import DefinitionError
 from local.asl.errors import QueryFailure
 from local.asl.jsonpath import MISSING
+from local.asl.querytree import nodes, top_level
 from local.asl.querywords import message
 
 sys.setrecursionlimit(3_000)
@@ -148,7 +148,7 @@ def compile_query(text: str, pointer: str) -> Query:
         raise DefinitionError(pointer, "the JSONata expression is nested too deeply") from None
     except Exception as problem:
         raise DefinitionError(pointer, f"'{inner}' is no JSONata expression: {message(problem) or problem}") from None
-    for name in _top_level(machine.ast):
+    for name in top_level(machine.ast):
         raise DefinitionError(pointer, f"a reference to '{name}' at the top level is not supported; begin with $states")
     return Query(inner, machine.ast, machine)
 
@@ -259,47 +259,3 @@ class _Pattern:
 def _pattern(text: str, flags: Any) -> _Pattern:
     chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
     return _Pattern(regex.compile(text, chosen))
-
-
-# ---- the syntax tree ----
-
-
-def nodes(tree: Any) -> Iterator[Any]:
-    """Yield each node of a syntax tree."""
-    waiting: list[Any] = [tree]
-    seen: set[int] = set()
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list | tuple):
-            waiting.extend(node)
-        elif isinstance(node, Parser.Symbol) and id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            waiting.extend(part for part in vars(node).values() if isinstance(part, list | tuple | Parser.Symbol))
-
-
-Walk = Callable[[Any], Iterator[str]]
-_INSIDE = {
-    "binary": ("lhs", "rhs"),
-    "unary": ("expression", "expressions", "lhs"),
-    "condition": ("condition", "then", "_else"),
-    "block": ("expressions",),
-    "bind": ("rhs",),
-    "function": ("arguments",),
-    "apply": ("lhs", "rhs"),
-}
-
-
-def _top_level(node: Any) -> Iterator[str]:
-    """Yield each name that is looked for where there is nothing to look in; AWS refuses such a definition."""
-    if isinstance(node, list | tuple):
-        for part in node:
-            yield from _top_level(part)
-    elif isinstance(node, Parser.Symbol):
-        if node.type == "path" and node.steps:
-            yield from _top_level(node.steps[0])
-        elif node.type == "name":
-            yield str(node.value)
-        else:
-            for part in _INSIDE.get(node.type, ()):
-                yield from _top_level(getattr(node, part, None))

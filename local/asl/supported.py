@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from local.asl.definition import TYPES
 from local.asl.functions import FUNCTIONS
 from local.asl.history import LIMIT, PAYLOAD_LIMIT_BYTES
+from local.asl.itemreader import INPUT_TYPES
 from local.asl.optimised import OPTIMISED
 from local.asl.practices import MUCH
+from local.asl.queryfunctions import ADDED
 from local.asl.rules import OPERATORS
 from local.asl.variables import LARGEST_STORE_BYTES
 
@@ -67,6 +69,10 @@ def page() -> str:
         "Query languages: JSONPath and JSONata. Variables by Assign, all of an execution's together up to "
         f"{LARGEST_STORE_BYTES:,} bytes.\n",
         "## Intrinsic functions\n\n" + _listed(sorted(FUNCTIONS)),
+        "## JSONata\n\nAll of the language but `$eval`, and " + _listed(f"${name}" for name in ADDED),
+        "## Distributed Map\n\nAn ItemReader of S3 takes "
+        + _listed(INPUT_TYPES)
+        + "\nA ResultWriter writes JSON, untransformed.\n",
         "## Operators of a Choice Rule\n\nAnd, Or, Not; " + _listed(sorted(OPERATORS)),
         "## Service integrations\n\nA Lambda function by its ARN, and `arn:aws:states:::service:action`:\n\n"
         + _services(),
