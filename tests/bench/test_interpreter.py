@@ -13,7 +13,7 @@ def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
         (interpreter.MOTO, 11, True),
     ]
     assert [row.events for row in rows] == [24, 0, 24]
-    assert len(interpreter.table(rows)) == 1 + len(rows) + 2
+    assert len(interpreter.table(rows)) == 2 * (1 + len(rows) + 2) + 1
 
 
 def test_the_hottest_functions_are_named() -> None:
