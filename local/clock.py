@@ -66,6 +66,45 @@ owner: contextvars.ContextVar[Mortal | None] = contextvars.ContextVar("owner", d
 """Who the running code belongs to. Tasks, timers and callbacks inherit it; those of a killed owner never run again."""
 
 
+class _Timer:
+    """What asyncio's TimerHandle is, for a tenth of its cost: a callback that is due at an instant of virtual time."""
+
+    __slots__ = ("_args", "_at_ms", "_callback", "_cancelled", "_context", "_loop")
+
+    def __init__(
+        self,
+        at_ms: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "_VirtualLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._at_ms = at_ms
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+
+    def when(self) -> float:
+        return self._at_ms / 1000
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def _run(self) -> None:
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._loop.call_exception_handler({"exception": error})
+
+
 class _VirtualLoop(asyncio.BaseEventLoop):
     """An event loop without selector, sockets or threads; its time is a number of milliseconds that it sets itself."""
 
@@ -75,7 +114,7 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         self.label = label
         self.failures: list[BaseException] = []
         self._order = count()
-        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[int, int, _Timer]] = []
 
     def time(self) -> float:
         return self.elapsed_ms / 1000
@@ -84,7 +123,9 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         # A timer never fires early: it is rounded up to a millisecond (1e-5 absorbs what the division by 1000 lost).
-        return self.call_at_ms(-int(-(when * 1000 - 1e-5) // 1), callback, *args, context=context)
+        timer: Any = self.call_at_ms(-int(-(when * 1000 - 1e-5) // 1), callback, *args, context=context)
+        found: asyncio.TimerHandle = timer
+        return found
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -93,9 +134,9 @@ class _VirtualLoop(asyncio.BaseEventLoop):
 
     def call_at_ms(
         self, at_ms: int, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Timer:
         """Return a timer for at_ms, counted from the start of the loop."""
-        timer = asyncio.TimerHandle(at_ms / 1000, callback, args, self, context)
+        timer = _Timer(at_ms, callback, args, self, context)
         heapq.heappush(self._timers, (at_ms, next(self._order), timer))
         return timer
 
@@ -224,6 +265,10 @@ def uuid4(random: Callable[[], float]) -> str:
     bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 4 << 76 | 2 << 62
     text = f"{bits:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _nothing() -> None:
+    return
 
 
 def _wake(sleeper: asyncio.Future[None]) -> None:

@@ -222,14 +222,22 @@ def _unknowable(world: World) -> set[int]:
     where the store refused to hear of it; what a network kept back until the store refused it; and a gap that is
     shorter than the clocks of two functions differ.
     """
+    links = world.upstream.links
     if world.schedule.resumes:
-        return set()
-    ends = ("closed_here", "ended_by_upstream")
+        # Until there is a cursor nobody can go on from one: those before the last that began without.
+        began_ms = max((link.asked_ms for link in links if link.cursor is None), default=0)
+        links = [link for link in links if link.asked_ms < began_ms]
     untold = {record.fence for record in _records(world) if record.closed_ms is None}
-    found = {number for link in world.upstream.links if link.ended_by in ends for number in link.waiting}
-    broken = [link for link in world.upstream.links if _was_killed(link)]
-    broken += [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
-    found |= {number for link in broken for number in link.delayed}
+    unheard = [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
+    found = set[int]()
+    for link in links:
+        held = link.sent[-2:] if link.held else []  # the end of a frame, or of two
+        if link in unheard or _was_killed(link):
+            found |= link.delayed.union(held)
+        elif link.ended_by in ("closed_here", "ended_by_upstream"):
+            found |= {*link.waiting, *held}
+    if world.schedule.resumes:
+        return found
     differ_ms = 2 * world.schedule.skew_ms
     for start, end in uncovered(world, world.origin_ms, world.clock.now_ms()):
         if end - start <= differ_ms:

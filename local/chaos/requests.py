@@ -68,7 +68,7 @@ class Requests:
         left_ms = self._hard_stop_ms - now_ms
         if left_ms <= 0:
             return StoreFailed("no time is left to ask the store")
-        latency_ms = self._dynamodb.latency_ms + self._draws.randrange(1, 9)
+        latency_ms = self._dynamodb.latency_ms + 1 + int(self._draws.random() * 8)
         if latency_ms > left_ms:
             # The request goes on in its thread and lands when it likes; nobody waits for it.
             self._clock.call_at(now_ms + latency_ms, lambda: _unheard(request))
