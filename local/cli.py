@@ -13,7 +13,13 @@ from collections.abc import Sequence
 from local.errors import UserError
 
 INTERRUPTED = 130
-VERBS = {"run": "local.run", "replay": "local.replay", "chaos": "local.chaos.command", "asl": "local.workbench.command"}
+VERBS = {
+    "run": "local.run",
+    "profile": "local.profiles",
+    "replay": "local.replay",
+    "chaos": "local.chaos.command",
+    "asl": "local.workbench.command",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

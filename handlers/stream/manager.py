@@ -208,9 +208,11 @@ class Manager:
     def _opened(self, now_ms: int, given: Opened) -> list[Effect]:
         meaning = self._profile.meaning(given.status)
         if meaning == "expired" and self.progress.resumed:
+            self._discards = True
             return [*self._cursor_expired(now_ms), *self._leave(now_ms, EXPIRED_CURSOR, CURSOR_EXPIRED)]
         refusal = judge(self._profile, given, meaning)
         if refusal is not None:
+            self._discards = True  # the body of a refusal is no part of the stream
             return self._leave(now_ms, refusal, "refused" if refusal.error else "ended")
         self.phase = Phase.CONNECTED
         self._heard_ms = self._arrived_ms

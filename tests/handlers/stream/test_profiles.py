@@ -20,6 +20,8 @@ STREAMS = Path(__file__).parents[3] / "env" / "streams"
 VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:9000", "UPSTREAM_COUCHDB": "http://127.0.0.1:9001/db/"}
 LEAST: dict[str, Any] = {"address": "https://example.org/{streamId}?q={name}", "framing": "sse"}
 
+SHIPPED = {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "wikimedia", "x-filtered", "alpaca"}
+SHIPPED |= {"oanda", "companies-house", "kubernetes", "etcd", "mercure", "mastodon", "completions"}
 PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, fallback, confirmed_by, expired"
@@ -88,8 +90,9 @@ def test_address_and_framing_are_enough() -> None:
 def test_the_profiles_that_ship_are_sound() -> None:
     """Every file in env/streams parses, its address and its request are what its file says."""
     found = {file.stem: tomllib.loads(file.read_text()) for file in STREAMS.glob("*.toml")}
-    profiles = {name: parse(name, table, VARIABLES) for name, table in found.items()}
-    assert set(profiles) == {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "wikimedia"}
+    variables = {f"UPSTREAM_{name}": "https://example.org" for name in ("KUBERNETES", "ETCD", "MERCURE", "MASTODON")}
+    profiles = {name: parse(name, table, VARIABLES | variables) for name, table in found.items()}
+    assert set(profiles) == SHIPPED
     assert profiles["demo"].address_for("demo:a") == "http://127.0.0.1:9000/demo%3Aa"
     assert profiles["wikimedia"].request("wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
 

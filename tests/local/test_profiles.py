@@ -1,0 +1,43 @@
+"""`streamkeeper profile check`, and the page that explains the fields."""
+
+from pathlib import Path
+
+import pytest
+
+from handlers.stream.profiles import Profile
+from local.cli import main
+from tests.local.support import PROJECT
+
+MARKS = {"heartbeat", "end", "loss", "disconnect"}
+
+
+def test_the_profiles_that_ship_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever variables are set here."""
+    files = [str(path) for path in (PROJECT / "env" / "streams").glob("*.toml")]
+    assert (main(["profile", "check", *files]), capsys.readouterr().err) == (0, "")
+
+
+def test_every_problem_of_every_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line each, with the file, the field and what would be right; the status is 1."""
+    one, two = tmp_path / "one.toml", tmp_path / "two.toml"
+    one.write_text('framing = "csv"\nmore = 1\naddress = "${UPSTREAM_X}/a"\n')
+    two.write_text("framing =\n")
+    assert main(["profile", "check", str(one), str(two)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"{one}: the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw",
+        f"{one}: the profile 'one': more is not a field of a profile; docs/profiles.md lists those there are",
+        f"{two}: is no TOML: Invalid value (at line 1, column 10)",
+    ]
+
+
+def test_a_file_that_is_not_there_is_a_mistake_of_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2 and one sentence."""
+    assert main(["profile", "check", str(tmp_path / "none.toml")]) == 2
+    assert capsys.readouterr().err.endswith("none.toml cannot be read: No such file or directory.\n")
+
+
+def test_the_page_explains_every_field_and_no_other() -> None:
+    """docs/profiles.md has a row for each field that a profile may have."""
+    text = (PROJECT / "docs" / "profiles.md").read_text()
+    rows = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    assert rows == set(Profile.__dataclass_fields__) - {"name", "marks"} | MARKS
