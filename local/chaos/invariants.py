@@ -216,17 +216,17 @@ def _lost(world: World) -> list[str]:
 
 
 def _unknowable(world: World) -> set[int]:
-    """What no ledger can tell where the upstream does not resume.
+    """What no ledger can tell where the upstream does not resume, or there is no cursor to go on from.
 
     A peer that died, where its connection was let go or killed before the silence had lasted long enough to be one, or
     where the store refused to hear of it; what a network kept back until the store refused it; and a gap that is
     shorter than the clocks of two functions differ.
     """
-    links = world.upstream.links
+    links, until_ms = world.upstream.links, world.clock.now_ms()
     if world.schedule.resumes:
         # Until there is a cursor nobody can go on from one: those before the last that began without.
-        began_ms = max((link.asked_ms for link in links if link.cursor is None), default=0)
-        links = [link for link in links if link.asked_ms < began_ms]
+        until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
+        links = [link for link in links if link.asked_ms < until_ms]
     untold = {record.fence for record in _records(world) if record.closed_ms is None}
     unheard = [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
     found = set[int]()
@@ -236,10 +236,8 @@ def _unknowable(world: World) -> set[int]:
             found |= link.delayed.union(held)
         elif link.ended_by in ("closed_here", "ended_by_upstream"):
             found |= {*link.waiting, *held}
-    if world.schedule.resumes:
-        return found
     differ_ms = 2 * world.schedule.skew_ms
-    for start, end in uncovered(world, world.origin_ms, world.clock.now_ms()):
+    for start, end in uncovered(world, world.origin_ms, until_ms):
         if end - start <= differ_ms:
             emitted = enumerate(world.upstream.emitted_ms)
             found |= {number for number, at_ms in emitted if start - LATE_MS <= at_ms <= end}
