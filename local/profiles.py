@@ -1,4 +1,4 @@
-"""The verb `profile`: whether a profile's file is sound.
+"""The verb `profile`: whether a profile's file is sound; `profile_try` is its other half.
 
 Decides nothing about profiles: the function's own rules do. Invariant: every problem of every file is told, one a line,
 and a file that passes is not refused by the function for its profile.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.stream.profiles import BadProfile, parse
+from local import profile_try
 from local.errors import UserError
 
 # A variable is an address that is known where the function runs; whether it is set here says nothing of the file.
@@ -31,6 +32,15 @@ def add(subparsers: Any) -> None:
     )
     check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a profile, env/streams/NAME.toml")
     check.set_defaults(run=run)
+    trial = verbs.add_parser(
+        "try",
+        help="connect to a stream once and show what its profile makes of it",
+        description="Connects once, stores nothing. Exit status 0: the answer was a stream; 1: it was none.",
+    )
+    trial.add_argument("stream_id", metavar="STREAM_ID")
+    trial.add_argument("--seconds", type=float, default=10, help="how long to read (10)")
+    trial.add_argument("--cursor", help="where to go on from")
+    trial.set_defaults(run=profile_try.run)
 
 
 def run(arguments: argparse.Namespace) -> int:

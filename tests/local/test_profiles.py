@@ -6,8 +6,10 @@ import pytest
 
 from handlers.stream.profiles import Profile
 from local.cli import main
+from tests.handlers.servers import serving
 from tests.local.support import PROJECT
 
+JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 MARKS = {"heartbeat", "end", "loss", "disconnect"}
 
 
@@ -41,3 +43,36 @@ def test_the_page_explains_every_field_and_no_other() -> None:
     text = (PROJECT / "docs" / "profiles.md").read_text()
     rows = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
     assert rows == set(Profile.__dataclass_fields__) - {"name", "marks"} | MARKS
+
+
+def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One connection, told line by line; what comes behind the end is not read."""
+    lines = b'\n{"seq":"4-x","id":"d"}\n{"last_seq":"4-x"}\n{"seq":"5-x"}\n'
+    with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
+        monkeypatch.setenv("UPSTREAM_COUCHDB", server.address)
+        assert main(["profile", "try", "couchdb:orders", "--seconds", "5", "--cursor", "3-x"]) == 0
+        assert b"since=3-x" in server.peers[0].request
+    assert capsys.readouterr().out.splitlines() == [
+        "answered 200, application/json",
+        'event      key 4-x  {"seq":"4-x","id":"d"}',
+        'disconnect {"last_seq":"4-x"}',
+        "the upstream wants a new connection",
+        "in all: 1 disconnect, 1 event; cursor 4-x",
+    ]
+
+
+def test_a_trial_of_what_is_no_stream_says_what_it_would_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A refusal has the function's own name and sentence, and exit status 1; a stream that is none has 2."""
+    with serving(lambda peer: peer.send(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")) as server:
+        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
+        assert main(["profile", "try", "demo", "--seconds", "5"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "answered 404, no content type",
+        "this is StreamRejected: the upstream answered 404: a retry cannot help",
+    ]
+    assert main(["profile", "try", "none"]) == 2
+    assert capsys.readouterr().err == "streamkeeper: There is no profile 'none' in env/streams.\n"

@@ -1,0 +1,138 @@
+"""The verb `profile try`: connects to a stream once and shows what its profile makes of what comes.
+
+Decides nothing about the stream: the request, the kinds of frames, keys and cursors are the function's own. It stores
+nothing and claims nothing. Invariant: no secret and no header of the request is shown; the connection is closed however
+the command ends.
+"""
+
+import argparse
+import os
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import boto3
+
+from handlers.errors import StreamkeeperError
+from handlers.secret_values import SecretValues
+from handlers.stream.framing import Frame, FramingError
+from handlers.stream.judging import judge
+from handlers.stream.marks import Kind
+from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
+from handlers.stream.signals import Chunk, Closed, Opened
+from handlers.upstream import Upstream
+from local.errors import UserError
+
+STREAMS = Path(__file__).resolve().parent.parent / "env" / "streams"
+_SHOWN_CHARACTERS = 70
+_ENDS = {
+    Kind.END: "the stream has ended: no connection would be made any more",
+    Kind.DISCONNECT: "the upstream wants a new connection",
+    Kind.EXPIRED: "the cursor is too old: a gap, and on without it",
+}
+
+
+@dataclass
+class Trial:
+    """What came so far, told line by line with `say`."""
+
+    profile: Profile
+    say: Callable[[str], None]
+    counts: Counter[str] = field(default_factory=Counter)
+    cursor: str | None = None
+    ended: bool = False
+
+    def opened(self, given: Opened) -> None:
+        """Tells of the answer."""
+        self.say(f"answered {given.status}, {given.headers.get('content-type', 'no content type')}")
+        refusal = judge(self.profile, given, self.profile.meaning(given.status))
+        if refusal is not None:
+            self.ended = True
+            self.say(f"this is {refusal.error or refusal.status}: {refusal.message}")
+
+    def frame(self, frame: Frame) -> None:
+        """Tells of one frame; what comes behind an end does not count."""
+        if self.ended:
+            return
+        kind = self.profile.kind(frame)
+        self.counts[kind.value] += 1
+        shown = frame.data if isinstance(frame.data, str) else f"{len(frame.data)} bytes"
+        shown = shown.replace("\n", " ")[:_SHOWN_CHARACTERS]
+        event = self.profile.event(frame, 0)
+        if not frame.is_comment and event.cursor is not None:
+            self.cursor = event.cursor
+        key = "of its own" if self.profile.key == "each" else event.key
+        self.say(f"{kind.value:<10} key {key}  {shown}" if kind is Kind.EVENT else f"{kind.value:<10} {shown}")
+        if kind in _ENDS:
+            self.ended = True
+            self.say(_ENDS[kind])
+
+    def summary(self) -> None:
+        """Tells what came in all."""
+        counted = (
+            ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items())) or "nothing that is a frame"
+        )
+        self.say(f"in all: {counted}; cursor {self.cursor if self.cursor is not None else 'none'}")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0 where the upstream's answer was a stream, 1 where not; UserError for a bad stream or secret."""
+    profile = _profile(arguments.stream_id)
+    try:
+        values = SecretValues(boto3.client).read(profile.secrets) if profile.secrets else {}
+        request = profile.request(arguments.stream_id, arguments.cursor, values)
+    except (StreamkeeperError, ProfileError) as problem:
+        raise UserError(f"{problem}.") from None
+    trial = Trial(profile, print)
+    upstream = Upstream(request, connect_timeout_s=profile.connect_timeout_s, stall_after_s=profile.stall_after_s)
+    upstream.start()
+    try:
+        return 0 if _read(upstream, trial, time.monotonic() + arguments.seconds) else 1
+    finally:
+        upstream.close()
+        trial.summary()
+
+
+def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
+    """Returns whether there was a stream; reads until the instant or its end."""
+    decoder, was_stream = trial.profile.decoder(), False
+    while not trial.ended and (left_s := until - time.monotonic()) > 0:
+        arrival = upstream.get(left_s)
+        if isinstance(arrival, Opened):
+            trial.opened(arrival)
+            was_stream = not trial.ended
+        elif isinstance(arrival, Chunk):
+            try:
+                frames, failure = decoder.feed(arrival.data), None
+            except FramingError as error:
+                frames, failure = error.frames, error
+            if not frames and failure is None and not decoder.unfinished_bytes:
+                trial.counts["bytes alone (a heartbeat)"] += 1
+            for frame in frames:
+                trial.frame(frame)
+            if failure is not None:
+                trial.say(f"this cannot be framed: {failure}")
+                return False
+        elif isinstance(arrival, Closed):
+            trial.say(f"closed: {arrival.reason}{': ' if arrival.detail else ''}{arrival.detail}")
+            return was_stream
+    return was_stream
+
+
+def _profile(stream_id: str) -> Profile:
+    variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{int(os.environ.get('PORT') or 3000) + 2}"} | dict(os.environ)
+    try:
+        name = check_stream_id(stream_id)
+        text = (STREAMS / f"{name}.toml").read_text(encoding="utf-8")
+        profile = parse(name, tomllib.loads(text), variables)
+        profile.address_for(stream_id)
+    except FileNotFoundError:
+        raise UserError(f"There is no profile {name!r} in env/streams.") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise UserError(f"The profile {name!r} is no TOML: {problem}.") from None
+    except ProfileError as problem:
+        raise UserError(f"{problem}.") from None
+    return profile
