@@ -56,10 +56,20 @@ class Amount:
             return self.query.typed("number", states_of(raw), branch)
         return self.value
 
-    def bounded(self, raw: Any, narrowed: Any, branch: "Branch", *, whole: bool, most: float | None = None) -> Any:
+    def bounded(
+        self,
+        raw: Any,
+        narrowed: Any,
+        branch: "Branch",
+        *,
+        whole: bool,
+        most: float | None = None,
+        negative: str | None = "{name} cannot be negative.",
+    ) -> Any:
         """Return the value as a number, None where the field is absent; raises EvaluationError as recorded for Map.
 
-        A text that a path leads to counts as the number that it spells (recorded for MaxConcurrencyPath).
+        A text that a path leads to counts as the number that it spells (recorded for MaxConcurrencyPath). negative: the
+        words for a number below zero, None where it may be one.
         """
         found = self.find(raw, narrowed, branch)
         if found is None and not self.given:
@@ -67,13 +77,13 @@ class Amount:
         number = _number(found, whole)
         if number is None:
             raise self._refusal(
-                f'field refers to value "{_shown(found)}" which is not a valid {"integer" if whole else "number"}'
+                f'field refers to value "{_shown(found)}" which is not a valid {"integer" if whole else "float"}'
             )
         name = self.name.removesuffix("Path")
-        if number < 0:
-            raise self._refusal(f"{name} cannot be negative.", bare=True)
-        if most is not None and number > most:
+        if most is not None and not 0 <= number <= most:
             raise self._refusal(f"{name} must be between 0 and {most:g}.", bare=True)
+        if number < 0 and negative is not None:
+            raise self._refusal(negative.format(name=name, number=number), bare=True)
         return number
 
     def _refusal(self, what: str, *, bare: bool = False) -> EvaluationError:

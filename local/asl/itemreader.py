@@ -62,14 +62,20 @@ class Reader:
         if self.header == "GIVEN" and not self.names:
             raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
 
-    async def read(self, raw: Any, narrowed: Any, branch: "Branch") -> list[Any]:
-        """Return the items; raises StateError."""
+    def most(self, raw: Any, narrowed: Any, branch: "Branch") -> int | None:
+        """Return MaxItems, None where there is none; raises EvaluationError for what is no integer."""
+        found = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
+        return None if found is None else int(found)
+
+    async def read(self, raw: Any, narrowed: Any, branch: "Branch", most: int | None) -> list[Any]:
+        """Return the items, so many at most (None and 0: all); raises StateError."""
+        if most is not None and most < 0:
+            raise StateError(FAILED, "field MaxItems must be positive")
         parameters: Any = {}
         if self._query is not None:
             parameters = self._query.fill(states_of(raw), branch)
         elif self._fill is not None:
             parameters = self._fill(narrowed, branch)
-        most = self._most.bounded(raw, narrowed, branch, whole=True)
         _check_headers(self.names)
         if self.resource == LIST:
             answer = await ask(branch, "listObjectsV2", parameters, FAILED)

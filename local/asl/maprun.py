@@ -63,6 +63,7 @@ class MapRun:
         above = branch.execution
         self.too_many = state.tolerance.find(raw, narrowed, branch)
         self.tolerated = state.tolerance.numbers(raw, narrowed, branch)
+        self.most_items = state.reader.most(raw, narrowed, branch) if state.reader else None
         self.label = state.label or uuid4(branch.random)
         self.name = uuid4(branch.random)
         prefix = above.machine_arn.rpartition(":stateMachine:")[0]
@@ -84,7 +85,7 @@ class MapRun:
         branch.children = [self]
         try:
             if state.reader is not None:
-                items = await state.reader.read(self.raw, self.narrowed, branch)
+                items = await state.reader.read(self.raw, self.narrowed, branch, self.most_items)
             chosen = [select(ItemSight(branch, index, item), item) for index, item in enumerate(items)]
             batches = [(item, 1) for item in chosen]
             if state.batcher is not None:

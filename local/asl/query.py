@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import regex
 from jsonata import jsonata as engine
-from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 from local.asl.check import DefinitionError
@@ -73,6 +72,10 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         return super().apply_inner(proc, args, input, environment)
 
 
+class Unsupported(Exception):
+    """A value that JSON does not have: a function."""
+
+
 class Exceeded(Exception):
     """An evaluation went past one of the bounds; the message is AWS's."""
 
@@ -101,6 +104,8 @@ class Query:
             found = self._machine.eval(self._ast, None, frame)
             if found is not None:
                 return outward(found)
+        except Unsupported:
+            raise self.failed("returned an unsupported result type.", location) from None
         except Exception as problem:
             raise self._failure(problem, location) from None
         raise self.failed("returned nothing (undefined).", location)
@@ -180,7 +185,7 @@ def inward(value: Any) -> Any:
 
 
 def outward(value: Any) -> Any:
-    """Return the library's value as JSON; raises JException for a function, which is none."""
+    """Return the library's value as JSON; raises Unsupported for a function, which is none."""
     if value is NULL or value is None:
         return None
     if isinstance(value, str | bool | int):
@@ -193,7 +198,7 @@ def outward(value: Any) -> Any:
         return list(value)
     if isinstance(value, list):
         return [outward(element) for element in value]
-    raise JException("D3137", 0, "the expression returned a function, which is no JSON value")
+    raise Unsupported
 
 
 # ---- bounds ----

@@ -125,7 +125,11 @@ def test_iterations_keep_their_variables_to_themselves() -> None:
             {"l": [1], "n": "x"},
             'The MaxConcurrencyPath field refers to value "x" which is not a valid integer: $.n',
         ),
-        ({"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"}, {"l": [1], "n": -1}, "MaxConcurrency cannot be negative."),
+        (
+            {"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"},
+            {"l": [1], "n": -1},
+            "Expected non-negative integer for MaxConcurrency, got '-1' instead.",
+        ),
     ],
 )
 def test_what_a_map_cannot_go_over_fails_the_execution(fields: Any, data: Any, cause: str) -> None:

@@ -255,3 +255,34 @@ def test_what_cannot_be_evaluated_fails_the_run() -> None:
     queried = machine(("M", state), ("Z", PASS), QueryLanguage="JSONata").execute([1])
     assert queried.output["Error"] == "States.QueryEvaluationError"
     assert types(queried)[4:7] == ["EvaluationFailed", "MapRunFailed", "MapStateFailed"]
+
+
+@pytest.mark.parametrize(
+    ("most", "error", "cause"),
+    [
+        (-1, "States.ItemReaderFailed", "field MaxItems must be positive"),
+        ("x", "States.Runtime", 'The MaxItemsPath field refers to value "x" which is not a valid integer: $.most'),
+    ],
+)
+def test_a_number_of_items_that_is_none_fails_the_map(most: Any, error: str, cause: str) -> None:
+    """A negative one is the reader's to refuse; what is no integer fails the execution before the run."""
+    reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
+    reader["ReaderConfig"] = {"InputType": "JSON", "MaxItemsPath": "$.most"}
+    execution = machine(("M", distributed(ItemReader=reader))).execute({"most": most}, perform=Bucket(k="[1]").perform)
+    assert (execution.error, (execution.cause or "").endswith(cause)) == (error, True)
+    assert ("MapRunStarted" in types(execution)) is (error == "States.ItemReaderFailed")
+
+
+@pytest.mark.parametrize(
+    ("share", "cause"),
+    [
+        (-1, "ToleratedFailurePercentage must be between 0 and 100."),
+        (100.1, "ToleratedFailurePercentage must be between 0 and 100."),
+        ({}, 'The ToleratedFailurePercentagePath field refers to value "{}" which is not a valid float: $.p'),
+    ],
+)
+def test_a_percentage_that_is_none_fails_the_execution(share: Any, cause: str) -> None:
+    state = distributed(ItemsPath="$.l", ToleratedFailurePercentagePath="$.p")
+    execution = machine(("M", state)).execute({"l": [1], "p": share})
+    assert (execution.error, (execution.cause or "").endswith(f"#2). {cause}")) == ("States.Runtime", True)
+    assert types(execution)[2:] == ["MapStateStarted", "ExecutionFailed"]

@@ -207,6 +207,15 @@ def test_limits_are_told_in_the_scheduled_event() -> None:
     assert (details["timeoutInSeconds"], details["heartbeatInSeconds"]) == (9, 3)
 
 
+@pytest.mark.parametrize("field", ["TimeoutSecondsPath", "HeartbeatSecondsPath"])
+def test_a_limit_that_is_not_there_is_told_as_an_input_path_is(field: str) -> None:
+    execution = machine(("T", task(**{field: "$.t"}))).execute({"u": 1})
+    assert execution.error == "States.Runtime"
+    assert (execution.cause or "").endswith(
+        "(entered at the event id #2). Invalid path '$.t' : No results for path: $['t']"
+    )
+
+
 def test_silence_longer_than_the_heartbeat_is_a_time_out() -> None:
     """A call that waits for its answer sends no heartbeat: it fails with States.Timeout when the first is missed."""
 

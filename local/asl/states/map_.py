@@ -35,6 +35,7 @@ DISTRIBUTED = "DISTRIBUTED"
 ONLY_DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter", "Label")
 EXECUTION_TYPES = ("STANDARD", "EXPRESS")
 LONGEST_LABEL = 40
+NO_CONCURRENCY = "Expected non-negative integer for {name}, got '{number}' instead."
 _NO_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
 
 
@@ -112,9 +113,9 @@ class Map(Retrying):
     async def attempt(self, branch: "Branch", data: Any) -> Any:
         """Return the array of the iterations' outputs, or what the result writer says of them; raises StateError."""
         narrowed = self.flow.narrowed(data, branch)
+        at_once = int(self.at_once.bounded(data, narrowed, branch, whole=True, negative=NO_CONCURRENCY) or 0)
         items = [] if self.reader else self._find_items(data, narrowed, branch)
         branch.add("MapStateStarted", {"length": len(items)})
-        at_once = _whole(self.at_once, data, narrowed, branch)
         select = self.select(data, narrowed)
         try:
             if self.distributed:
@@ -173,8 +174,3 @@ def _label(fields: Fields) -> str | None:
     if found := _NO_LABEL.search(label):
         raise fields.fail("Label", f"must not have the character {found.group()!r}")
     return label
-
-
-def _whole(amount: Amount, raw: Any, narrowed: Any, branch: "Branch") -> int:
-    """A text of digits counts as a number (recorded); the words are those recorded of ToleratedFailureCountPath."""
-    return int(amount.bounded(raw, narrowed, branch, whole=True) or 0)

@@ -206,8 +206,8 @@ def _seconds(limit: Amount, data: Any, narrowed: Any, branch: "Branch") -> int |
     if found is None and not limit.given:
         return None
     text = limit.path.text if limit.path else ""
-    if found is MISSING:
-        raise EvaluationError(f"The {limit.name} parameter does not reference an input value: {text}")
+    if found is MISSING and limit.path:
+        limit.path.read(narrowed, branch)  # raises: it leads nowhere, which is told as of InputPath
     if isinstance(found, int) and not isinstance(found, bool) and found >= 1:
         return found
     if limit.query is not None:
