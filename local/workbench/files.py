@@ -13,7 +13,7 @@ import yaml
 
 from local import settings
 from local.asl import DefinitionError, Machine, load
-from local.asl.source import read_definition
+from local.asl.source import no_constant, read_definition
 from local.errors import UserError
 
 STAGE = "local"
@@ -26,7 +26,7 @@ def definition(path: Path, stage: str) -> dict[str, Any]:
     Raises UserError where the file cannot be read or names a variable that does not exist, DefinitionError where it
     holds no definition.
     """
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise UserError(f"{path}: there is no such file.")
     found = read_definition(path)
     if _VARIABLE not in json.dumps(found):
@@ -50,8 +50,18 @@ def data(path: Path, what: str) -> Any:
     """Return the JSON or YAML in a file; raises UserError naming `what` the file was to be."""
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        return parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
     except OSError as problem:
         raise UserError(f"{what} {path} cannot be read: {problem.strerror}.") from None
+    except RecursionError:
+        raise UserError(f"{what} {path} is nested too deeply.") from None
     except (ValueError, yaml.YAMLError) as problem:
         raise UserError(f"{what} {path} is neither JSON nor YAML: {' '.join(str(problem).split())}.") from None
+
+
+def parsed(text: str) -> Any:
+    """Return the value of a JSON text; raises ValueError, also for what is nested too deeply."""
+    try:
+        return json.loads(text, parse_constant=no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

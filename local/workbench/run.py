@@ -61,7 +61,7 @@ def _input(text: str) -> Any:
     if text.startswith("@"):
         return files.data(Path(text[1:]), "The input")
     try:
-        return json.loads(text)
+        return files.parsed(text)
     except ValueError as problem:
         raise UserError(f"--input is no JSON: {problem}. A file is named by @FILE.") from None
 

@@ -200,6 +200,9 @@ REFUSED: list[tuple[Any, str, str]] = [
 ]
 
 
+LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+
+
 @pytest.mark.parametrize(("definition", "pointer", "rule"), REFUSED, ids=[f"{p} {r}"[:60] for _, p, r in REFUSED])
 def test_a_definition_is_refused_with_place_and_rule(definition: Any, pointer: str, rule: str) -> None:
     """The pointer is RFC 6901's, the whole machine is /."""
@@ -249,6 +252,11 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
     [
         ("m.yml", "StartAt: A\nStates: {}\nStartAt: B\n", "line 3: the key 'StartAt' is given twice"),
         ("m.json", '{"StartAt": "A", "StartAt": "B"}', "the key 'StartAt' is given twice"),
+        ("m.json", "[" * 100_000, "m.json is nested too deeply"),
+        ("m.yml", "a: " + "[" * 5_000, "m.yml is nested too deeply"),
+        ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is no JSON number"),
+        ("m.json", '{"a": ' + "9" * 5_000 + "}", "neither YAML nor JSON: Exceeds the limit"),
+        ("m.yml", LAUGHS, "m.yml holds more than 1000000 values, its aliases written out"),
         ("m.yml", "1: 2\n", "line 1: a key must be a string, not 1"),
         ("m.yml", "- a\n", "does not hold an object with StartAt and States"),
         ("m.yml", "a: [", "is neither YAML nor JSON"),

@@ -145,6 +145,8 @@ def test_a_mistake_in_the_file_of_functions(
     ("arguments", "said"),
     [
         (["--input", "{"], "--input is no JSON"),
+        (["--input", "NaN"], "--input is no JSON: NaN is no JSON number"),
+        (["--input", "[" * 100_000], "--input is no JSON: it is nested too deeply"),
         (["--input", "@nowhere.json"], "The input nowhere.json cannot be read"),
         (["--functions", "no_such_module"], "no_such_module cannot be imported"),
     ],
