@@ -15,9 +15,9 @@ const NUMBERS = {
   throttle_max_delay_s: [2, 3600],
   cool_down_s: [1, 3600],
   // With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
-  renew_after: [1, 153],
+  renew_after: [1, 155],
   // With more passes an execution that cannot start a successor could have more than 24,900.
-  give_up_after: [2, 155],
+  give_up_after: [2, 157],
   unconnected_after_s: [1, 86400],
   memory_mb: [128, 10240],
   log_retention_days: [1, 3653],
@@ -60,6 +60,8 @@ function checked(table, where) {
   }
   return {
     ...table,
+    // What is left for the lanes is a pass in which a successor is asked for.
+    claim_tries: table.give_up_after - 1,
     task_timeout_s: table.function_timeout_s + table.start_allowance_s,
     // A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
     // the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.

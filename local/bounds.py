@@ -5,6 +5,9 @@ must go through that count, so what lies between two counts is a graph without l
 pass. A Task can be retried once for each use that its Retriers allow, and MaxAttempts holds for one Error Name, not
 for a Retrier: so each name of each Retrier counts, and one of States.ALL in a lane bounds nothing and is refused.
 
+A try to claim the stream counts as a pass of every lane, for it adds no more events than they would: `try_events` says
+how many. So what is left of the tries is what the lanes may make, and the bounds hold for both.
+
 Where no successor can be started the lanes go on beyond `renew_after`, a try in each pass, until `give_up_after` ends
 the execution: that bound is hard.
 
@@ -13,7 +16,7 @@ execution has more events than `history_events` says until its lanes have made `
 `renew_after`, and none ever has more than `full_history`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from local.asl.graph import targets
@@ -61,6 +64,17 @@ def pass_events(lane: Definition, *, due: bool = False) -> int:
     return _Longest(lane, count, compare, due=due).after(count)
 
 
+def try_events(definition: Definition) -> int:
+    """Returns the most events from one counted try to claim the stream to the next; Unbounded if lanes make fewer."""
+    count, compare = _counter(definition)
+    lanes = {name for name, state in definition["States"].items() if state["Type"] == "Parallel"}
+    longest = _Longest(definition, count, compare, due=False, beyond=lanes, kinds=KINDS_OF_FAILURE)
+    found = longest.after(count)
+    if found > sum(pass_events(lane) for lane in _lanes(definition)):
+        raise Unbounded(f"{count}: a try has {found} events, more than a pass of each lane")
+    return found
+
+
 def history_events(definition: Definition, renew_after: int | None = None) -> int:
     """Returns the most events of an execution that renews after so many passes; by default what the definition says."""
     total = _outside(definition)
@@ -93,6 +107,7 @@ def most_tries(definition: Definition, allowed: int = HARD) -> int:
 
 def _outside(definition: Definition) -> int:
     """The events of all that is no pass of a lane: the states outside, and each lane's way to its first count."""
+    try_events(definition)  # what is tried again counts as a pass
     total = _FRAME
     for name, state in definition["States"].items():
         if state["Type"] != "Parallel":
@@ -109,11 +124,11 @@ def _lanes(definition: Definition) -> Iterator[Definition]:
 
 
 def _counter(lane: Definition) -> tuple[str, str]:
-    """Returns the names of the lane's counting Pass state and of the Choice state that compares the count."""
+    """Returns the names of the counting Pass state of a lane, or of the tries, and of the Choice that compares it."""
     for name, state in lane["States"].items():
         if state["Type"] == "Pass" and "States.MathAdd" in str(state.get("Parameters", "")):
             return name, state["Next"]
-    raise Unbounded(f"the lane that begins with {lane['StartAt']} counts no passes")
+    raise Unbounded(f"what begins with {lane['StartAt']} counts no passes")
 
 
 def _due(rule: Definition) -> bool:
@@ -136,14 +151,24 @@ def _weight(name: str, state: Definition, kinds: int | None = None) -> int:
 
 
 class _Longest:
-    """The longest path of a lane that ends where its count begins, or the lane ends."""
+    """The longest path that ends where the count begins, or the lane ends, or one of the states `beyond` begins."""
 
-    def __init__(self, lane: Definition, count: str, compare: str, *, due: bool) -> None:
+    def __init__(
+        self,
+        lane: Definition,
+        count: str,
+        compare: str,
+        *,
+        due: bool,
+        beyond: Set[str] = frozenset(),
+        kinds: int | None = None,
+    ) -> None:
         self._states = lane["States"]
         self._count = count
-        self._skipped = set()
+        self._kinds = kinds
+        self._skipped = set(beyond)
         if not due:
-            self._skipped = {rule["Next"] for rule in self._states[compare]["Choices"] if _due(rule)}
+            self._skipped |= {rule["Next"] for rule in self._states[compare]["Choices"] if _due(rule)}
         self._known: dict[str, int] = {}
         self._open: set[str] = set()
 
@@ -153,7 +178,7 @@ class _Longest:
         if state["Type"] == "Fail":
             return 0  # the end of the lane, counted once
         following = [target for target, _ in targets(state) if target not in self._skipped]
-        return _weight(name, state) + max((self.path(target) for target in following), default=0)
+        return _weight(name, state, self._kinds) + max((self.path(target) for target in following), default=0)
 
     def path(self, name: str) -> int:
         """Returns the events of the longest path from a state to the next count, 0 for the count itself."""

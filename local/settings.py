@@ -31,9 +31,9 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "throttle_max_delay_s": (2, 3600),
     "cool_down_s": (1, 3600),
     # With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
-    "renew_after": (1, 153),
+    "renew_after": (1, 155),
     # With more passes an execution that cannot start a successor could have more than 24,900.
-    "give_up_after": (2, 155),
+    "give_up_after": (2, 157),
     "unconnected_after_s": (1, 86400),
     "memory_mb": (128, 10240),
     "log_retention_days": (1, 3653),
@@ -67,8 +67,8 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     """The settings in `table` with what follows from them added.
 
-    `task_timeout_s` is how long the machine waits for the function's answer, `overlap_max_s` the longest overlap that
-    leaves no gap.
+    `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
+    the function's answer, `overlap_max_s` the longest overlap that leaves no gap.
 
     `where` names the table in messages. Raises UserError for the first rule that is broken.
     """
@@ -97,6 +97,8 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     # the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
     spare_s = table["function_timeout_s"] - table["wait_s"] - table["margin_s"] - table["lease_every_s"]
     return dict(table) | {
+        # What is left for the lanes is a pass in which a successor is asked for.
+        "claim_tries": table["give_up_after"] - 1,
         "task_timeout_s": table["function_timeout_s"] + table["start_allowance_s"],
         "overlap_max_s": max(0, spare_s - table["margin_s"] // 2),
     }

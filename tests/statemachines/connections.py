@@ -33,6 +33,7 @@ def after(passes: int, give_up_after: int | None = None) -> Any:
         rules[f"{lane} renews"]["NumericGreaterThanEquals"] = passes
         if give_up_after is not None:
             rules[f"{lane} gives up"]["NumericGreaterThanEquals"] = give_up_after
+            text["States"]["How often it tried"]["Choices"][0]["NumericGreaterThanEquals"] = give_up_after - 1
     return text
 
 

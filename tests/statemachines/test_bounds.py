@@ -1,6 +1,7 @@
 """The computed bound on history events, held against histories of the interpreter under the worst functions."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -28,11 +29,26 @@ def worst(lane: str) -> Iterator[str]:
         yield "States.Timeout"  # one more than its Retrier allows
 
 
+KINDS = ["DynamoDB.ThrottlingException", "DynamoDB.InternalServerErrorException", "DynamoDB.SdkClientException"]
+HELD = {"Item": {"execution": {"S": "arn:aws:states:us-east-1:111111111111:execution:machine:dead"}}}
+
+
+def claims(tries: int) -> Iterator[Any]:
+    """What the calls of the claim answer, or raise where it is text: the worst in each of so many tries, then all."""
+    blips = [*KINDS, "States.Timeout"]
+    for _ in range(tries):
+        yield from [*blips, "DynamoDB.ConditionalCheckFailedException", *blips, HELD, *blips, {"Status": "ABORTED"}]
+        yield from [*blips, KINDS[0]]
+    while True:
+        yield {}
+
+
 class Worst:
     """Services of which everything fails in the worst order, until a lane's renewal was refused for so many passes."""
 
-    def __init__(self, refusals: int) -> None:
+    def __init__(self, refusals: int, tries: int = 0) -> None:
         self.refusals = refusals
+        self.claims = claims(tries)
         self.errors = {lane: worst(lane) for lane in LANES}
         self.renewals = dict.fromkeys(LANES, 0)
 
@@ -48,16 +64,19 @@ class Worst:
             self.renewals[call.state[0]] += 1
             names = ["AWSStepFunctionsException", "SdkClientException", "SdkClientException", "none"]
             raise TaskFailure(f"StepFunctions.{names[at]}" if at else "States.Timeout", "no")
-        return {}
+        answer = next(self.claims)
+        if isinstance(answer, str):
+            raise TaskFailure(answer, "worst")
+        return answer
 
 
-def run(renew_after: int, refusals: int = 2, give_up_after: int = 10**6) -> Execution:
+def run(renew_after: int, refusals: int = 2, give_up_after: int = 10**6, tries: int = 0) -> Execution:
     """An execution whose lanes meet the worst in each pass until a renewal was refused for so many passes."""
     machine = after(renew_after, give_up_after)
     clock = VirtualClock()
 
     async def main() -> Execution:
-        return await load(machine).start(INPUT, clock=clock, perform=Worst(refusals).perform).wait()
+        return await load(machine).start(INPUT, clock=clock, perform=Worst(refusals, tries).perform).wait()
 
     return clock.run(main())
 
@@ -83,6 +102,24 @@ def test_the_worst_pass_is_as_long_as_computed(lane: str) -> None:
     branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
     found = by_lane(run(4), lane)
     assert [len(one) for one in found[1:4]] == [bounds.pass_events(branch)] * 3
+
+
+def test_the_worst_try_to_claim_is_as_long_as_computed_and_no_longer_than_the_passes_it_counts_for() -> None:
+    """Four Tasks fail as often as their Retriers allow in each try; what it adds is the bound, and the bounds hold."""
+    tries = 30
+    execution = run(40, tries=tries)
+    counts = [
+        number
+        for number, event in enumerate(execution.history)
+        if event.get("stateEnteredEventDetails", {}).get("name") == "Count the try"
+    ]
+    machine = definition("connections")
+    # The try after the first one counted is without a rest.
+    lengths = [later - earlier for earlier, later in pairwise(counts)]
+    assert lengths == [bounds.try_events(machine) - 2] + [bounds.try_events(machine)] * (tries - 2)
+    assert len(execution.history) <= bounds.history_events(machine, 40)
+    given_up = run(40, refusals=10**9, give_up_after=60, tries=10**9)
+    assert (given_up.error, len(given_up.history) <= bounds.full_history(machine, 60)) == ("ClaimFailed", True)
 
 
 @pytest.mark.parametrize("renew_after", [1, 2, 10])
@@ -140,6 +177,13 @@ def test_what_has_no_bound_is_refused_by_name() -> None:
     lane["States"]["A connects"]["Catch"][1]["Next"] = "A waits"
     with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no passes$"):
         bounds.pass_events(lane)
+    machine["States"]["Is it held"]["Default"] = "Claim"
+    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no passes$"):
+        bounds.try_events(machine)
+    machine = definition("connections")
+    machine["States"]["Claim"]["Retry"][1]["MaxAttempts"] = 9
+    with pytest.raises(bounds.Unbounded, match=r"^Count the try: a try has 176 events, more than a pass of each lane$"):
+        bounds.try_events(machine)
     for plain in definition("staggered")["States"]["Lanes"]["Branches"]:
         with pytest.raises(bounds.Unbounded, match=r"counts no passes$"):
             bounds.pass_events(plain)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from handlers import errors
+from local import settings
 from local.asl import Execution, TaskCall, TaskFailure, load
 from local.clock import VirtualClock
-from tests.statemachines.connections import INPUT, NAMES, Aws, after, tables
+from tests.statemachines.connections import INPUT, NAMES, Aws, after, definition, tables
 
 MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
 OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
@@ -242,12 +243,42 @@ def test_a_claim_whose_answer_was_lost_is_no_second_execution(aws: Aws) -> None:
     assert aws.run(ended).output == {"status": "ended"}
 
 
-def test_a_table_that_stays_away_fails_the_execution_by_name(aws: Aws) -> None:
-    """The claim's retries used up, the execution fails with the table's error."""
-    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 12}
+@pytest.mark.parametrize("action", ["updateItem", "getItem", "describeExecution"])
+def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
+    """Thirty refusals in a row: it goes on trying, first at once, then every few seconds, and takes the stream over."""
+    aws.put(execution={"S": OTHER}, generation={"N": "6"})
+    aws.executions = {OTHER: "ABORTED"}
+    aws.failures = {action: ["DynamoDB.InternalServerErrorException"] * 30}
     execution = aws.run(ended)
-    assert (execution.status, execution.error) == ("FAILED", "DynamoDB.InternalServerErrorException")
-    assert entered(execution)[-1][1] == "Broken"
+    assert execution.output == {"status": "ended"}
+    names = [name for _, name in entered(execution)]
+    assert names.count("Count the try") == 15
+    assert [name for name in names if name.startswith("Try again")] == ["Try again soon"] * 9 + ["Try again later"] * 5
+
+
+def test_a_claim_that_is_not_to_be_had_ends_after_half_a_day(aws: Aws) -> None:
+    """With the deployed settings 149 tries last for more than eleven hours; then the execution fails by name."""
+    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 1000}
+    execution = aws.run(ended, machine=definition("connections", "prod"))
+    assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
+    rows = entered(execution)
+    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["claim_tries"] == 149
+    assert rows[-1][1] == "Broken"
+    assert rows[-1][0] > 11 * 3_600_000
+
+
+def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
+    """Refused, it finds that nobody holds the stream any more, and claims it in the same millisecond."""
+    aws.put(execution={"S": OTHER})
+
+    class LetsGo(Aws):
+        async def perform(self, call: TaskCall) -> Any:
+            if call.action == "getItem":
+                self.put(generation={"N": "6"})
+            return await super().perform(call)
+
+    execution = LetsGo(aws.dynamodb, aws.executions).run(ended)
+    assert (execution.output, execution.stopped_ms) == ({"status": "ended"}, execution.started_ms)
 
 
 def test_an_execution_that_lost_the_stream_leaves_the_lease_alone(aws: Aws) -> None:

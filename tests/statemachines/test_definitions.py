@@ -10,7 +10,7 @@ import pytest
 
 from handlers import errors
 from local import settings
-from local.asl import load
+from local.asl import load, practices
 from tests.statemachines.connections import ROOT, definition
 
 MACHINES = ("connections", "staggered", "retry", "staggered-join")
@@ -72,6 +72,11 @@ def test_every_name_that_is_caught_exists(name: str) -> None:
     given = raised() | {state["Error"] for _, state in states(machine) if "Error" in state}
     caught = {error for _, state in states(machine) for error in named(state, "Retry") | named(state, "Catch")}
     assert {error for error in caught if not AWS_ERRORS.fullmatch(error)} <= given
+
+
+def test_the_deployed_machine_deserves_no_warning() -> None:
+    """Every loop is counted, every error caught, every Retrier bounded: what `streamkeeper asl check` looks for."""
+    assert practices.warnings(definition("connections")) == []
 
 
 @pytest.mark.parametrize("lane", ["A", "B"])

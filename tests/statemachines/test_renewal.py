@@ -8,6 +8,7 @@ from moto import mock_aws
 
 from handlers import errors
 from local import settings
+from local.asl import TaskCall
 from tests.statemachines.connections import INPUT, NAMES, Aws, after, definition, tables
 from tests.statemachines.test_connections import MINE, OTHER, ended, entered, scripted
 
@@ -69,6 +70,30 @@ def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> 
     assert (aws.holder(), lease(aws)["ending"]) == (None, {"S": "RenewalFailed"})
 
 
+def test_a_predecessor_that_cannot_hear_of_its_successor_ends_cleanly(aws: Aws) -> None:
+    """No function starts, so no connection learns that it is superseded; the lease tells it when the lanes give up."""
+
+    class TakenOver(Aws):
+        async def perform(self, call: TaskCall) -> Any:
+            if call.action == "startExecution":
+                self.put(execution={"S": OTHER})
+            return await super().perform(call)
+
+    function = scripted(*[ValueError("no function starts")] * 99)
+    execution = TakenOver(aws.dynamodb, aws.executions).run(function, machine=after(1, give_up_after=3))
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "superseded"})
+    assert [name for _, name in entered(execution)][-4:] == ["Release", "How it ended", "Name the successor", "Renewed"]
+    assert aws.holder() == OTHER
+
+
+def test_an_execution_that_claimed_at_its_last_try_asks_for_a_successor(aws: Aws) -> None:
+    """Tries count as passes, and one pass is left for the lanes."""
+    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 8}  # two of each try
+    execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=6))
+    names = [name for _, name in entered(execution)]
+    assert (names.count("Count the try"), names.count("B renews"), execution.error) == (4, 1, "RenewalFailed")
+
+
 def test_a_lane_that_has_started_a_successor_leaves_it_the_first_try(aws: Aws) -> None:
     """A connection of its own would be one too many, so the lane rests before it looks whether it is still needed."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "superseded"), machine=after(1))
@@ -120,7 +145,7 @@ def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> N
     aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 100}
     execution = aws.run(ended, renews=OTHER)
     assert execution.output == {"status": "ended"}
-    assert [name for _, name in entered(execution)].count("Wait for the table") >= 2
+    assert [name for _, name in entered(execution)].count("Try again later") >= 2
 
 
 @pytest.mark.parametrize("wish", [{}, {"stop": {"BOOL": True}}])
