@@ -135,3 +135,34 @@ def test_a_claim_that_is_repeated_leaves_a_new_wish(aws: Aws, holder: dict[str, 
     ]
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
     assert loses.holder() is None
+
+
+class LandsLate(Aws):
+    """The first update has no answer and is made only when `land` is called."""
+
+    sent: Any = None
+
+    async def perform(self, call: TaskCall) -> Any:
+        if call.action == "updateItem" and self.sent is None:
+            self.sent = call.parameters
+            raise TaskFailure("DynamoDB.SdkClientException", "no answer")
+        return await super().perform(call)
+
+    def land(self) -> None:
+        """Makes the update, or finds its condition broken."""
+        try:
+            self.dynamodb.update_item(**self.sent)
+        except self.dynamodb.exceptions.ConditionalCheckFailedException:
+            return
+
+
+def test_a_claim_that_lands_after_its_execution_gave_up_clears_no_wish(aws: Aws) -> None:
+    """It told of the execution that was stopping, which has let go since: the stream stays stopped, and nobody's."""
+    wished: dict[str, Any] = {"stop": {"BOOL": True}, "stop_at": {"S": "2025-12-31T23:59:59.999Z"}}
+    aws.put(execution={"S": OTHER}, **wished)
+    late = LandsLate(aws.dynamodb, aws.executions)
+    assert late.run(never).output == {"status": "AlreadyRunning", "execution": OTHER}
+    aws.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"}, **wished)
+    before = lease(aws)
+    late.land()
+    assert lease(aws) == before
