@@ -5,10 +5,12 @@ It does not know what was asked. Invariant: a sentence holds AWS's code alone, f
 
 import contextlib
 from collections.abc import Iterator
-
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import TYPE_CHECKING
 
 from handlers.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
 
 
 class ConditionFailed(Exception):
@@ -28,13 +30,22 @@ def answering(action: str, *, refusals: bool = False) -> Iterator[None]:
     """Maps what the client raises: ConditionFailed, Refused where `refusals` are expected, StoreUnavailable else."""
     try:
         yield
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "Unknown")
-        if code == "ConditionalCheckFailedException":
-            retries = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-            raise ConditionFailed(retries) from None
-        if code == "ValidationException" and refusals:
-            raise Refused(code) from None
-        raise StoreUnavailable(f"AWS refused {action} after its retries: {code}") from error
-    except BotoCoreError as error:
-        raise StoreUnavailable(f"AWS did not answer {action}: {type(error).__name__}") from error
+    except Exception as error:
+        # Not before there is an error: a cold start has none, and the import is a tenth of it.
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if isinstance(error, ClientError):
+            raise _refusal(action, error, refusals) from error
+        if isinstance(error, BotoCoreError):
+            raise StoreUnavailable(f"AWS did not answer {action}: {type(error).__name__}") from error
+        raise
+
+
+def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
+    """What AWS's error code means."""
+    code = error.response.get("Error", {}).get("Code", "Unknown")
+    if code == "ConditionalCheckFailedException":
+        return ConditionFailed(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+    if code == "ValidationException" and refusals:
+        return Refused(code)
+    return StoreUnavailable(f"AWS refused {action} after its retries: {code}")

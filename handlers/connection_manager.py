@@ -8,33 +8,21 @@ and our own words, never an address, a header or what the upstream sent.
 import os
 import tomllib
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Protocol
 
-import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
-from botocore.config import Config
 
 from handlers import errors
 from handlers.attempts import keep
+from handlers.clients import boto3_client, dynamodb
 from handlers.driver import Clock, Invocation, Report
 from handlers.secret_values import SecretValues
-from handlers.settings import Settings, load
+from handlers.settings import Settings, load, plain_aws
 from handlers.store import Store
 from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
 
-# Short limits and few tries: a store that is slower than this is an outage, and the machine retries those.
-CLIENT = Config(
-    connect_timeout=1,
-    read_timeout=2,
-    retries={"mode": "standard", "total_max_attempts": 4},
-    max_pool_connections=2,
-    tcp_keepalive=True,
-    parameter_validation=False,
-    # Composed anew for each request otherwise, which takes longer than to sign it.
-    user_agent="streamkeeper",
-)
+TRIES = 4
 # The metric that counts an end, by what ended the function.
 _ENDS = {
     "StreamDropped": "Dropped",
@@ -60,30 +48,19 @@ metrics = Metrics()
 settings = load(os.environ)
 
 
-@cache
-def _sqs() -> Any:
-    """The queue's client, made when the first dead letter is written: few invocations need it."""
-    return boto3.client("sqs", config=CLIENT)
-
-
-@cache
-def _s3() -> Any:
-    """The bucket's client, made when the first event comes that no item holds."""
-    return boto3.client("s3", config=CLIENT)
-
-
 store = Store(
-    boto3.client("dynamodb", config=CLIENT),
-    _sqs,
+    dynamodb(plain_aws(os.environ), tries=TRIES),
+    # The first dead letter makes the queue's client, the first event that no item holds the bucket's: few need either.
+    lambda: boto3_client("sqs"),
     events_table=settings.events_table,
     control_table=settings.control_table,
     dead_letter_queue_url=settings.dead_letter_queue_url,
     events_bucket=settings.events_bucket,
-    s3=_s3,
+    s3=lambda: boto3_client("s3"),
     ledger_keep_days=settings.ledger_keep_days,
 )
 
-secrets = SecretValues(lambda service: boto3.client(service, config=CLIENT))
+secrets = SecretValues(boto3_client)
 
 
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:

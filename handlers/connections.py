@@ -12,32 +12,24 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import boto3
 from aws_lambda_powertools import Logger
-from botocore.config import Config
 
 from handlers import status
+from handlers.clients import dynamodb
 from handlers.errors import StoreUnavailable
 from handlers.ledger_store import LedgerStore
-from handlers.settings import load_control
+from handlers.settings import load_control, plain_aws
 from handlers.stream.manager import LEASE_TTL_READS
 from handlers.stream.profiles import ProfileError, check_stream_id
 
 # The function makes four requests at most, and API Gateway waits for 29 seconds.
-CLIENT = Config(
-    connect_timeout=1,
-    read_timeout=2,
-    retries={"mode": "standard", "total_max_attempts": 2},
-    max_pool_connections=1,
-    tcp_keepalive=True,
-    parameter_validation=False,
-)
+TRIES = 2
 
 Answer = dict[str, Any]
 
 logger = Logger()
 settings = load_control(os.environ)
-store = LedgerStore(boto3.client("dynamodb", config=CLIENT), settings.control_table)
+store = LedgerStore(dynamodb(plain_aws(os.environ), tries=TRIES), settings.control_table)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
 DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.stream.references import Reference, Secrets
 
@@ -77,6 +75,8 @@ def _provider(kept_in: str, client: Callable[[str], Any]) -> Any:
 
 def _explained(reference: Reference, cause: BaseException | None) -> Exception:
     """The error by its name; the client's own message quotes the request."""
+    from botocore.exceptions import ClientError
+
     code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
     if code in _FINAL:
         return StreamRejected(f"{_named(reference)} cannot be read: {code}")

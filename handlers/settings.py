@@ -13,10 +13,33 @@ from pathlib import Path
 MAX_SECONDS = 900
 MAX_DAYS = 3650
 _UPSTREAM = re.compile(r"UPSTREAM_[A-Z0-9_]+")
+# The regions whose endpoints are dynamodb.<region>.amazonaws.com.
+_REGION = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-[0-9]")
+# Variables of the SDK's that change where a request goes or what it trusts.
+_NOT_PLAIN = (
+    *("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
+    *("AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"),
+)
 
 
 class SettingsError(ValueError):
     """A variable of a function's environment is missing or bad; the message is one sentence that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAws:
+    """What a request to DynamoDB needs; `session_token` is "" where there is none."""
+
+    region: str
+    dynamodb_url: str
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+
+    def __repr__(self) -> str:
+        """Nothing of the secret: a traceback may show this."""
+        return f"PlainAws({self.region!r}, {self.dynamodb_url!r}, ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +78,24 @@ class WatchSettings:
 
     control_table: str
     unconnected_after_ms: int
+
+
+def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
+    """What the SDK's variables say of DynamoDB, where they say all of it; None where botocore must find it out.
+
+    That is so without credentials in the environment (profiles, containers, single sign-on), in a partition with other
+    endpoints, and where a variable asks for FIPS, dual stack, a proxy or other certificates.
+    """
+    if any(environment.get(name) for name in _NOT_PLAIN):
+        return None
+    region = environment.get("AWS_DEFAULT_REGION") or environment.get("AWS_REGION") or ""
+    url = environment.get("AWS_ENDPOINT_URL_DYNAMODB") or environment.get("AWS_ENDPOINT_URL") or ""
+    if not url and _REGION.fullmatch(region):
+        url = f"https://dynamodb.{region}.amazonaws.com"
+    key_id, secret = environment.get("AWS_ACCESS_KEY_ID", ""), environment.get("AWS_SECRET_ACCESS_KEY", "")
+    if not (region and key_id and secret and _is_root(url)):
+        return None
+    return PlainAws(region, url, key_id, secret, environment.get("AWS_SESSION_TOKEN", ""))
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -97,6 +138,11 @@ def load_watch(environment: Mapping[str, str]) -> WatchSettings:
         control_table=_text(environment, "CONTROL_TABLE"),
         unconnected_after_ms=_milliseconds(environment, "UNCONNECTED_AFTER_S", most_s=86_400),
     )
+
+
+def _is_root(url: str) -> bool:
+    """Whether it is a scheme, a host and perhaps a port: no path, for the signature is over "/"."""
+    return re.fullmatch(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", url) is not None
 
 
 def _streams_dir(environment: Mapping[str, str]) -> Path:

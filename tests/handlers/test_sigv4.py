@@ -1,0 +1,53 @@
+"""The signature, against botocore's own signer."""
+
+import datetime
+from unittest import mock
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.compat import HTTPHeaders
+from botocore.credentials import Credentials as BotocoreCredentials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.sigv4 import CONTENT_TYPE, Credentials, Signer
+
+WORDS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40)
+REGIONS = st.sampled_from(["us-east-1", "eu-central-1", "cn-north-1", "us-gov-west-1"])
+HOSTS = st.sampled_from(["dynamodb.us-east-1.amazonaws.com", "127.0.0.1:3001", "localhost:8000"])
+TIMES = st.integers(946_684_800, 4_102_444_799).map(lambda at_s: datetime.datetime.fromtimestamp(at_s, datetime.UTC))
+
+
+def botocore_signs(
+    credentials: Credentials, region: str, host: str, operation: str, body: bytes, at: datetime.datetime
+) -> str:
+    """The Authorization header that botocore makes of the request."""
+    headers = HTTPHeaders()
+    for name, value in (("X-Amz-Target", f"DynamoDB_20120810.{operation}"), ("Content-Type", CONTENT_TYPE)):
+        headers[name] = value
+    request = AWSRequest("POST", f"https://{host}/", headers=headers, data=body)
+    keys = BotocoreCredentials(
+        credentials.access_key_id, credentials.secret_access_key, credentials.session_token or None
+    )
+    with mock.patch("botocore.auth.get_current_datetime", return_value=at):
+        SigV4Auth(keys, "dynamodb", region).add_auth(request)
+    return str(request.headers["Authorization"])
+
+
+@given(WORDS, WORDS, st.just("") | WORDS, REGIONS, HOSTS, WORDS, st.binary(max_size=200), TIMES)
+def test_any_request_is_signed_as_botocore_signs_it(
+    key_id: str, secret: str, token: str, region: str, host: str, operation: str, body: bytes, at: datetime.datetime
+) -> None:
+    """The same credentials, request and time give the same Authorization header, the day's key kept or not."""
+    credentials = Credentials(key_id, secret, token)
+    expected = botocore_signs(credentials, region, host, operation, body, at)
+    signer = Signer(credentials, region)
+    signer.headers(host, "Another", b"", "20000101T000000Z")
+    for _ in range(2):
+        found = signer.headers(host, operation, body, at.strftime("%Y%m%dT%H%M%SZ"))
+        assert found["authorization"] == expected
+
+
+def test_credentials_do_not_show_themselves() -> None:
+    """What a traceback or a log may print of them holds nothing."""
+    assert "secret" not in repr(Credentials("secret-id", "secret-key", "secret-token"))
