@@ -110,7 +110,7 @@ class Integrations:
             told = sdk.refused(call.service, sdk=call.sdk, model=model, refusal=refusal)
             raise TaskFailure(*told) from None
         except ParamValidationError as refusal:
-            raise TaskFailure("States.Runtime", str(refusal)) from None
+            raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, str(refusal))) from None
         except UnknownServiceError:
             raise TaskFailure("States.Runtime", f"There is no AWS service {call.service!r}.") from None
         except BotoCoreError as refusal:

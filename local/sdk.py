@@ -26,6 +26,8 @@ _OPTIMISED = {
     "sqs": ("SQS", "AmazonSQSException", "AmazonSQS"),
     "states": ("StepFunctions", "AWSStepFunctionsException", "AWSStepFunctions"),
 }
+_UNKNOWN = re.compile(r'Unknown parameter in \S+ "([^"]+)", must be one of: .*')
+_MISSING = re.compile(r'Missing required parameter in \S+ "([^"]+)"')
 _WORD = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z][a-z]+\d*|[a-z]+\d*|\d+")
 
 
@@ -58,6 +60,14 @@ def refused(service: str, *, sdk: bool, model: ServiceModel, refusal: ClientErro
     _, general, spelled = _OPTIMISED.get(service, (name, f"{name}Exception", name))
     told = f"Service: {spelled}; Status Code: {status}; Error Code: {error.get('Code', '')}; Request ID: {request_id}"
     return f"{name}.{_exception(modelled) if modelled else general}", f"{message} ({told}; Proxy: null)"
+
+
+def unusable(given: Any, report: str) -> str:
+    """Returns the cause of parameters that fit no request, as Step Functions words it; report: botocore's, by lines."""
+    lines = report.removeprefix("Parameter validation failed:").strip().splitlines()
+    told = [_UNKNOWN.sub(r'The field "\1" is not supported by Step Functions', line) for line in lines]
+    told = [_MISSING.sub(r"The field '\1' is required but was missing", line) for line in told]
+    return f"The Parameters '{compact(given)}' could not be used to start the Task: [{', '.join(told)}]"
 
 
 def arguments(given: Any, shape: Shape | None) -> Any:

@@ -75,13 +75,16 @@ def _is_a(kind: str, value: object) -> bool:
 
 
 def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
-    failed = f"Value '{value}' at '{place}' failed to satisfy constraint: Member must"
+    # What the model calls sensitive, such as a definition or an input, is not told.
+    shown = "" if shape.metadata.get("sensitive") else f" '{value}'"
+    failed = f"Value{shown} at '{place}' failed to satisfy constraint: Member must"
     enum = shape.metadata.get("enum")
     if enum and value not in enum:
         problems.append(f"{failed} satisfy enum value set: [{', '.join(enum)}]")
-    if shape.name in _OWN or isinstance(shape, StructureShape | MapShape):
+    if (shape.name in _OWN and shape.name != "Definition") or isinstance(shape, StructureShape | MapShape):
         return
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
+    least = None if shape.name in _OWN else least
     size = value if isinstance(value, int | float) else len(value)
     what = "value" if isinstance(value, int | float) else "length"
     if least is not None and size < least:

@@ -200,6 +200,21 @@ def test_a_failure_of_a_service_is_its_error_name() -> None:
     assert (execution.error, execution.cause) == (failure.error, failure.cause)
 
 
+@pytest.mark.parametrize("pattern", ["", ".waitForTaskToken"])
+def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None:
+    """States.Runtime is not caught, and there is no TaskFailed."""
+
+    async def perform(_call: TaskCall) -> Any:
+        raise TaskFailure("States.Runtime", "no such parameter")
+
+    state = {"Type": "Task", "Resource": f"arn:aws:states:::sqs:sendMessage{pattern}", "Parameters": {}}
+    caught = {**state, "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Z"}]}
+    execution = machine(("T", caught), ("Z", {"Type": "Pass"})).execute(perform=perform)
+    assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
+    assert (execution.cause or "").endswith("'T' (entered at the event id #2). no such parameter")
+    assert types(execution)[2:] == ["TaskScheduled", "TaskStarted", "ExecutionFailed"]
+
+
 def test_limits_are_told_in_the_scheduled_event() -> None:
     state = {**task(), "TimeoutSecondsPath": "$.t", "HeartbeatSeconds": 3}
     _, execution = performed(state, None, {"t": 9})

@@ -103,6 +103,12 @@ def test_bad_requests_have_awss_names(states: Any) -> None:
         "Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: These fields are required: [States] at /'",
     )
     assert refusal(states.create_state_machine, **wish, definition="no")[0] == "InvalidDefinition"
+    assert refusal(states.create_state_machine, **wish, definition='{"TimeoutSeconds": NaN}')[0] == "InvalidDefinition"
+    assert refusal(states.create_state_machine, **wish, definition=" " * 1_048_577) == (
+        "ValidationException",
+        "1 validation error detected: Value at 'definition' failed to satisfy constraint: "
+        "Member must have length less than or equal to 1048576",
+    )
     assert refusal(states.create_state_machine, name="b", roleArn="me", definition=json.dumps(PASS)) == (
         "InvalidArn",
         "Invalid Role Arn: 'me'",

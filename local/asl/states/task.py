@@ -131,10 +131,10 @@ class Task(Retrying):
         """Return the result and its text; raises TaskFailure, or StateError for what has told its own event."""
         pending = call.pending
         if pending is None:
-            return self._sized(self._in_time(branch, await patience.wait(_asked(branch, call))), branch)
+            return self._sized(self._in_time(branch, await self._asked(branch, call, patience)), branch)
         pending.on_beat = patience.beat
         try:
-            submitted = await patience.wait(_asked(branch, call))
+            submitted = await self._asked(branch, call, patience)
             _, text = self._sized(self._in_time(branch, submitted), branch)
         except TaskFailure as problem:
             # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
@@ -143,6 +143,15 @@ class Task(Retrying):
         self.voice.submitted(branch, text)
         result = self._in_time(branch, await patience.wait(pending.outcome))
         return result, self._fitting(result)
+
+    async def _asked(self, branch: "Branch", call: TaskCall, patience: Patience) -> Any:
+        """What no service could be asked is States.Runtime: it ends the execution, without TaskFailed."""
+        try:
+            return await patience.wait(_asked(branch, call))
+        except TaskFailure as problem:
+            if problem.error == "States.Runtime" and call.function is None:
+                raise EvaluationError(problem.cause or "") from None
+            raise
 
     def _in_time(self, branch: "Branch", answer: Any) -> Any:
         if answer is TIMED_OUT or answer is NO_HEARTBEAT:

@@ -1,0 +1,18 @@
+"""What the SDK integrations say of parameters."""
+
+from botocore.exceptions import ParamValidationError
+
+from local.sdk import unusable
+
+
+def test_parameters_that_fit_no_request_are_told_by_field() -> None:
+    report = (
+        'Missing required parameter in input: "Key"\n'
+        'Unknown parameter in input: "Keyy", must be one of: TableName, Key\n'
+        "Invalid length for parameter TableName, value: 0, valid min length: 1"
+    )
+    assert unusable({"Keyy": 1}, str(ParamValidationError(report=report))) == (
+        """The Parameters '{"Keyy":1}' could not be used to start the Task: """
+        """[The field 'Key' is required but was missing, The field "Keyy" is not supported by Step Functions, """
+        "Invalid length for parameter TableName, value: 0, valid min length: 1]"
+    )
