@@ -76,7 +76,7 @@ def _delete(stream_id: str, profile: str) -> Answer:
     """202 with what follows from the wish, which is written; the same again for a stream that stops or has stopped."""
     wished_at = status.at(_now_ms())
     assert wished_at is not None
-    if store.stop(stream_id, wished_at) is None:
+    if store.stop(stream_id, wished_at, may_start=_has_profile(profile)) is None:
         return _unknown(stream_id, profile)
     logger.info("to be stopped", extra={"stream_id": stream_id})
     records = store.read(stream_id)
@@ -89,6 +89,8 @@ def _delete(stream_id: str, profile: str) -> Answer:
 
 def _what_follows(told: Mapping[str, Any]) -> str:
     """What a person may expect after the wish."""
+    if told["generation"] == told["fence"] == 0:
+        return "The stream was never started; a POST that came before this request starts nothing, one after it does."
     if told["status"] == "stopped":
         return "Nobody is connected and no lane may connect; a POST starts the stream again."
     if told["holder"] is None:
@@ -99,9 +101,13 @@ def _what_follows(told: Mapping[str, Any]) -> str:
 
 def _unknown(stream_id: str, profile: str) -> Answer:
     """404 that tells a stream which was never started from one that cannot be."""
-    if (settings.streams_dir / f"{profile}.toml").is_file():
+    if _has_profile(profile):
         return _sentence(404, f"the stream {stream_id!r} was never started")
     return _sentence(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}")
+
+
+def _has_profile(profile: str) -> bool:
+    return (settings.streams_dir / f"{profile}.toml").is_file()
 
 
 def _sentence(code: int, text: str) -> Answer:

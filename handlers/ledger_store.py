@@ -1,8 +1,8 @@
 """Reads the records of a stream in the control table, and writes the wish to stop it.
 
-Decides no status: handlers/status.py does. Invariants: everything is read consistently; nothing of a stream that was
-never started is written; whatever AWS answers but a refused condition is `StoreUnavailable`, after the client's own
-retries.
+Decides no status: handlers/status.py does. Invariants: everything is read consistently; of a stream that was never
+started nothing but a wish to stop is written, and that only where it may be started; whatever AWS answers but a refused
+condition is `StoreUnavailable`, after the client's own retries.
 """
 
 from typing import Any
@@ -45,11 +45,14 @@ class LedgerStore:
             connections=[_connection(item) for item in response["Items"]],
         )
 
-    def stop(self, stream_id: str, wished_at: str) -> Lease | None:
-        """The lease with the wish to stop in it; None where the stream was never started, then nothing is written.
+    def stop(self, stream_id: str, wished_at: str, *, may_start: bool) -> Lease | None:
+        """The lease with the wish to stop in it; None where there is none and none `may_start`: nothing is written.
 
         `wished_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
         """
+        # A lease: the stream was started once. Without one the update makes one, of the wish alone: the first POST of
+        # all may have been answered just now, and its execution not have claimed the stream yet.
+        condition = {} if may_start else {"ConditionExpression": "attribute_exists(PK)"}
         try:
             with answering("UpdateItem"):
                 response = self._dynamodb.update_item(
@@ -59,8 +62,7 @@ class LedgerStore:
                     # instant holds it against a POST that came before and has not claimed the stream yet. Written
                     # twice it is the same, so a request that is repeated after a lost answer changes nothing.
                     UpdateExpression="SET #stop = :yes, #stop_at = :now",
-                    # There is a lease: the stream was started once. Without it the update would make one.
-                    ConditionExpression="attribute_exists(PK)",
+                    **condition,
                     ExpressionAttributeNames={"#stop": "stop", "#stop_at": "stop_at"},
                     ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": wished_at}},
                     ReturnValues="ALL_NEW",

@@ -137,15 +137,35 @@ def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> Non
     assert found["message"] == "Nobody is connected and no lane may connect; a POST starts the stream again."
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType, method: str) -> None:
+def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
     """404 with a sentence; no record comes to be. A stream without a profile is told apart."""
-    assert asked(function, method) == (404, {"message": "The stream 'demo' was never started."})
-    assert asked(function, method, "nobody:x") == (
-        404,
-        {"message": "There is no stream 'nobody:x': no profile is named 'nobody'."},
-    )
+    assert asked(function, "GET") == (404, {"message": "The stream 'demo' was never started."})
+    for method in ("GET", "DELETE"):
+        assert asked(function, method, "nobody:x") == (
+            404,
+            {"message": "There is no stream 'nobody:x': no profile is named 'nobody'."},
+        )
     assert (aws.items(CONTROL, "demo"), aws.items(CONTROL, "nobody:x")) == ({}, {})
+
+
+def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: ModuleType) -> None:
+    """The very first POST may be on its way: the wish with its instant is all there is, and GET calls it stopped."""
+    assert asked(function, "DELETE") == (
+        202,
+        {
+            "stream": "demo",
+            "status": "stopped",
+            "execution": None,
+            "holder": None,
+            "message": "The stream was never started; a POST that came before this request starts nothing, "
+            "one after it does.",
+        },
+    )
+    records = aws.items(CONTROL, "demo")
+    assert (list(records), sorted(records["lease"])) == (["lease"], ["PK", "SK", "stop", "stop_at"])
+    code, found = asked(function, "GET")
+    shown = ("status", "generation", "execution", "holder", "lanes", "cursor", "coverage", "last_error")
+    assert (code, [found[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
 
 
 def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: ModuleType) -> None:
@@ -200,8 +220,8 @@ def test_a_lost_answer_to_the_wish(aws: Aws) -> None:
     """The wish is written though its answer never came; asking again is harmless."""
     connected(aws)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
-        ledger(aws, "update_item", answer_is_lost).stop("demo", WISHED_AT)
-    found = ledger(aws).stop("demo", WISHED_AT)
+        ledger(aws, "update_item", answer_is_lost).stop("demo", WISHED_AT, may_start=False)
+    found = ledger(aws).stop("demo", WISHED_AT, may_start=False)
     assert found is not None
     assert (found.stop, found.fence, found.execution) == (True, 1, MINE)
 

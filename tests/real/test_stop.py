@@ -148,10 +148,17 @@ def test_a_post_goes_on_from_the_cursor(story: Story) -> None:
     assert found["coverage"]["from_at"] > story.stopped["coverage"]["to_at"]
 
 
+def test_a_stop_of_what_was_never_started(service: Service) -> None:
+    """GET tells that it never was; a stop is written down, for a POST may be on its way, and told from then on."""
+    assert service.ask("GET", "demo:never") == (404, {"message": "The stream 'demo:never' was never started."})
+    code, found = service.ask("DELETE", "demo:never")
+    assert (code, found["status"], found["execution"]) == (202, "stopped", None)
+    assert told(service, "demo:never")["status"] == "stopped"
+
+
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_what_was_never_started(service: Service, method: str) -> None:
-    """Streams without a start, without a profile and with a malformed id get a sentence each."""
-    assert service.ask(method, "demo:never") == (404, {"message": "The stream 'demo:never' was never started."})
+def test_what_cannot_be_started(service: Service, method: str) -> None:
+    """Streams without a profile and with a malformed id get a sentence each."""
     no_profile = "There is no stream 'nobody': no profile is named 'nobody'."
     assert service.ask(method, "nobody") == (404, {"message": no_profile})
     malformed = "The stream id 'a b' is malformed: it is 1 to 64 of the characters A-Z a-z 0-9 . _ : -."
