@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,7 @@ def npm(lengths: tuple[int, ...]) -> Iterator[Row]:
 def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
     """Yields a row for each length, cut off after limit_s; the API is polled ten times a second."""
     settings: Any = {"stepfunctions": {"execute_state_machine": True}}
-    logging.disable()  # a stopped execution is no defect worth a page of text
-    with patch.dict(os.environ, _CREDENTIALS), mock_aws(config=settings):
+    with _no_log(), patch.dict(os.environ, _CREDENTIALS), mock_aws(config=settings):
         client = boto3.client("stepfunctions", region_name="us-east-1")
         arn = client.create_state_machine(
             name="loop", definition=json.dumps(LOOP), roleArn="arn:aws:iam::111111111111:role/loop"
@@ -123,6 +123,17 @@ def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
                 client.stop_execution(**named)
             entered = sum(event["type"].endswith("StateEntered") for event in events)
             yield Row(MOTO, most, entered, len(events), seconds, cpu_seconds, whole)
+
+
+@contextmanager
+def _no_log() -> Iterator[None]:
+    """Nothing is logged inside: to moto a stopped execution is a defect worth a page of text."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def hottest(most: int = 10_000, count: int = 5) -> list[str]:
