@@ -10,6 +10,7 @@ import copy
 import json
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 from bench.streams import STAGGERED, Stream, write_profiles
+from handlers.event_reader import EventReader
 from local import resolved, settings
 from local.aws import Endpoints
 from local.engine import lock
@@ -62,12 +64,12 @@ class Stage:
 
     async def stored(self, stream: Stream) -> list[int]:
         """Returns the numbers of the stored events, in order."""
-        items = await asyncio.to_thread(self._items, "events", stream.stream_id)
-        return sorted(json.loads(item["data"]["S"])["n"] for item in items)
+        bodies = await asyncio.to_thread(self._bodies, stream.stream_id)
+        return sorted(json.loads(body)["n"] for body in bodies)
 
     async def duplicates(self, stream: Stream) -> int:
         """Returns how many deliveries were turned away, as the connections count them."""
-        items = await asyncio.to_thread(self._items, "control", stream.stream_id)
+        items = await asyncio.to_thread(self._records, stream.stream_id)
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 
     def connects(self, stream: Stream) -> list[float]:
@@ -82,10 +84,16 @@ class Stage:
                         found.append(float(told["connect_ms"]))
         return found
 
-    def _items(self, table: str, stream_id: str) -> list[dict[str, Any]]:
+    def _bodies(self, stream_id: str) -> list[str | bytes]:
+        client = self._endpoints.client("dynamodb")
+        reader = EventReader(client, f"{settings.SERVICE}-{STAGE}-events", lambda _: None)
+        entries = reader.entries(stream_id, partitions=1, now_ms=0, after="", limit=sys.maxsize)
+        return [entry.event.data for entry in entries if entry.event is not None and entry.event.data is not None]
+
+    def _records(self, stream_id: str) -> list[dict[str, Any]]:
         pages = self._endpoints.client("dynamodb").get_paginator("query").paginate(
-            TableName=f"{settings.SERVICE}-{STAGE}-{table}", ConsistentRead=True, KeyConditionExpression="PK = :stream",
-            ExpressionAttributeValues={":stream": {"S": stream_id}},
+            TableName=f"{settings.SERVICE}-{STAGE}-control", ConsistentRead=True,
+            KeyConditionExpression="PK = :stream", ExpressionAttributeValues={":stream": {"S": stream_id}},
         )  # fmt: skip
         return [item for page in pages for item in page["Items"]]
 

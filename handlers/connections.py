@@ -1,5 +1,7 @@
 """The control API: `GET /connections/{streamId}` tells how a stream stands, `DELETE` asks for its stop.
 
+`GET /connections/{streamId}/events` gives its events, a page at a time and in their order.
+
 Decides which HTTP answer a request gets; the events are API Gateway's Lambda proxy's. The client and the logger are
 made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the
 wish to stop and nothing else, so it may be repeated; no answer quotes what AWS said.
@@ -14,22 +16,40 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
-from handlers import status
-from handlers.clients import dynamodb
+from handlers import event_pages, status
+from handlers.clients import boto3_client, dynamodb
 from handlers.errors import StoreUnavailable
+from handlers.event_reader import EventReader
 from handlers.ledger_store import LedgerStore
+from handlers.objects import Objects
 from handlers.settings import load_control, plain_aws
 from handlers.stream.manager import LEASE_TTL_READS
 from handlers.stream.profiles import ProfileError, check_stream_id
 
-# The function makes four requests at most, and API Gateway waits for 29 seconds.
+# To show and to stop a stream takes four requests at most, and the function has 20 seconds.
 TRIES = 2
+# A page of events is answered as far as it is after this time.
+PAGE_S = 8
+EVENTS = "/events"
 
 Answer = dict[str, Any]
 
 logger = Logger()
 settings = load_control(os.environ)
-store = LedgerStore(dynamodb(plain_aws(os.environ), tries=TRIES), settings.control_table)
+
+
+def _fetch(key: str) -> bytes | None:
+    """An object's bytes; None where it cannot be had: it may be gone for good, and the events behind it are not."""
+    try:
+        return Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket).get(key)
+    except StoreUnavailable as error:
+        logger.warning(str(error))
+        return None
+
+
+client = dynamodb(plain_aws(os.environ), tries=TRIES)
+store = LedgerStore(client, settings.control_table)
+reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
 DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
 
@@ -37,21 +57,27 @@ DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress
 def handler(event: object, _lambda_context: object) -> Answer:
     """The answer as the Lambda proxy takes it: 200 and 202 as told above each method, else one sentence.
 
-    400: the stream id is malformed; 404: there is no such stream; 405: another method; 503: DynamoDB does not answer.
+    400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 503: DynamoDB does
+    not answer.
     """
     method, stream_id = read_event(event)
+    found = event if isinstance(event, Mapping) else {}
     try:
         profile = check_stream_id(stream_id)
     except ProfileError as error:
         return _sentence(400, str(error))
     try:
+        if method == "GET" and str(found.get("resource", "")).endswith(EVENTS):
+            return _events(stream_id, profile, event_pages.wanted(found.get("queryStringParameters")))
         if method == "GET":
             return _get(stream_id, profile)
         if method == "DELETE":
             return _delete(stream_id, profile)
+    except event_pages.BadQuery as error:
+        return _sentence(400, str(error))
     except StoreUnavailable as error:
         logger.error(str(error), extra={"stream_id": stream_id})
-        return _sentence(503, "the control table does not answer; try again")
+        return _sentence(503, "the table does not answer; try again")
     return _sentence(405, f"there is no {method} of a stream here")
 
 
@@ -70,6 +96,18 @@ def _get(stream_id: str, profile: str) -> Answer:
     if records is None:
         return _unknown(stream_id, profile)
     return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS))
+
+
+def _events(stream_id: str, profile: str, wanted: event_pages.Wanted) -> Answer:
+    """200 with a page of events; docs/store.md tells what it holds."""
+    partitions = store.partitions(stream_id)
+    if partitions is None:
+        return _unknown(stream_id, profile)
+    late_at_s = time.monotonic() + PAGE_S
+    entries = reader.entries(
+        stream_id, partitions, _now_ms(), wanted.after, wanted.limit, most_bytes=event_pages.BODY_BYTES
+    )
+    return _json(200, event_pages.page(stream_id, entries, wanted.limit, lambda: time.monotonic() > late_at_s))
 
 
 def _delete(stream_id: str, profile: str) -> Answer:

@@ -34,11 +34,17 @@ class Keeping:
 
 
 FOR_EVER = Keeping()
+# Gives the bytes of an object by its key; None where they cannot be had.
+Fetch = Callable[[str], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event as a reader sees it; `data` is None and `dead_letter` the reason where it went to the queue."""
+    """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
+
+    `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
+    too large for the reader or could not be had.
+    """
 
     key: str
     data: str | bytes | None
@@ -48,6 +54,7 @@ class StoredEvent:
     fence: int
     position: str
     dead_letter: str | None = None
+    object: str | None = None
 
 
 # --- where an event lies ----------------------------------------------------------------------------------------------
@@ -144,8 +151,11 @@ def size_bytes(item: Item) -> int:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def stored_event(item: Item, fetch: Callable[[str], bytes]) -> StoredEvent:
-    """The event of an item; `fetch` gives the bytes of an object by its key, and is asked only where there is one."""
+def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
+    """The event of an item; `fetch` is asked only where an object holds its body.
+
+    A body of more than `most_bytes` is left out, before it is unpacked.
+    """
 
     def text(name: str) -> str | None:
         found: str | None = item.get(name, {}).get("S")
@@ -153,22 +163,29 @@ def stored_event(item: Item, fetch: Callable[[str], bytes]) -> StoredEvent:
 
     return StoredEvent(
         key=item["SK"]["S"],
-        data=None if "dead_letter" in item else _body(item, fetch),
+        data=None if "dead_letter" in item else _body(item, fetch, most_bytes),
         id=text("id"),
         name=text("name"),
         received_at_ms=int(item["received_at_ms"]["N"]),
         fence=int(item["fence"]["N"]),
         position=item["position"]["S"],
         dead_letter=text("dead_letter"),
+        object=text("object"),
     )
 
 
-def _body(item: Item, fetch: Callable[[str], bytes]) -> str | bytes:
+def _body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | None:
     if "encoding" not in item:
         plain: str | bytes = item["data"]["S"] if "S" in item["data"] else bytes(item["data"]["B"])
         return plain
     kind, _, packing = item["encoding"]["S"].partition("+")
     content = fetch(item["object"]["S"]) if "object" in item else bytes(item["data"]["B"])
+    if content is None:
+        return None
+    # RFC 1952, ISIZE: the last four bytes are "the size of the original (uncompressed) input data modulo 2^32".
+    size = int.from_bytes(content[-4:], "little") if packing == "gzip" else len(content)
+    if most_bytes is not None and size > most_bytes:
+        return None
     if packing == "gzip":
         content = zlib.decompress(content, wbits=_GZIP)
     return content.decode() if kind == "text" else content

@@ -45,6 +45,11 @@ class LedgerStore:
             connections=[_connection(item) for item in response["Items"]],
         )
 
+    def partitions(self, stream_id: str) -> int | None:
+        """Over how many partition keys the stream's events are spread; None where it was never started."""
+        lease = self._item(stream_id, "lease")
+        return None if lease is None else items.partitions(lease)
+
     def stop(self, stream_id: str, wished_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the wish to stop in it; None where there is none and none `may_start`: nothing is written.
 

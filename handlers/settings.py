@@ -66,6 +66,8 @@ class Settings:
 class ControlSettings:
     """The settings of the function that shows and stops streams; the intervals are the connection manager's."""
 
+    events_table: str
+    events_bucket: str
     control_table: str
     streams_dir: Path
     lease_every_ms: int
@@ -124,6 +126,8 @@ def load(environment: Mapping[str, str]) -> Settings:
 def load_control(environment: Mapping[str, str]) -> ControlSettings:
     """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
     return ControlSettings(
+        events_table=_text(environment, "EVENTS_TABLE"),
+        events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
         control_table=_text(environment, "CONTROL_TABLE"),
         streams_dir=_streams_dir(environment),
         lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),

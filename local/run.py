@@ -22,6 +22,7 @@ from local.listener import HOST, bind, port_of
 from local.live import Screen
 from local.redeploy import Redeploy
 from local.service import Service, Sockets
+from local.template import Route
 
 _FORCED = 1
 _ONE_WISH_S = 0.5
@@ -160,9 +161,8 @@ def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
     api = f"http://{HOST}:{wanted.port}"
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
-    path = next((route.path for route in service.stack.routes), "/connections/{streamId}")
+    path = next((route.path for route in service.stack.routes if isinstance(route, Route)), "/connections/{streamId}")
     demo = f"{api}{path.replace('{streamId}', 'demo')}"
-    credentials = "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION=us-east-1"
     lines = [
         "",
         f"  HTTP API       {api}  (the deployed one asks for an API key, this one for none)",
@@ -177,15 +177,10 @@ def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
         "",
         "Type in another terminal:",
         f"  curl -X POST {demo}",
-        "and then, to see how it stands, and to stop it:",
+        "and then, to see how it stands, what is stored, and to stop it:",
         f"  curl {demo}",
+        f"  curl '{demo}/events?limit=3'",
         f"  curl -X DELETE {demo}",
     ]
-    if service.events_table:
-        lines += [
-            "and to see what is stored:",
-            f"  {credentials} \\",
-            f"    aws --endpoint-url {aws} dynamodb scan --table-name {service.events_table} --select COUNT",
-        ]
     lines += ["", "A changed file is deployed at once. Ctrl-C stops it; what runs goes on at the next start.", ""]
     screen.plain("\n".join(lines))

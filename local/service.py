@@ -82,11 +82,6 @@ class Service:
         self._kept: Machines | None = None
         self._gateway: Gateway | None = None
 
-    @property
-    def events_table(self) -> str | None:
-        """The name of the table that holds the events; None where a function names none."""
-        return self._variable("EVENTS_TABLE")
-
     async def start(self) -> None:
         """Returns when requests are answered and what an earlier run left has been resumed; raises UserError."""
         if self._engine is not None:

@@ -13,7 +13,7 @@ from tests.statemachines.test_definitions import states
 # Which module asks which table, by the role of the function that it is a part of.
 ASKED = {
     "ConnectionManagerRole": {"event_writer.py": "EventsTable", "store.py": "ControlTable"},
-    "ConnectionControlRole": {"ledger_store.py": "ControlTable"},
+    "ConnectionControlRole": {"ledger_store.py": "ControlTable", "event_reader.py": "EventsTable"},
 }
 # What else a role's function does.
 BESIDES = {"ConnectionManagerRole": {("sqs:SendMessage", "DeadLetterQueue")}, "ConnectionControlRole": set()}
@@ -24,7 +24,7 @@ INTEGRATIONS = {"lambda:Invoke": "lambda:InvokeFunction", "sfn:DescribeExecution
 
 
 def asked(role: str) -> set[tuple[str, str]]:
-    """Each (action, table) that the modules of a role ask of their client."""
+    """Each (action, table or index) that the modules of a role ask of their client."""
     found: set[tuple[str, str]] = set()
     for module, table in ASKED[role].items():
         for call in calls(ast.parse((ROOT / "handlers" / module).read_text())):
@@ -33,7 +33,8 @@ def asked(role: str) -> set[tuple[str, str]]:
                 continue
             if function.value.attr == "_dynamodb":
                 action = "".join(word.capitalize() for word in function.attr.split("_"))
-                found.add((f"dynamodb:{PARTIQL.get(action, action)}", table))
+                by_index = any(keyword.arg == "IndexName" for keyword in call.keywords)
+                found.add((f"dynamodb:{PARTIQL.get(action, action)}", f"{table}/index" if by_index else table))
     return found
 
 
@@ -52,9 +53,12 @@ def allowed(template: dict[str, Any], role: str) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize("role", ASKED)
 def test_a_function_may_do_what_its_store_does_and_no_more(template: dict[str, Any], role: str) -> None:
-    """Every request of the store is allowed on its table by the function's role, and nothing else on the tables is."""
+    """Each request is allowed on its table or index by the function's role, and nothing else on the tables is."""
+    index = "${EventsTable.Arn}/index/by-position"
     found = {
-        (action, resource["Fn::GetAtt"][0]) for action, resource in allowed(template, role) if "Fn::GetAtt" in resource
+        (action, resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else "EventsTable/index")
+        for action, resource in allowed(template, role)
+        if "Fn::GetAtt" in resource or resource == {"Fn::Sub": index}
     }
     assert found == asked(role) | BESIDES[role]
 

@@ -73,6 +73,9 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     logs = logs.replace(names["connection_manager"], names["connection_control"])
     assert statements(template, "ConnectionControlRole") == [
         (["dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
+        ("dynamodb:BatchGetItem", {"Fn::GetAtt": ["EventsTable", "Arn"]}),
+        ("dynamodb:Query", {"Fn::Sub": "${EventsTable.Arn}/index/by-position"}),
+        ("s3:GetObject", {"Fn::Sub": "${EventsBucket.Arn}/*"}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     logs = logs.replace(names["connection_control"], names["connection_watch"])
@@ -124,7 +127,7 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
 
 
 def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
-    """It is of the same zip and runtime, has its own role and name, and knows the control table alone."""
+    """It is of the same zip and runtime, has its own role and name, and knows both tables and the bucket."""
     manager, function, _ = resources(template, "AWS::Lambda::Function")
     for name in ("Runtime", "Architectures", "MemorySize", "Code"):
         assert function[name] == manager[name]
@@ -136,6 +139,8 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
         "Role": {"Fn::GetAtt": ["ConnectionControlRole", "Arn"]},
     }
     assert function["Environment"]["Variables"] == {
+        "EVENTS_TABLE": "streamkeeper-dev-events",
+        "EVENTS_BUCKET": {"Ref": "EventsBucket"},
         "CONTROL_TABLE": "streamkeeper-dev-control",
         "STREAMS_DIR": "env/streams",
         "LEASE_EVERY_S": "2",
@@ -145,18 +150,21 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
     }
 
 
+METHODS = "ApiGatewayMethodConnectionsStreamidVar"
+
+
 def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The API's methods by HTTP method; all are of one path."""
-    found = {method["HttpMethod"]: method for method in resources(template, "AWS::ApiGateway::Method")}
-    assert {method["ResourceId"]["Ref"] for method in found.values()} == {"ApiGatewayResourceConnectionsStreamidVar"}
-    return found
+    """The API's methods by what stands behind the stream in the path, and by HTTP method."""
+    kind = "AWS::ApiGateway::Method"
+    found = {name: one["Properties"] for name, one in template["Resources"].items() if one["Type"] == kind}
+    return {name.removeprefix(METHODS): method for name, method in found.items()}
 
 
 def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
-    """Both ask for the API key as POST does; API Gateway may call the function, and is deployed after all three."""
+    """They ask for the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
     found = methods(template)
-    assert sorted(found) == ["DELETE", "GET", "POST"]
-    for name in ("GET", "DELETE"):
+    assert sorted(found) == ["Delete", "EventsGet", "Get", "Post"]
+    for name in ("Get", "EventsGet", "Delete"):
         assert found[name]["ApiKeyRequired"]
         integration = found[name]["Integration"]
         assert integration["Type"] == "AWS_PROXY"
@@ -167,13 +175,12 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
         "events.amazonaws.com": {"Fn::GetAtt": ["ConnectionWatchLambdaFunction", "Arn"]},
     }
     (deployment,) = [one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGateway::Deployment"]
-    logical = {f"ApiGatewayMethodConnectionsStreamidVar{name}" for name in ("Get", "Delete", "Post")}
-    assert logical <= set(deployment["DependsOn"])
+    assert {METHODS + name for name in found} <= set(deployment["DependsOn"])
 
 
 def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None:
     """POST /connections/{streamId} asks for an API key of a usage plan and answers 4xx and 5xx as such."""
-    method = methods(template)["POST"]
+    method = methods(template)["Post"]
     assert method["ApiKeyRequired"]
     integration = method["Integration"]
     assert integration["Credentials"] == {"Fn::GetAtt": ["ApiRole", "Arn"]}

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from handlers.errors import StoreUnavailable
+from handlers.event_reader import EventReader
 from handlers.ledger_store import NEWEST, LedgerStore
+from handlers.objects import Objects
+from handlers.stream.events import StreamEvent
 from handlers.stream.signals import ClaimRefused, Progress
-from tests.handlers.aws import CONTROL, Aws, Client, answer_is_lost, fails_with, never_arrives
+from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
 
 MINE = "arn:mine"
 FAR_MS = 4 * 10**12
@@ -25,6 +28,7 @@ WISHED_AT = "2026-01-01T00:00:00.000Z"
 def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The module as a new sandbox imports it, with one profile, `demo`."""
     for name, value in {
+        "EVENTS_TABLE": EVENTS,
         "CONTROL_TABLE": CONTROL,
         "STREAMS_DIR": str(tmp_path),
         "LEASE_EVERY_S": "2",
@@ -37,6 +41,7 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     sys.modules.pop("handlers.connections", None)
     module = importlib.import_module("handlers.connections")
     monkeypatch.setattr(module, "store", ledger(aws))
+    monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
     yield module
     sys.modules.pop("handlers.connections", None)
 
@@ -46,9 +51,9 @@ def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrive
     return LedgerStore(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL)
 
 
-def asked(function: ModuleType, method: str, stream_id: Any = "demo") -> tuple[int, Any]:
+def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
     """Status and JSON of a request."""
-    event = {"httpMethod": method, "pathParameters": {"streamId": stream_id}, "headers": {}, "body": None}
+    event = {"httpMethod": method, "pathParameters": {"streamId": stream_id}, "headers": {}, "body": None} | more
     answer = function.handler(event, None)
     assert set(answer) == {"statusCode", "headers", "body"}
     assert answer["headers"] == {"Content-Type": "application/json", "Cache-Control": "no-store"}
@@ -212,8 +217,71 @@ def test_dynamodb_does_not_answer(
     """503 with one sentence; neither answer nor log quotes what AWS said."""
     connected(aws)
     monkeypatch.setattr(function, "store", ledger(aws, operation, way))
-    assert asked(function, method) == (503, {"message": "The control table does not answer; try again."})
+    assert asked(function, method) == (503, {"message": "The table does not answer; try again."})
     assert "secret" not in capsys.readouterr().out
+
+
+def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tuple[int, Any]:
+    """Status and JSON of a request for events."""
+    resource = "/connections/{streamId}/events"
+    return asked(function, "GET", stream_id, resource=resource, queryStringParameters=query or None)
+
+
+def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
+    """In their order, with what the wire sent; a page begins where the one before ended, and the last has no next."""
+    connected(aws)
+    bodies: list[str | bytes] = ["ä", b"\xff", *("x" * 3)]
+    events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
+    aws.store().write("demo", 1, 0, events)
+    code, first = events_of(function, limit="2")
+    head = {"id": None, "name": None}
+    positions = [f"{n:015d}/{1:012d}/{n:012d}" for n in range(5)]
+    assert (code, first) == (
+        200,
+        {
+            "stream": "demo",
+            "events": [
+                {"position": positions[0], "received_at": "1970-01-01T00:00:00.000Z", "key": "k0", "data": "ä"} | head,
+                {"position": positions[1], "received_at": "1970-01-01T00:00:00.001Z", "key": "k1"}
+                | {"data_base64": "/w=="}
+                | head,
+            ],
+            "next": positions[1],
+        },
+    )
+    code, rest = events_of(function, after=first["next"])
+    assert (code, rest["next"], [event["position"] for event in rest["events"]]) == (200, None, positions[2:])
+    assert events_of(function, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
+
+
+def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
+    """404 as for the stream itself."""
+    assert events_of(function) == (404, {"message": "The stream 'demo' was never started."})
+    assert events_of(function, "nobody")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"limit": "0"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"limit": "٣"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"after": "17"}, "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits."),
+        ({"from": "1"}, "The query has a parameter that is not known: there are after and limit."),
+    ],
+)
+def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: str) -> None:
+    """400 with a sentence that names the parameter and says what it may be, before anything is asked of a table."""
+    assert events_of(function, **query) == (400, {"message": words})
+
+
+def test_events_while_dynamodb_does_not_answer(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503, in the middle of a page too."""
+    connected(aws)
+    aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
+    broken = Client(aws.dynamodb, "batch_get_item", never_arrives)
+    monkeypatch.setattr(function, "reader", EventReader(broken, EVENTS, lambda _: None))
+    assert events_of(function) == (503, {"message": "The table does not answer; try again."})
 
 
 def test_a_lost_answer_to_the_wish(aws: Aws) -> None:

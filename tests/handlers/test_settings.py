@@ -92,14 +92,17 @@ def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:
         load(environment(tmp_path, DEAD_LETTER_QUEUE_URL="dead-letters"))
 
 
-CONTROL_NEEDED = ["CONTROL_TABLE", "LEASE_EVERY_S", "PROGRESS_EVERY_S"]
+CONTROL_NEEDED = ["EVENTS_TABLE", "CONTROL_TABLE", "LEASE_EVERY_S", "PROGRESS_EVERY_S"]
 
 
 def test_the_control_function_needs_less(tmp_path: Path) -> None:
-    """Table, folder and the connection manager's intervals: no events table, no queue."""
+    """Tables, folder and the connection manager's intervals: no queue; a bucket may be named."""
     whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1")
     given = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
+    assert load_control(given | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
     assert load_control(given) == ControlSettings(
+        events_table="events",
+        events_bucket="",
         control_table="control",
         streams_dir=tmp_path / "env" / "streams",
         lease_every_ms=1000,

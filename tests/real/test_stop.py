@@ -30,6 +30,7 @@ class Story:
     executions: list[dict[str, Any]]
     connections: list[dict[str, Any]]
     numbers: list[int]
+    events: list[dict[str, Any]]
 
 
 def numbers(service: Service) -> list[int]:
@@ -97,6 +98,7 @@ def story(service: Service) -> Story:
         executions=[service.execution(arn) for arn in (first, second)],
         connections=service.connections(STREAM),
         numbers=numbers(service),
+        events=service.events(STREAM, 25),
     )
 
 
@@ -154,6 +156,21 @@ def test_a_stop_of_what_was_never_started(service: Service) -> None:
     code, found = service.ask("DELETE", "demo:never")
     assert (code, found["status"], found["execution"]) == (202, "stopped", None)
     assert told(service, "demo:never")["status"] == "stopped"
+
+
+def test_the_api_gives_every_event_in_order(story: Story) -> None:
+    """Page behind page comes all that is stored, as it was delivered; a query that is wrong gets a sentence."""
+    assert [json.loads(event["data"])["n"] for event in story.events] == story.numbers
+    assert [event["id"] for event in story.events] == [str(number) for number in story.numbers]
+    assert sorted(story.events, key=lambda event: str(event["position"])) == story.events
+
+
+def test_a_query_for_events_is_checked(service: Service) -> None:
+    """The gateway hands the query on; what it says wrongly is answered with a sentence."""
+    words = "The parameter limit must be a whole number from 1 to 1000."
+    assert service.ask("GET", f"{STREAM}/events?limit=many") == (400, {"message": words})
+    never = {"message": "The stream 'demo:nothing' was never started."}
+    assert service.ask("GET", "demo:nothing/events") == (404, never)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])

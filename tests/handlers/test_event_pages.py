@@ -1,0 +1,65 @@
+"""Pages of events: how many fit into an answer, and where the next one begins."""
+
+import json
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.event_items import StoredEvent
+from handlers.event_pages import MOST, PAGE_BYTES, page, shown
+from handlers.event_reader import Entry
+
+LAMBDA_BYTES = 6_291_556
+
+
+def stored(number: int, data: str | bytes | None, place: str | None = None) -> StoredEvent:
+    return StoredEvent(f"k{number}", data, None, None, number, 1, f"{number:015d}/{1:012d}/{number:012d}", object=place)
+
+
+def entries(bodies: Sequence[str | bytes | None]) -> list[Entry]:
+    events = [stored(number, body) for number, body in enumerate(bodies)]
+    return [Entry(event.position, None if event.data is None else event) for event in events]
+
+
+BODIES = st.lists(
+    st.one_of(
+        st.none(),
+        st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=3), st.integers(1, 900_000)),
+        st.builds(lambda number: b"\xff" * number, st.integers(0, 2_500_000)),
+    ),
+    max_size=6,
+)
+
+
+@given(BODIES, st.integers(1, 4))
+def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | bytes | None], limit: int) -> None:
+    """Whatever bodies and limit: page behind page all events come in order, none twice, each answer below Lambda's."""
+    left = entries(bodies)
+    wanted = [entry.position for entry in left if entry.event is not None]
+    found: list[str] = []
+    while True:
+        # What the reader would give behind the last position.
+        answer = page("s", left[:limit], limit, lambda: False)
+        body = json.dumps(answer, ensure_ascii=False)
+        assert len(json.dumps({"statusCode": 200, "body": body})) <= LAMBDA_BYTES
+        found += [event["position"] for event in answer["events"]]
+        if answer["next"] is None:
+            break
+        left = [entry for entry in left if entry.position > answer["next"]]
+    assert found == wanted
+
+
+def test_a_body_that_no_answer_holds_is_left_out() -> None:
+    """The event comes without it and says where it is; a dead letter says why it is none."""
+    too_large = '"' * (PAGE_BYTES // 4 + 1)
+    (found,) = page("s", entries([too_large]), 1, lambda: False)["events"]
+    assert (found["left_out"], "data" in found) == ("table", False)
+    assert shown(stored(1, None, "s/a/b"))["left_out"] == "s/a/b"
+
+
+def test_a_page_ends_when_it_is_late() -> None:
+    """One entry at least is in it, and the next page begins behind it."""
+    answer = page("s", entries(["a", "b"]), MOST, lambda: True)
+    assert ([event["data"] for event in answer["events"]], answer["next"]) == (["a"], answer["events"][0]["position"])
+    assert page("s", [], MOST, lambda: True) == {"stream": "s", "events": [], "next": None}
