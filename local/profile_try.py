@@ -22,9 +22,13 @@ from handlers.stream.framing import Frame, FramingError
 from handlers.stream.judging import judge
 from handlers.stream.marks import Kind
 from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
+from handlers.stream.references import Reference, Secrets
 from handlers.stream.signals import Chunk, Closed, Opened
 from handlers.upstream import Upstream
 from local.errors import UserError
+from local.streams import placeholders
+from local.upstreams.behaviours import BEHAVIOURS
+from local.upstreams.played import moved, playing
 
 STREAMS = Path(__file__).resolve().parent.parent / "env" / "streams"
 _SHOWN_CHARACTERS = 70
@@ -80,9 +84,19 @@ class Trial:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where the upstream's answer was a stream, 1 where not; UserError for a bad stream or secret."""
-    profile = _profile(arguments.stream_id)
+    profile = _profile(arguments.stream_id, is_played=arguments.played)
+    if not arguments.played:
+        return _tried(profile, arguments, SecretValues(boto3.client).read)
+    if profile.name not in BEHAVIOURS:
+        raise UserError(f"Nobody plays the provider of {profile.name!r}; there are: {', '.join(BEHAVIOURS)}.")
+    with playing() as (origin, _):
+        return _tried(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
+
+
+def _tried(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[Reference]], Secrets]) -> int:
+    """Returns what `run` does; `read` gives the values of the profile's secrets."""
     try:
-        values = SecretValues(boto3.client).read(profile.secrets) if profile.secrets else {}
+        values = read(profile.secrets) if profile.secrets else {}
         request = profile.request(arguments.stream_id, arguments.cursor, values)
     except (StreamkeeperError, ProfileError) as problem:
         raise UserError(f"{problem}.") from None
@@ -122,12 +136,12 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
     return was_stream
 
 
-def _profile(stream_id: str) -> Profile:
+def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
     variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{int(os.environ.get('PORT') or 3000) + 2}"} | dict(os.environ)
     try:
         name = check_stream_id(stream_id)
         text = (STREAMS / f"{name}.toml").read_text(encoding="utf-8")
-        profile = parse(name, tomllib.loads(text), variables)
+        profile = parse(name, tomllib.loads(text), placeholders(text) if is_played else variables)
         profile.address_for(stream_id)
     except FileNotFoundError:
         raise UserError(f"There is no profile {name!r} in env/streams.") from None

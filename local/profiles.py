@@ -6,7 +6,6 @@ and a file that passes is not refused by the function for its profile.
 
 import argparse
 import os
-import re
 import sys
 import tomllib
 from pathlib import Path
@@ -15,10 +14,7 @@ from typing import Any
 from handlers.stream.profiles import BadProfile, parse
 from local import profile_try
 from local.errors import UserError
-
-# A variable is an address that is known where the function runs; whether it is set here says nothing of the file.
-_VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
-_PLACEHOLDER = "https://upstream.invalid"
+from local.streams import placeholders
 
 
 def add(subparsers: Any) -> None:
@@ -40,6 +36,9 @@ def add(subparsers: Any) -> None:
     trial.add_argument("stream_id", metavar="STREAM_ID")
     trial.add_argument("--seconds", type=float, default=10, help="how long to read (10)")
     trial.add_argument("--cursor", help="where to go on from")
+    trial.add_argument(
+        "--played", action="store_true", help="its provider as it is played here, in place of the real one"
+    )
     trial.set_defaults(run=profile_try.run)
 
 
@@ -63,7 +62,7 @@ def problems(path: Path) -> list[str]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         return [f"{path}: is no TOML: {problem}"]
-    variables = dict.fromkeys(_VARIABLE.findall(text), _PLACEHOLDER) | dict(os.environ)
+    variables = placeholders(text) | dict(os.environ)
     try:
         parse(path.stem, table, variables)
     except BadProfile as bad:

@@ -4,11 +4,20 @@ Decides the status and the sentence of a refusal. It does not know HTTP routes. 
 function's own, read from the same files; so what passes here is not refused there for its id or its profile.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from handlers.stream.profiles import ProfileError, check_stream_id, parse
+
+# A variable is an address that is known where the function runs; whether it is set here says nothing of the file.
+_VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
+
+
+def placeholders(text: str) -> dict[str, str]:
+    """Returns an address for each variable that the text of a profile names, for a look at the profile alone."""
+    return dict.fromkeys(_VARIABLE.findall(text), "https://upstream.invalid")
 
 
 def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[int, str] | None:

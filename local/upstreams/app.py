@@ -3,20 +3,23 @@
 Decides when a connection is ended or refused by its upstream. It does not know who reads. Invariants: a path of `demo`
 (server-sent events) has one connection, the newest, and the older one ends right after the newer was answered; a path
 of `demo-exclusive` (the same events) has one connection, the oldest, and others are refused while it lives;
-`demo-ndjson` (JSON lines) tolerates any number, and each of its connections is reset at a random moment.
+`demo-ndjson` (JSON lines) tolerates any number, and each of its connections is reset at a random moment. A path of more
+than one part is a provider's, which `players` plays.
 """
 
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.clockwork import Clockwork, now_ms
+from local.upstreams.players import Players
 from local.upstreams.presence import Client, Presence, Watch
 
 # How long after the newer connection of `demo` was answered the older one ends.
@@ -38,6 +41,7 @@ class Upstreams:
         seed: int | None = None,
         drop_after_s: tuple[float, float] = DROP_AFTER_S,
         watch: Watch | None = None,
+        behaviours: Mapping[str, Behaviour] = BEHAVIOURS,
     ) -> None:
         self.presence = Presence(watch)
         self._reset = reset
@@ -45,12 +49,15 @@ class Upstreams:
         self._drop_after_s = drop_after_s
         self._newest: dict[str, asyncio.Event] = {}
         self._open: set[asyncio.Event] = set()
-        self.app = Starlette(routes=[Route("/{stream_id}", self._stream)])
+        self._players = Players(self.presence, behaviours)
+        played = Route("/{provider}/{place:path}", self._players.answer, methods=["GET", "POST"])
+        self.app = Starlette(routes=[Route("/{stream_id}", self._stream), played])
 
     def close(self) -> None:
         """Ends every connection cleanly."""
         for end in self._open:
             end.set()
+        self._players.close()
 
     def drop(self, stream_id: str) -> bool:
         """Returns whether there was a connection of the stream to reset; it resets the newest."""
@@ -88,7 +95,7 @@ class Upstreams:
                     del self._newest[path]
 
         first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
-        return self.presence.answer(request, body(), "text/event-stream")
+        return self._answer(request, body(), "text/event-stream")
 
     def _demo_exclusive(self, request: Request, clockwork: Clockwork) -> Response:
         # Nothing is awaited between this look and the new connection's entry, so that two cannot both find it free.
@@ -106,7 +113,7 @@ class Upstreams:
                 self._open.discard(end)
 
         first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
-        return self.presence.answer(request, body(), "text/event-stream")
+        return self._answer(request, body(), "text/event-stream")
 
     def _demo_ndjson(self, request: Request, clockwork: Clockwork) -> Response:
         end = asyncio.Event()
@@ -123,7 +130,10 @@ class Upstreams:
                 drop.cancel()
 
         first = clockwork.first_after(request.query_params.get("since"), now_ms())
-        return self.presence.answer(request, body(), "application/x-ndjson")
+        return self._answer(request, body(), "application/x-ndjson")
+
+    def _answer(self, request: Request, body: AsyncIterator[bytes], media_type: str) -> Response:
+        return self.presence.answer(request, body, media_type, request.path_params["stream_id"])
 
     def _drop(self, request: Request) -> None:
         if request.client is not None:

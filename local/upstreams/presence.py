@@ -4,7 +4,7 @@ Decides when a connection counts: from the moment its answer is made until the a
 does not know what is sent. Invariant: every connection that entered leaves exactly once.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -27,13 +27,23 @@ class Presence:
         """Returns who is connected to a stream now, oldest first."""
         return list(self._clients.get(stream_id, ()))
 
+    def places(self) -> list[str]:
+        """Returns the streams that anyone was ever connected to."""
+        return list(self._clients)
+
     def most(self, stream_id: str) -> int:
         """Returns how many connections a stream had at once at the most, 0 for one that never had any."""
         return self._most.get(stream_id, 0)
 
-    def answer(self, request: Request, body: AsyncIterator[bytes], media_type: str) -> StreamingResponse:
+    def answer(
+        self,
+        request: Request,
+        body: AsyncIterator[bytes],
+        media_type: str,
+        stream_id: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> StreamingResponse:
         """Returns the answer that streams `body`; the connection counts from now on."""
-        stream_id: str = request.path_params["stream_id"]
         client = (request.client.host, request.client.port) if request.client is not None else ("", 0)
         clients = self._clients.setdefault(stream_id, [])
         clients.append(client)
@@ -44,7 +54,7 @@ class Presence:
             clients.remove(client)
             self._tell(stream_id)
 
-        return _Counted(body, media_type, over)
+        return _Counted(body, media_type, over, headers or {})
 
     def _tell(self, stream_id: str) -> None:
         if self._watch is not None:
@@ -54,8 +64,10 @@ class Presence:
 class _Counted(StreamingResponse):
     """Calls `over` when it has ended. A body that was never begun has no `finally` that runs; an answer has."""
 
-    def __init__(self, body: AsyncIterator[bytes], media_type: str, over: Callable[[], None]) -> None:
-        super().__init__(body, media_type=media_type, headers={"Cache-Control": "no-store"})
+    def __init__(
+        self, body: AsyncIterator[bytes], media_type: str, over: Callable[[], None], headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(body, media_type=media_type, headers={"Cache-Control": "no-store", **headers})
         self._over = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,172 +1,293 @@
-"""Each profile that ships, against its provider's behaviour played on a real socket: read, resumed, and how it ends."""
+"""Each profile that ships, at its provider as `local/upstreams` plays it: handover, resume, heartbeat, refusal, end."""
 
-import json
+import contextlib
+import re
+import threading
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
+import urllib3
 
-from handlers.driver import Clock, Driver, Invocation, Report
+from handlers.attempts import keep
+from handlers.driver import Clock, Invocation, Report
+from handlers.secret_values import SecretValues
 from handlers.stream.profiles import Profile, parse
-from tests.handlers.aws import CONTROL, Aws
-from tests.handlers.servers import Peer, Script, Server, serving
+from local.streams import placeholders
+from local.upstreams.app import Upstreams
+from local.upstreams.behaviours import BEHAVIOURS, Behaviour
+from local.upstreams.played import moved, playing
+from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.local.support import until
 
 STREAMS = Path(__file__).parents[2] / "env" / "streams"
-SSE, LINES = b"text/event-stream", b"application/json"
+IDS = {name: name if name in ("completions", "x-filtered") else f"{name}:one" for name in BEHAVIOURS}
+HOUR_MS = 3_600_000
+# The quickest that tells events apart; and none at all.
+BUSY = {"interval_ms": 20, "loses_every": 0}
+SILENT = {"interval_ms": HOUR_MS, "heartbeat_ms": HOUR_MS}
+FOLLOWED = sorted(BEHAVIOURS.keys() - {"completions"})
+RESUMED = sorted(name for name, one in BEHAVIOURS.items() if one.resume[0])
+BEATING = sorted(name for name, one in BEHAVIOURS.items() if one.heartbeat)
 
 
-def plays(*lines: Any, status: bytes = b"200 OK", kind: bytes = LINES) -> Script:
-    """An answer whose body is these lines: texts as they are, anything else as JSON; then the connection ends."""
-    body = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines).encode()
+class Told:
+    """Secrets Manager and the Parameter Store, where everything has the same value."""
 
-    def script(peer: Peer) -> None:
-        if peer.request.startswith(b"POST") and peer.request.endswith(b"\r\n\r\n"):
-            peer.request += peer.connection.recv(65536)  # the body may come in a packet of its own
-        peer.send(b"HTTP/1.1 " + status + b"\r\nContent-Type: " + kind + b"\r\n\r\n" + body)
+    def get_secret_value(self, **_named: str) -> dict[str, str]:
+        return {"SecretString": "s3cret"}
 
-    return script
+    def get_parameter(self, **_named: Any) -> dict[str, Any]:
+        return {"Parameter": {"Value": "s3cret"}}
 
 
-def sse(*lines: str) -> Script:
-    return plays(*lines, kind=SSE)
+TOLD = Told()
 
 
-def refuses(status: bytes) -> Script:
-    return plays("{}", status=status)
+@dataclass
+class Lane:
+    """One invocation that runs in a thread; `reports` are its connections so far."""
+
+    reports: list[Report] = field(default_factory=list)
+    thread: threading.Thread | None = None
+
+    @property
+    def last(self) -> Report:
+        """Its last connection, once the invocation has ended."""
+        assert self.thread is not None
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        return self.reports[-1]
 
 
-@dataclass(frozen=True)
-class Case:
-    """What the provider plays first; then what came of it, and what the next request holds."""
+@dataclass
+class Stage:
+    """A provider that is played, and the profile at it."""
 
+    aws: Aws
     stream_id: str
-    script: Script
-    ended_by: str
-    stored: int
-    cursor: str | None = None
-    next_holds: bytes = b""
-    loss: str = ""
-    error: str = "StreamDropped"
-    before: str | None = None
+    profile: Profile
+    upstreams: Upstreams
+    origin: str
+
+    def start(self, lane: str = "A", lasts_ms: int = 8000, profile: Profile | None = None) -> Lane:
+        """Starts an invocation."""
+        clock, started = Clock(), Lane()
+        invocation = Invocation(
+            stream_id=self.stream_id, lane=lane, execution="", request_id=lane, deadline_ms=clock.now_ms() + lasts_ms,
+            margin_ms=200, lease_every_ms=20, progress_every_ms=50, overlap_max_ms=100,
+        )  # fmt: skip
+
+        def run() -> None:
+            secrets = SecretValues(lambda _: TOLD)
+            keep(profile or self.profile, self.aws.store(), secrets, invocation, clock, started.reports.append)
+
+        started.thread = threading.Thread(target=run, daemon=True)
+        started.thread.start()
+        return started
+
+    def connect(self, lasts_ms: int = 1500) -> Report:
+        """The one connection of an invocation that may not connect again by itself."""
+        return self.start(lasts_ms=lasts_ms, profile=replace(self.profile, reconnect_tries=0)).last
+
+    def stop(self) -> None:
+        """Writes the wish to stop."""
+        self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
+
+    def stored(self) -> list[int]:
+        """The numbers of the stored events, in order."""
+        texts = [item["data"] for item in self.aws.items(EVENTS, self.stream_id).values()]
+        return sorted(int(max(re.findall(r"[0-9]+", text), key=len)) for text in texts)
+
+    def losses(self) -> list[str]:
+        """The causes of the gaps that the upstream told."""
+        control = self.aws.items(CONTROL, self.stream_id)
+        return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
+
+    def most(self) -> int:
+        """How many were connected at once at the most."""
+        return max(self.upstreams.presence.most(place) for place in self.upstreams.presence.places())
 
 
-TICK = {"tick": {"instrument": "EUR_USD", "time": "1", "bid": 1.1, "ask": 1.2}}
-OANDA_OUT = {"disconnect": {"code": 60, "message": "This connection will now be disconnected"}}
-X_OUT = {"errors": [{"title": "operational-disconnect", "disconnect_type": "UpstreamOperationalDisconnect"}]}
-FILING = {"resource_uri": "/company/1", "event": {"timepoint": 71}}
-POD = {"type": "ADDED", "object": {"metadata": {"uid": "u", "resourceVersion": "10596"}}}
-BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12746"}}}
-GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
-ETCD = {"result": {"events": [{"kv": {"mod_revision": "7"}}, {"kv": {"mod_revision": "9"}}]}}
-COMPACTED = {"result": {"canceled": True, "compact_revision": "40"}}
-EDIT = 'data: {"meta": {"id": "a", "domain": "en.wikipedia.org"}}'
-CANARY = 'data: {"meta": {"id": "b", "domain": "canary"}}'
-TRADE = 'data: {"event_id": "01A"}'
-SLOW = ": you are reading too slowly, dropped 10000 messages"
-WIKI_ID = '[{"topic":"t","offset":5}]'
-CLOSED, OUT, OLD = "ended_by_upstream", "disconnected_by_upstream", "cursor_expired"
-CASES = {
-    "wikimedia is cut": Case(
-        "wikimedia:recentchange", sse(f"id: {WIKI_ID}", EDIT, "", CANARY, ""), CLOSED, 1, WIKI_ID, WIKI_ID.encode()
-    ),
-    "x disconnects": Case(
-        "x-filtered", plays("", {"data": {"id": "5"}}, "", X_OUT), OUT, 1, "5", b"?backfill_minutes=5 "
-    ),
-    "x refuses a second": Case("x-filtered", refuses(b"429 Too Many"), "refused", 0, error="StreamThrottled"),
-    "alpaca loses": Case(
-        "alpaca:trades", sse(":heartbeat", "", TRADE, "", SLOW, ""), CLOSED, 1, "01A", b"since_id=01A ",
-        loss="announced_by_upstream",
-    ),
-    "alpaca fails": Case("alpaca:trades", sse(TRADE, "", ": internal server error", "", TRADE), OUT, 1, "01A"),
-    "oanda evicts": Case("oanda:one", plays(TICK, {"heartbeat": {"time": "2"}}, OANDA_OUT), OUT, 1),
-    "companies house is cut": Case(
-        "companies-house:filings", plays("", FILING, ""), CLOSED, 1, "71", b"?timepoint=71 "
-    ),
-    "companies house forgets": Case(
-        "companies-house:filings", refuses(b"416 Range"), OLD, 0, "", b"GET /filings ", loss=OLD, before="3"
-    ),
-    "kubernetes marks": Case(
-        "kubernetes:pods", plays(POD, BOOKMARK), CLOSED, 1, "12746", b"resourceVersion=12746 "
-    ),
-    "kubernetes forgets in band": Case(
-        "kubernetes:pods", plays(GONE), OLD, 0, "", b"allowWatchBookmarks=true ", loss=OLD, before="3"
-    ),
-    "kubernetes forgets": Case("kubernetes:pods", refuses(b"410 Gone"), OLD, 0, "", loss=OLD, before="3"),
-    "etcd watches": Case(
-        "etcd:Zm9v", plays({"result": {"created": True}}, ETCD), CLOSED, 1, "9", b'"start_revision":"10"'
-    ),
-    "etcd compacts": Case(
-        "etcd:Zm9v", plays(COMPACTED), OLD, 0, "", b'{"create_request":{"key":"Zm9v"}}', loss=OLD, before="3"
-    ),
-    "mercure is cut": Case(
-        "mercure:orders", sse(":", "", "id: urn:1", "data: x", ""), CLOSED, 1, "urn:1", b"\r\nlast-event-id: urn:1\r\n"
-    ),
-    "mastodon thumps": Case(
-        "mastodon:public", sse(":thump", "", "event: update", 'data: {"id": "1"}', "", "event: delete", "data: 1", ""),
-        CLOSED, 2,
-    ),
-    "mastodon refuses": Case("mastodon:public", refuses(b"401 No"), "refused", 0, error="StreamRejected"),
-    "couchdb ends its feed": Case(
-        "couchdb:orders", plays("", {"seq": "4-x", "id": "d"}, {"last_seq": "4-x"}), OUT, 1, "4-x", b"since=4-x "
-    ),
-    "a completion ends": Case(
-        "completions", sse('data: {"a": 1}', "", 'data: {"a": 1}', "", "data: [DONE]", ""), "ended", 3, error=""
-    ),
-}  # fmt: skip
+def shipped(name: str) -> Profile:
+    """The profile as it ships."""
+    text = (STREAMS / f"{name}.toml").read_text()
+    return parse(name, tomllib.loads(text), placeholders(text))
 
 
-def shipped(stream_id: str, server: Server) -> Profile:
-    """The profile as it ships, at the address of `server`."""
-    name = stream_id.partition(":")[0]
-    table = tomllib.loads((STREAMS / f"{name}.toml").read_text())
-    parts = urlsplit(table["address"].replace("${UPSTREAM_", "http://x/").replace("}/", "/", 1))
-    path = table["address"].partition("}")[2] if table["address"].startswith("${") else parts.path
-    query = "" if table["address"].startswith("${") or not parts.query else f"?{parts.query}"
-    return parse(name, table | {"address": server.address + path + query, "allow_private": True}, {})
+@contextlib.contextmanager
+def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
+    """The provider, with some of its behaviour on another scale."""
+    behaviour: Behaviour = replace(BEHAVIOURS[name], **changes)
+    with playing({name: behaviour}) as (origin, upstreams):
+        yield Stage(aws, IDS[name], moved(shipped(name), origin), upstreams, origin)
 
 
-def connect(profile: Profile, stream_id: str, aws: Aws) -> Report:
-    clock = Clock()
-    invocation = Invocation(
-        stream_id=stream_id, lane="A", execution="", request_id="r", deadline_ms=clock.now_ms() + 4000,
-        margin_ms=400, lease_every_ms=100, progress_every_ms=100, overlap_max_ms=60_000,
-    )  # fmt: skip
-    values = dict.fromkeys(profile.secrets, "s3cret")
-    return Driver(profile, aws.store(), invocation, clock, values).run()
+def test_every_profile_that_ships_is_played() -> None:
+    """All but those of the demonstration streams, which are upstreams of their own."""
+    names = {path.stem for path in STREAMS.glob("*.toml")}
+    assert {name for name in names if not name.startswith("demo")} == set(BEHAVIOURS)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_provider_is_understood(aws: Aws, case: Case) -> None:
-    """Events are stored without heartbeats, the cursor goes on, losses are gaps, and the next request resumes."""
-    if case.before is not None:
-        aws.store().save_cursor(case.stream_id, case.before, 0, 1)
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> None:
+    """Two lanes, one provider: the older is taken over, and the stored events have no hole and no double."""
+    with played(aws, name, **BUSY) as stage:
+        older = stage.start("A")
+        assert until(lambda: len(stage.stored()) >= 3)
+        newer = stage.start("B")
+        assert (older.last.outcome.error, older.last.progress.ended_by) == ("StreamTakenOver", "taken_over")
+        known = len(stage.stored())
+        assert until(lambda: len(stage.stored()) >= known + 3)
+        stage.stop()
+        assert newer.last.outcome.status == "stopped"
+        most = stage.most()
+    numbers = stage.stored()
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert older.last.progress.stored + newer.last.progress.stored == len(numbers)
+    assert most == (1 if stage.profile.overlap == "forbids" else 2)
 
-    with serving(case.script, refuses(b"503 X")) as server:
-        profile = shipped(case.stream_id, server)
-        report = connect(profile, case.stream_id, aws)
-        connect(profile, case.stream_id, aws)
-        requests = [peer.request for peer in server.peers]
-    control = aws.items(CONTROL, case.stream_id)
-    ended = control["connection#000000000001"]["ended_by"]
-    assert (report.outcome.error, ended, report.progress.stored) == (case.error, case.ended_by, case.stored)
-    assert aws.store().read_cursor(case.stream_id) == case.cursor
-    assert case.next_holds in requests[1]
-    assert [item["cause"] for key, item in control.items() if key.count("#") == 2] == [case.loss] * bool(case.loss)
-    assert all(b"s3cret" in request for request in requests) is bool(profile.secrets)
+
+def test_a_completion_is_never_asked_for_while_another_runs(aws: Aws) -> None:
+    """A second request would be a second completion: the first is closed before it."""
+    with played(aws, "completions", interval_ms=20, length=10_000) as stage:
+        older = stage.start("A")
+        assert until(lambda: len(stage.stored()) >= 3)
+        newer = stage.start("B")
+        assert older.last.outcome.error == "StreamTakenOver"
+        stage.stop()
+        assert (newer.last.outcome.status, stage.most()) == ("stopped", 1)
 
 
-def test_a_mercure_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
+@pytest.mark.parametrize("name", RESUMED)
+def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str) -> None:
+    """It says so in band or just ends; with nobody connected for a while, the next request's cursor closes the gap."""
+    with played(aws, name, **BUSY, life_s=0.12) as stage:
+        report = stage.connect()
+        says = "disconnected_by_upstream" if BEHAVIOURS[name].cut else "ended_by_upstream"
+        assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", says)
+        first, closed_ms = stage.stored(), Clock().now_ms()
+        assert report.progress.stored == len(first) > 0
+        assert until(lambda: Clock().now_ms() > closed_ms + 100)
+        assert stage.connect().progress.resumed
+    numbers = stage.stored()
+    assert (numbers, len(numbers) > len(first)) == (list(range(numbers[0], numbers[-1] + 1)), True)
+
+
+def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
+    """Every provider that has one, all at once: a stream without events lives on past the limit, and stores nothing."""
+    changes = {"interval_ms": HOUR_MS, "heartbeat_ms": 50, "life_s": 0}
+    with contextlib.ExitStack() as stack:
+        stages = [stack.enter_context(played(aws, name, **changes)) for name in BEATING]
+        for stage in stages:
+            stage.profile = replace(stage.profile, stall_after_s=0.5)
+        lanes, since_ms = [stage.start() for stage in stages], Clock().now_ms()
+        assert until(lambda: Clock().now_ms() > since_ms + 1_200)
+        for stage in stages:
+            stage.stop()
+        assert {name: lane.last.progress.ended_by for name, lane in zip(BEATING, lanes, strict=True)} == dict.fromkeys(
+            BEATING, "stopped"
+        )
+        assert [stage.stored() for stage in stages] == [[]] * len(stages)
+
+
+@pytest.mark.parametrize("name", ["mercure", "x-filtered"])
+def test_without_a_heartbeat_silence_is_a_dead_connection(aws: Aws, name: str) -> None:
+    """The same profile and the same silence: it is the heartbeat that keeps it alive."""
+    with played(aws, name, **SILENT, life_s=0) as stage:
+        stage.profile = replace(stage.profile, stall_after_s=0.3)
+        assert (stage.connect().progress.ended_by, stage.stored()) == ("stalled", [])
+
+
+OUTAGE_S = {"x-filtered": 5, "companies-house": 5}
+
+
+@pytest.mark.parametrize("name", sorted(BEHAVIOURS))
+def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
+    """A key that is none is no matter of waiting; an outage is as the profile says, or longer if the provider asks."""
+    outage_s = OUTAGE_S.get(name, 0)
+    expected = [(401, "StreamRejected", 0, 0), (429, "StreamThrottled", 700, 700), (503, "StreamDropped", 0, outage_s)]
+    for status, error, retry_after_s, rest_s in expected:
+        with played(aws, name, status=status, retry_after_s=retry_after_s) as stage:
+            stage.stream_id = f"{name}:{status}"
+            before_ms = Clock().now_ms()
+            outcome = stage.connect().outcome
+            after_ms = Clock().now_ms()
+        assert (outcome.error, outcome.http_status, stage.stored()) == (error, status, [])
+        rest = aws.store().read_rest(stage.stream_id)
+        assert rest.failures == (1 if rest_s else 0)
+        assert not rest_s or before_ms <= rest.until_ms - rest_s * 1000 <= after_ms
+
+
+def test_a_provider_that_forbids_two_refuses_whoever_comes_second(aws: Aws) -> None:
+    """Somebody else's connection is open: 429, and the profile's rest of a minute; never are two served."""
+    with played(aws, "x-filtered", **BUSY) as stage:
+        first = stage.start()
+        assert until(lambda: len(stage.stored()) >= 1)
+        assert replace(stage, stream_id="x-filtered:other").connect().outcome.error == "StreamThrottled"
+        assert 50_000 < aws.store().read_rest("x-filtered:other").until_ms - Clock().now_ms() <= 60_000
+        assert stage.most() == 1
+        stage.stop()
+        assert first.last.outcome.status == "stopped"
+
+
+def test_an_evicted_session_that_nobody_of_ours_succeeds_is_a_drop(aws: Aws) -> None:
+    """Another program took the session: the older is told so in band, and the machine connects again."""
+    with played(aws, "oanda", **BUSY) as stage:
+        older = stage.start()
+        assert until(lambda: len(stage.stored()) >= 1)
+        values = dict.fromkeys(stage.profile.secrets, "s3cret")
+        request = stage.profile.request(stage.stream_id, None, values)
+        with urllib3.request("GET", request.address, headers={"Authorization": "x"}, preload_content=False) as answer:
+            assert answer.status == 200
+            progress = older.last.progress
+            assert (older.last.outcome.error, progress.ended_by) == ("StreamDropped", "disconnected_by_upstream")
+
+
+def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws) -> None:
+    """A reader that is too slow is told what was dropped; the events around it are stored."""
+    with played(aws, "alpaca", interval_ms=20, loses_every=5) as stage:
+        reader = stage.start()
+        assert until(lambda: len(stage.losses()) >= 2)
+        stage.stop()
+        assert reader.last.outcome.status == "stopped"
+    numbers = stage.stored()
+    assert numbers == [number for number in range(numbers[0], numbers[-1] + 1) if number % 5]
+    assert set(stage.losses()) == {"announced_by_upstream"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("companies-house", {}), ("etcd", {}), ("kubernetes", {}), ("kubernetes", {"expired": 410})],
+)
+def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
+    aws: Aws, name: str, changes: dict[str, int]
+) -> None:
+    """In band or by a status, as the provider tells it: the next connection begins afresh, and stores."""
+    aws.store().save_cursor(IDS[name], "3", 0, 1)
+    with played(aws, name, **BUSY, **changes) as stage:
+        report = stage.connect()
+        assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "cursor_expired")
+        assert (stage.stored(), stage.losses()) == ([], ["cursor_expired"])
+        again = stage.connect(700)
+    assert (again.progress.resumed, again.progress.stored > 0) == (False, True)
+
+
+def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
     """The answer's Last-Event-ID is another than was asked for: what lay between is a gap."""
-    aws.store().save_cursor("mercure:orders", "urn:1", 0, 1)
+    aws.store().save_cursor("mercure:one", "urn:played:3", 0, 1)
+    with played(aws, "mercure", **BUSY | {"interval_ms": 1_000}) as stage:
+        reader = stage.start()
+        assert until(stage.losses)
+        stage.stop()
+        assert (reader.last.progress.resumed, stage.losses()) == (False, ["cursor_unknown"])
 
-    def earliest(peer: Peer) -> None:
-        peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nLast-Event-ID: urn:9\r\n\r\n")
 
-    with serving(earliest) as server:
-        connect(shipped("mercure:orders", server), "mercure:orders", aws)
-    control = aws.items(CONTROL, "mercure:orders")
-    assert control["gap#000000000001#000001"]["cause"] == "cursor_unknown"
-    assert control["connection#000000000001"]["resumed"] is False
+def test_a_completion_ends_and_both_of_its_equal_words_are_stored(aws: Aws) -> None:
+    """[DONE] is an event too, and after it no connection is wanted."""
+    with played(aws, "completions", interval_ms=10, event='data: {"word": "very"}\n\n', length=5) as stage:
+        report = stage.connect()
+    assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", 6)

@@ -1,11 +1,13 @@
 """`streamkeeper profile check`, and the page that explains the fields."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from handlers.stream.profiles import Profile
 from local.cli import main
+from local.upstreams.behaviours import BEHAVIOURS
 from tests.handlers.servers import serving
 from tests.local.support import PROJECT
 
@@ -76,3 +78,19 @@ def test_a_trial_of_what_is_no_stream_says_what_it_would_be(
     ]
     assert main(["profile", "try", "none"]) == 2
     assert capsys.readouterr().err == "streamkeeper: There is no profile 'none' in env/streams.\n"
+
+
+@pytest.mark.parametrize("name", sorted(BEHAVIOURS))
+def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a network, a secret or a variable: the profile as it ships, at another origin."""
+    stream_id = name if name in ("completions", "x-filtered") else f"{name}:one"
+    assert main(["profile", "try", stream_id, "--played", "--seconds", "0.25"]) == 0
+    answered, *_, summary = capsys.readouterr().out.splitlines()
+    assert answered.startswith("answered 200, ")
+    assert re.search("in all: .*[1-9][0-9]* event", summary)
+
+
+def test_who_is_not_played_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The demonstration streams are played by `streamkeeper run`."""
+    assert main(["profile", "try", "demo", "--played"]) == 2
+    assert capsys.readouterr().err.startswith("streamkeeper: Nobody plays the provider of 'demo'; there are: alpaca, ")

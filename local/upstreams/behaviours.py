@@ -1,0 +1,159 @@
+"""How each provider that has a profile behaves, as data for `players`.
+
+Decides nothing: it is a table, and the rules are those that the profiles in env/streams/ name with their sources. In a
+text `<n>` is the number of an event: of the one that is told, or of the last one before. Times are the providers' own
+where they name any. Invariant: the last digits of a cursor are the number of the event that it follows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+SSE, JSON = "text/event-stream", "application/json"
+EVENT_STREAM_ERROR = (
+    '{"errors": [{"title": "operational-disconnect", "disconnect_type": "UpstreamOperationalDisconnect"}]}\n'
+)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """One provider. Texts are what stands on the wire, "" what it never says.
+
+    `event`, `heartbeat` (in silence), `greeting` (first), `loss` (in place of every `loses_every`th event), `cut` (last
+    before the provider's own end after `life_s`; 0: it ends none), `evicted` (last where a newer one comes), `ending`
+    (after `length` events, where there is an end).
+    `resume` is the header, query parameter or place in the body that brings the cursor; `inclusive`: the cursor's own
+    event comes again; `backfill`: a parameter brings so many of the last events in place of a cursor. `expired` is a
+    status or a text for a cursor that is too old, "" where the oldest event that is kept follows. `confirms` is the
+    answer's header that repeats the cursor. `session` is the query parameter that tells connections apart besides the
+    path. `status` is the answer to everyone, `retry_after_s` its Retry-After.
+    """
+
+    event: str
+    media_type: str = JSON
+    heartbeat: str = ""
+    heartbeat_ms: int = 20_000
+    interval_ms: int = 100
+    greeting: str = ""
+    method: Literal["GET", "POST"] = "GET"
+    has_key: bool = True
+    resume: tuple[Literal["", "header", "query", "body"], str] = ("", "")
+    inclusive: bool = False
+    backfill: int = 0
+    expired: int | str = ""
+    confirms: str = ""
+    second: Literal["serves", "evicts", "refuses"] = "serves"
+    session: str = ""
+    evicted: str = ""
+    life_s: float = 0
+    cut: str = ""
+    loss: str = ""
+    loses_every: int = 0
+    length: int = 0
+    ending: str = ""
+    status: int = 200
+    retry_after_s: int = 0
+
+
+BEHAVIOURS: Mapping[str, Behaviour] = {
+    "alpaca": Behaviour(
+        media_type=SSE,
+        event='data: {"event_id": "01PLAYED<n>", "event": "fill", "qty": "1"}\n\n',
+        heartbeat=": heartbeat\n\n",
+        resume=("query", "since_id"),
+        inclusive=True,
+        loss=": you are reading too slowly, dropped 1 messages\n\n",
+        loses_every=50,
+        life_s=900,
+        cut=": internal server error\n\n",
+    ),
+    "companies-house": Behaviour(
+        event='{"resource_kind": "filing-history", "resource_uri": "/company/<n>", "event": {"timepoint": <n>}}\n',
+        heartbeat="\n",
+        heartbeat_ms=30_000,
+        resume=("query", "timepoint"),
+        inclusive=True,
+        expired=416,
+        life_s=3600,
+    ),
+    "completions": Behaviour(
+        media_type=SSE,
+        method="POST",
+        event='data: {"choices": [{"delta": {"content": "word <n> "}}]}\n\n',
+        length=20,
+        ending="data: [DONE]\n\n",
+    ),
+    "couchdb": Behaviour(
+        event='{"seq": "<n>-played", "id": "document <n>", "changes": [{"rev": "1-a"}]}\n',
+        heartbeat="\n",
+        heartbeat_ms=1000,
+        has_key=False,
+        resume=("query", "since"),
+        life_s=60,
+        cut='{"last_seq": "<n>-played", "pending": 0}\n',
+    ),
+    "etcd": Behaviour(
+        method="POST",
+        greeting='{"result": {"created": true}}\n',
+        event='{"result": {"events": [{"kv": {"key": "Zm9v", "mod_revision": "<n>"}}]}}\n',
+        has_key=False,
+        resume=("body", "/create_request/start_revision"),
+        inclusive=True,
+        expired='{"result": {"canceled": true, "compact_revision": "<n>"}}\n',
+        life_s=3600,
+        cut='{"error": {"grpc_code": 14, "message": "etcdserver: server stopped"}}\n',
+    ),
+    "kubernetes": Behaviour(
+        event='{"type": "ADDED", "object": {"metadata": {"uid": "uid-<n>", "resourceVersion": "<n>"}}}\n',
+        heartbeat='{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "<n>"}}}\n',
+        heartbeat_ms=60_000,
+        resume=("query", "resourceVersion"),
+        expired='{"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}\n',
+        life_s=1800,
+    ),
+    "mastodon": Behaviour(
+        media_type=SSE,
+        greeting=":)\n\n",
+        event='event: update\ndata: {"id": "<n>", "content": "toot"}\n\n',
+        heartbeat=":thump\n\n",
+        heartbeat_ms=15_000,
+    ),
+    "mercure": Behaviour(
+        media_type=SSE,
+        greeting=":\n\n",
+        event="id: urn:played:<n>\ndata: order <n>\n\n",
+        heartbeat=":\n\n",
+        heartbeat_ms=40_000,
+        resume=("header", "Last-Event-ID"),
+        confirms="Last-Event-ID",
+        life_s=600,
+    ),
+    "oanda": Behaviour(
+        event='{"tick": {"instrument": "EUR_USD", "time": "<n>", "bid": 1.1, "ask": 1.2}}\n',
+        heartbeat='{"heartbeat": {"time": "<n>"}}\n',
+        heartbeat_ms=5_000,
+        second="evicts",
+        session="sessionId",
+        evicted='{"disconnect": {"code": 60, "message": "This connection will now be disconnected"}}\n',
+    ),
+    "wikimedia": Behaviour(
+        media_type=SSE,
+        greeting=":ok\n\n",
+        event='id: [{"topic":"codfw.mediawiki.recentchange","partition":0,"offset":<n>}]\n'
+        'data: {"meta": {"id": "edit-<n>", "domain": "en.wikipedia.org"}}\n\n',
+        heartbeat='id: [{"topic":"codfw.mediawiki.recentchange","partition":0,"offset":<n>}]\n'
+        'data: {"meta": {"id": "canary-<n>", "domain": "canary"}}\n\n',
+        has_key=False,
+        resume=("header", "Last-Event-ID"),
+        life_s=900,
+    ),
+    "x-filtered": Behaviour(
+        event='{"data": {"id": "<n>", "text": "post"}}\n',
+        heartbeat="\r\n",
+        resume=("query", "backfill_minutes"),
+        backfill=100,
+        second="refuses",
+        life_s=3600,
+        cut=EVENT_STREAM_ERROR,
+    ),
+}

@@ -1,0 +1,148 @@
+"""Plays providers on real sockets, each as its row of `behaviours` says.
+
+Decides where a reader goes on, who is refused or evicted, and when a connection ends; what is said stands in the
+table. Knows no provider's name. Invariants: event n is the same for everyone and happens at n times the interval, so
+a reader that resumes misses only what is announced as lost; one that refuses a second connection serves one at a time.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from local.upstreams.behaviours import BEHAVIOURS, Behaviour
+from local.upstreams.clockwork import KEPT_MS, Clockwork, now_ms
+from local.upstreams.presence import Presence
+
+# How long after the newer connection was answered the older one is told to go.
+EVICT_AFTER_S = 0.1
+_LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
+
+
+@dataclass(eq=False)
+class _Seat:
+    """One connection: what it is told last once its end is set."""
+
+    end: asyncio.Event = field(default_factory=asyncio.Event)
+    last_words: str = ""
+
+    def leave(self, last_words: str) -> None:
+        self.last_words = last_words
+        self.end.set()
+
+
+class Players:
+    """All providers; `presence` knows who is connected, by provider and place."""
+
+    def __init__(self, presence: Presence, behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> None:
+        self._presence = presence
+        self._behaviours = behaviours
+        self._seats: dict[str, list[_Seat]] = {}
+
+    def close(self) -> None:
+        """Ends every connection without a word."""
+        for seats in self._seats.values():
+            for seat in seats:
+                seat.leave("")
+
+    async def answer(self, request: Request) -> Response:
+        """The provider's answer; its name is the first part of the path."""
+        behaviour = self._behaviours.get(request.path_params["provider"])
+        if behaviour is None:
+            return JSONResponse({"message": "There is no such provider here."}, 404)
+        if request.method != behaviour.method:
+            return JSONResponse({"message": f"Only {behaviour.method} is answered."}, 405)
+        if behaviour.has_key and not request.headers.get("authorization"):
+            return JSONResponse({"message": "Who are you?"}, 401)
+        if behaviour.status != 200:
+            headers = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None
+            return JSONResponse({"message": "Not now."}, behaviour.status, headers)
+        asked = await _asked(request, behaviour)
+        # Nothing is awaited between this look and the new connection's entry, so that two cannot both find it free.
+        name = _name(request, behaviour)
+        if behaviour.second == "refuses" and self._presence.clients(name):
+            return JSONResponse({"title": "ConnectionException", "connection_issue": "TooManyConnections"}, 429)
+        return self._stream(request, behaviour, name, asked)
+
+    def _stream(self, request: Request, behaviour: Behaviour, name: str, asked: str | None) -> Response:
+        clockwork = Clockwork(behaviour.interval_ms, behaviour.heartbeat_ms)
+        at_ms = now_ms()
+        oldest = (at_ms - KEPT_MS) // behaviour.interval_ms + 1
+        wanted = _wanted(behaviour, asked, at_ms // behaviour.interval_ms)
+        is_known = wanted is None or wanted >= oldest
+        if not is_known and behaviour.expired:
+            if isinstance(behaviour.expired, int):
+                return JSONResponse({"message": "That is too long ago."}, behaviour.expired)
+            return Response(_said(behaviour.expired, oldest), media_type=behaviour.media_type)
+        is_told = asked is not None and behaviour.confirms
+        headers = {behaviour.confirms: asked if asked and is_known else "earliest"} if is_told else None
+        first = at_ms // behaviour.interval_ms + 1 if wanted is None else max(wanted, oldest)
+        body = self._body(behaviour, clockwork, name, first)
+        return self._presence.answer(request, body, behaviour.media_type, name, headers)
+
+    async def _body(self, behaviour: Behaviour, clockwork: Clockwork, name: str, first: int) -> AsyncIterator[bytes]:
+        seats, seat = self._seats.setdefault(name, []), _Seat()
+        later = asyncio.get_running_loop().call_later
+        if behaviour.second == "evicts":
+            for older in seats:
+                later(EVICT_AFTER_S, older.leave, behaviour.evicted)
+        seats.append(seat)
+        cut = later(behaviour.life_s, seat.leave, behaviour.cut) if behaviour.life_s else None
+        last = first - 1
+        try:
+            yield _said(behaviour.greeting or behaviour.heartbeat, last)
+            async for numbers in clockwork.run(first, seat.end):
+                if behaviour.length:
+                    numbers = range(numbers.start, min(numbers.stop, first + behaviour.length))
+                last = numbers[-1] if numbers else last
+                yield b"".join(_told(behaviour, number) for number in numbers) or _said(behaviour.heartbeat, last)
+                if last == first + behaviour.length - 1 and behaviour.length:
+                    seat.leave(behaviour.ending)
+            yield _said(seat.last_words, last)
+        finally:
+            seats.remove(seat)
+            if cut is not None:
+                cut.cancel()
+
+
+def _name(request: Request, behaviour: Behaviour) -> str:
+    session = request.query_params.get(behaviour.session, "") if behaviour.session else ""
+    return f"{request.url.path.removeprefix('/')}{':' if session else ''}{session}"
+
+
+async def _asked(request: Request, behaviour: Behaviour) -> str | None:
+    """The cursor as the request spells it; None where it asks for none."""
+    place, name = behaviour.resume
+    if place == "header":
+        return request.headers.get(name)
+    if place == "query":
+        return request.query_params.get(name)
+    if place == "body":
+        value = json.loads(await request.body())
+        for step in name.split("/")[1:]:
+            value = value.get(step) if isinstance(value, dict) else None
+        return None if value is None else str(value)
+    return None
+
+
+def _wanted(behaviour: Behaviour, asked: str | None, newest: int) -> int | None:
+    """The number of the first event that the request asks for; None where it asks for what comes from now on."""
+    found = _LAST_NUMBER.search(asked) if asked is not None else None
+    if found is None:
+        return None
+    if behaviour.backfill:
+        return newest - behaviour.backfill + 1
+    return min(int(found[0]) + (not behaviour.inclusive), newest + 1)
+
+
+def _told(behaviour: Behaviour, number: int) -> bytes:
+    is_lost = behaviour.loses_every and number % behaviour.loses_every == 0
+    return _said(behaviour.loss if is_lost else behaviour.event, number)
+
+
+def _said(text: str, number: int) -> bytes:
+    return text.replace("<n>", str(number)).encode()
