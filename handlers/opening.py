@@ -18,6 +18,7 @@ from urllib3.connection import HTTPConnection
 
 from handlers.network import resolve
 from handlers.stream.profiles import UpstreamRequest
+from handlers.wire import StrictResponse
 
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -101,7 +102,7 @@ def _answer(request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch) ->
             retries=False,
             redirect=False,
             preload_content=False,
-            decode_content=True,
+            decode_content=False,  # urllib3's decoders pass over damage; `encodings` does not
         )
         try:
             yield response
@@ -114,6 +115,7 @@ def _checked(connection_class: Any, allow_private: bool, watch: Watch) -> Any:
 
     class Checked(connection_class):  # type: ignore[misc]
         _dns_host: str
+        response_class = StrictResponse
 
         def _new_conn(self) -> socket.socket:
             name = self._dns_host

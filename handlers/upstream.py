@@ -19,8 +19,10 @@ from urllib3 import exceptions
 from handlers.inbox import Inbox
 from handlers.network import AddressRefused
 from handlers.opening import RedirectRefused, opened
+from handlers.stream import encodings
 from handlers.stream.profiles import UpstreamRequest
 from handlers.stream.signals import Chunk, Closed, Opened
+from handlers.wire import BadAnswer, TooSlow
 
 # As much as one read takes, and as much of what waits as is handed over at once: enough to fill several batches, and
 # small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
@@ -107,10 +109,13 @@ class Upstream:
             with opened(self._request, self._timeout, self._connected) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 self._inbox.put(Opened(response.status, headers))
+                body = encodings.body(encodings.coding(headers.get("content-encoding")), CHUNK_BYTES)
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
                 while data := response.read1(CHUNK_BYTES):
-                    if not self._inbox.put(Chunk(data), len(data)):
-                        return
+                    for piece in body.pieces(data):
+                        if not self._inbox.put(Chunk(piece), len(piece)):
+                            return
+                body.close()
             # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets take an
             # end without TLS's close for an end.
             self._inbox.put(Closed("ended_by_upstream"))
@@ -139,8 +144,6 @@ def explain(error: BaseException, stall_after_s: float) -> Closed:
         return _not_connected(causes)
     if isinstance(error, exceptions.ConnectTimeoutError):
         return Closed("unreachable", "the connection was not accepted in time")
-    if isinstance(error, exceptions.DecodeError):
-        return Closed("protocol", "the body is not compressed as its header says")
     for cause in causes:
         found = _explain_cause(cause)
         if found is not None:
@@ -149,9 +152,16 @@ def explain(error: BaseException, stall_after_s: float) -> Closed:
 
 
 def _explain_cause(cause: BaseException) -> Closed | None:
-    if isinstance(cause, AddressRefused | RedirectRefused):
+    if isinstance(cause, AddressRefused | RedirectRefused | encodings.UnknownCoding):
         return Closed("rejected", str(cause))
-    # http.client reports a chunk length that is no number in the same way.
+    if isinstance(cause, TooSlow):
+        return Closed("stalled", str(cause))
+    if isinstance(cause, BadAnswer | encodings.Corrupt):
+        return Closed("protocol", str(cause))
+    if isinstance(cause, encodings.Unfinished):
+        return Closed("truncated", str(cause))
+    if isinstance(cause, http.client.LineTooLong):
+        return Closed("protocol", "a line of the answer's head is too long")
     if isinstance(cause, exceptions.IncompleteRead | http.client.IncompleteRead):
         return Closed("truncated", "the body ended before its end")
     if isinstance(cause, ssl.SSLCertVerificationError):

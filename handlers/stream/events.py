@@ -16,6 +16,8 @@ from handlers.stream.frames import Frame
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
 MAX_KEY_BYTES = 1024
+# Far more than any server takes in a header or an address, and far less than an item holds.
+MAX_CURSOR_CHARACTERS = 65_536
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 
 
@@ -70,8 +72,9 @@ def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | Non
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
-    """Where to resume after `frame`; None where it says nothing about that."""
-    return frame.last_id if rule == "id" else _named(frame, rule)
+    """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
+    found = frame.last_id if rule == "id" else _named(frame, rule)
+    return found if found is None or len(found) <= MAX_CURSOR_CHARACTERS else None
 
 
 def _named(frame: Frame, rule: Rule | None) -> str | None:
@@ -138,7 +141,10 @@ def _text_at(body: Any, path: JsonPath) -> str | None:
     there, value = at(body, path)
     if not there:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), sort_keys=True)
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), sort_keys=True)
+    except RecursionError:  # a nesting that could be read and cannot be written
+        return None
     # JSON may spell half of a surrogate pair, which is no text: neither DynamoDB nor a header could carry it.
     return text if _is_text(text) else None
 

@@ -4,6 +4,7 @@ Knows no lease and no phase. Invariant: what a profile says of a status outranks
 is no stream, whatever its status.
 """
 
+from handlers.stream import encodings
 from handlers.stream.framing import refuses
 from handlers.stream.parts import Meaning
 from handlers.stream.profiles import Profile
@@ -18,6 +19,10 @@ def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
     if meaning == "success":
         if what := refuses(profile.framing, given.headers.get("content-type")):
             return Outcome("StreamRejected", "", f"the upstream answered with {what}")
+        try:
+            encodings.coding(given.headers.get("content-encoding"))
+        except encodings.UnknownCoding as error:
+            return Outcome("StreamRejected", "", str(error))
         return None
     wait_s = _retry_after_s(given.headers.get("retry-after"))
     if meaning == "throttled":

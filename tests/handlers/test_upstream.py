@@ -214,7 +214,7 @@ def test_what_is_no_http_is_a_protocol_error() -> None:
         b"",
         Closed("protocol", "the body is not compressed as its header says"),
     )
-    assert ends(sends(CHUNKED, b"secret\r\n")) == (b"", Closed("truncated", "the body ended before its end"))
+    assert ends(sends(CHUNKED, b"secret\r\n")) == (b"", Closed("protocol", "a chunk of the body has no size"))
 
 
 def test_a_port_where_nothing_listens_refuses() -> None:

@@ -1,0 +1,131 @@
+"""Takes a body's content coding off, piece by piece: gzip and deflate, as RFC 9110, section 8.4.1, names them.
+
+Decides which codings are read and when a compressed body is whole. Knows no socket and no framing. Invariants: no
+piece is longer than `most_bytes`, however much the upstream has packed into few bytes; what the upstream has flushed is
+handed over at once; what stands before a mistake is handed over before the mistake is told.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Literal, Protocol
+
+Coding = Literal["", "gzip", "deflate"]
+# Section 8.4.1.3: "A recipient SHOULD consider 'x-gzip' to be equivalent to 'gzip'."
+_CODINGS: dict[str, Coding] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
+_GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
+# zlib copies at each step what it has not used: of more than this at a time the copies would be the work.
+_STEP_BYTES = 4096
+
+
+class UnknownCoding(Exception):
+    """A body is coded in a way that is not read here."""
+
+
+class Corrupt(Exception):
+    """A body is not compressed as its header says."""
+
+
+class Unfinished(Exception):
+    """A compressed body has ended before its end."""
+
+
+class Body(Protocol):
+    """What takes the coding of one body off."""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """What `data` adds to the body, in pieces; raises Corrupt once all before the mistake was handed over."""
+
+    def close(self) -> None:
+        """Raises Unfinished where the body cannot end here."""
+
+
+def coding(header: str | None) -> Coding:
+    """The coding that a Content-Encoding header names, "" where there is none; raises UnknownCoding."""
+    named = [
+        name for name in (part.strip().lower() for part in (header or "").split(",")) if name not in ("", "identity")
+    ]
+    if not named:
+        return ""
+    if len(named) > 1 or named[0] not in _CODINGS:
+        raise UnknownCoding("the body is compressed in a way that was not asked for")
+    return _CODINGS[named[0]]
+
+
+def body(coding: Coding, most_bytes: int) -> Body:
+    """What takes `coding` off a body."""
+    return _Compressed(coding, most_bytes) if coding else _Plain()
+
+
+class _Plain:
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        yield data
+
+    def close(self) -> None:
+        pass
+
+
+class _Compressed:
+    """A body of one deflate stream, or of as many gzip members as come."""
+
+    def __init__(self, coding: Coding, most_bytes: int) -> None:
+        self._coding = coding
+        self._most_bytes = most_bytes
+        self._stream: zlib._Decompress | None = None
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        for start in range(0, len(data), _STEP_BYTES):
+            yield from self._step(data[start : start + _STEP_BYTES])
+
+    def close(self) -> None:
+        # A body without a byte is what an upstream sends that compresses and has nothing to say.
+        if self._stream is not None and not self._stream.eof:
+            raise Unfinished("the compressed body ended before its end")
+
+    def _step(self, data: bytes) -> Iterator[bytes]:
+        piece = b""
+        # After a full piece there may be more inside, though all bytes are used.
+        while data or len(piece) == self._most_bytes:
+            stream = self._stream_for(data)
+            before = stream.copy()
+            try:
+                piece = stream.decompress(data, self._most_bytes)
+            except zlib.error:
+                yield from self._before_the_mistake(before, data)
+                raise Corrupt("the body is not compressed as its header says") from None
+            data = stream.unused_data if stream.eof else stream.unconsumed_tail
+            if piece:
+                yield piece
+
+    def _stream_for(self, data: bytes) -> "zlib._Decompress":
+        if self._stream is not None and self._stream.eof and data:
+            # RFC 1952, section 2.2: "A gzip file consists of a series of 'members'". Nothing follows a deflate stream.
+            if self._coding == "deflate":
+                raise Corrupt("the body goes on after its compressed data ended")
+            self._stream = None
+        if self._stream is None:
+            bits = _GZIP_BITS if self._coding == "gzip" else _deflate_bits(data)
+            self._stream = zlib.decompressobj(bits)
+        return self._stream
+
+    def _before_the_mistake(self, stream: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
+        """What zlib made of `data` before it failed, which it does not hand over with the error: byte by byte."""
+        for at in range(len(data)):
+            piece = b""
+            given = data[at : at + 1]
+            while given or len(piece) == self._most_bytes:
+                try:
+                    piece = stream.decompress(given, self._most_bytes)
+                except zlib.error:
+                    return
+                given = stream.unconsumed_tail
+                if piece:
+                    yield piece
+
+
+def _deflate_bits(data: bytes) -> int:
+    """How to read "deflate": RFC 9110 says with zlib's frame around it, and "some non-conformant" senders leave it off.
+
+    The frame's first byte ends in 8 (RFC 1950, section 2.2: the method). A bare stream's would do so only with a bit
+    set where a stored block's padding stands.
+    """
+    return _ZLIB_BITS if data[0] & 0x0F == 8 else _RAW_BITS

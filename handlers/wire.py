@@ -1,0 +1,147 @@
+"""Reads an answer of HTTP/1.1 within bounds, and its chunks to the letter, where Python's own client is lenient.
+
+Decides how long the lines of an answer may be that are no part of its body, and how long they may take: the head,
+interim answers, the sizes of chunks, trailers. Knows no redirect, no coding and no framing. Invariants: between two
+pieces of the body no more than LINES_BYTES are read, in no more than twice the socket's time-out; a chunk that does not
+keep to its size ends the answer.
+"""
+
+import http.client
+import io
+import re
+import time
+from typing import Any
+
+from urllib3.exceptions import HeaderParsingError
+from urllib3.util.response import assert_header_parsing
+
+LINES_BYTES = 128 * 1024
+# RFC 9112, section 7.1: "chunk-size = 1*HEXDIG", and behind it blanks that a sender should not have sent.
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
+
+
+class BadAnswer(http.client.HTTPException):
+    """The upstream speaks no HTTP, or more of it than anybody needs; the message holds nothing of what came."""
+
+
+class TooSlow(BadAnswer):
+    """Bytes came, but too few of them in the time there was."""
+
+
+class StrictResponse(http.client.HTTPResponse):
+    """An answer whose lines are bounded and whose chunks are checked."""
+
+    def __init__(self, sock: Any, *args: Any, **named: Any) -> None:
+        super().__init__(sock, *args, **named)
+        self._lines = self.fp = _Lines(self.fp.detach(), sock.gettimeout())
+        self._chunk_left: int | None = None  # None before the first chunk
+
+    def begin(self) -> None:
+        """Reads the head of the final answer."""
+        super().begin()
+        # RFC 9110, section 15.2: "A client MUST be able to parse one or more 1xx responses received prior to a final
+        # response". Python's client knows 100 alone. 101 is final, and nobody asked for it.
+        while 101 < self.status < 200:
+            self.headers = None  # type: ignore[assignment]
+            super().begin()
+        try:
+            assert_header_parsing(self.headers)
+        except HeaderParsingError:
+            # What is behind such a line would be lost, the coding of the body too; urllib3 would only log it, with the
+            # address and all that it holds.
+            raise BadAnswer("a line of the answer's head is no header") from None
+        codings = self.headers.get_all("transfer-encoding", [])
+        if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
+            raise BadAnswer("the answer has a transfer coding that was not asked for")
+
+    def read1(self, n: int = -1) -> bytes:
+        """The next bytes of the body, of one chunk at most; none at its end."""
+        if self.fp is None or not self.chunked:
+            self._lines.body_goes_on()
+            return super().read1(n)
+        if not self._chunk_left:
+            self._chunk_left = self._next_chunk()
+            if not self._chunk_left:
+                self.close()
+                return b""
+        self._lines.body_goes_on()
+        data: bytes = self.fp.read1(min(n, self._chunk_left) if n >= 0 else self._chunk_left)
+        if not data:
+            raise http.client.IncompleteRead(b"")
+        self._chunk_left -= len(data)
+        return data
+
+    def _next_chunk(self) -> int:
+        """The size of the next chunk; 0 where the body is over, its trailers read."""
+        if self._chunk_left is not None and (end := self.fp.read(2)) != b"\r\n":
+            if len(end) < 2:
+                raise http.client.IncompleteRead(b"")
+            raise BadAnswer("a chunk of the body is not as long as it says")
+        line = self.fp.readline(LINES_BYTES)
+        if not line.endswith(b"\n"):
+            raise http.client.IncompleteRead(b"")
+        found = _SIZE.fullmatch(line)
+        if found is None:
+            raise BadAnswer("a chunk of the body has no size")
+        size = int(found[1], 16)
+        while not size and self.fp.readline(LINES_BYTES) not in (b"\r\n", b"\n", b""):
+            pass
+        return size
+
+
+class _Lines(io.BufferedReader):
+    """The bytes of the socket; its lines, which are never part of the body, are bounded until the body goes on."""
+
+    def __init__(self, raw: io.RawIOBase, limit_s: float | None) -> None:
+        self._timed = _Timed(raw, limit_s)
+        self._line_bytes = 0
+        super().__init__(self._timed)
+
+    def body_goes_on(self) -> None:
+        """What comes next is of the body; the lines that follow it are counted anew."""
+        self._line_bytes = 0
+        self._timed.stop()
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """The next line with its end; shorter only at the end of all, or where it has `size` bytes."""
+        self._timed.is_line = True
+        line = super().readline(size)
+        self._line_bytes += len(line)
+        if self._line_bytes > LINES_BYTES:
+            raise BadAnswer(f"more than {LINES_BYTES} bytes came that are no part of the body")
+        return line
+
+
+class _Timed(io.RawIOBase):
+    """The socket's own reader. While `is_line`, what comes has until the limit, counted from its first byte."""
+
+    def __init__(self, raw: io.RawIOBase, limit_s: float | None) -> None:
+        self._raw = raw
+        self._limit_s = limit_s
+        self._since: float | None = None
+        self.is_line = True
+
+    def stop(self) -> None:
+        """The body goes on, which may take its time."""
+        self.is_line = False
+        self._since = None
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        """As the socket's; raises TooSlow where what came came too late."""
+        count = self._raw.readinto(buffer)
+        if self.is_line and self._limit_s is not None:
+            now = time.monotonic()
+            if self._since is None:
+                self._since = now
+            elif now - self._since > self._limit_s:
+                raise TooSlow(f"what is no part of the body did not come whole in {self._limit_s:g} s")
+        return count
+
+    def close(self) -> None:
+        """Closes the socket's reader with it."""
+        self._raw.close()
+        super().close()

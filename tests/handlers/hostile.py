@@ -1,0 +1,71 @@
+"""One connection to an upstream that plays a hostile part, and the parts that several tests need."""
+
+from itertools import repeat
+from typing import Any
+
+from handlers.driver import Clock, Driver, Invocation, Report
+from handlers.stream.profiles import parse
+from tests.handlers.aws import Aws
+from tests.handlers.servers import Peer, Script, serving
+
+STREAM = "demo"
+EVENT = b"id: 1\ndata: 1\n\n"
+
+
+def connect(aws: Aws, script: Script, *, lasts_ms: int = 10_000, **fields: Any) -> Report:
+    """The report of one connection to a server that plays `script` to the first and to all that follow."""
+    table = {"framing": "sse", "allow_private": True, "max_frame_bytes": 100_000, "overlap_s": 0.1, **fields}
+    with serving(script) as server:
+        profile = parse(STREAM, {"address": server.address + "/s?token=hidden", "stall_after_s": 5, **table}, {})
+        clock = Clock()
+        deadline_ms = clock.now_ms() + lasts_ms
+        invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 400, 100, 100, 60_000)
+        report = Driver(profile, aws.store(), invocation, clock).run()
+        assert clock.now_ms() < deadline_ms
+    assert "hidden" not in repr(report)
+    return report
+
+
+def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
+    """The error's name and its sentence."""
+    outcome = connect(aws, script, **fields).outcome
+    return outcome.error, outcome.message
+
+
+def sends(*parts: bytes) -> Script:
+    def script(peer: Peer) -> None:
+        for part in parts:
+            peer.send(part)
+
+    return script
+
+
+class Flood:
+    """Sends a head, then one text again and again until the client is gone; counts the bytes."""
+
+    def __init__(self, head: bytes, text: bytes) -> None:
+        self._head = head
+        self._text = text
+        self.sent_bytes = 0
+
+    def __call__(self, peer: Peer) -> None:
+        peer.send(self._head)
+        for text in repeat(self._text):
+            peer.send(text)
+            self.sent_bytes += len(text)
+
+
+def drips(head: bytes, text: bytes) -> Script:
+    """Sends a head, then `text` for ever in single bytes, twenty a second."""
+
+    def script(peer: Peer) -> None:
+        peer.send(head)
+        while not peer.gone.wait(0.05):
+            for byte in text:
+                peer.send(bytes([byte]))
+
+    return script
+
+
+NOT_OPENED = "the stream was not opened"
+CLOSED = "the stream was closed"

@@ -1,0 +1,132 @@
+"""Bodies that explode, break off or hold what no program expects: each is stored or ends by name, in little memory.
+
+docs/hostile.md has a row for each.
+"""
+
+import gzip
+import json
+import subprocess
+import sys
+import zlib
+from typing import Any
+
+import pytest
+
+from handlers.upstream import CHUNK_BYTES
+from tests.handlers.aws import Aws
+from tests.handlers.hostile import CLOSED, EVENT, STREAM, Flood, connect, sends
+from tests.handlers.servers import OK, UNTIL_CLOSE, Script, serving
+
+GZIP = OK + b"Content-Encoding: gzip\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (gzip.compress(EVENT)[:-8], "(truncated): the compressed body ended before its end"),
+        (gzip.compress(EVENT) + b"<html>", "(protocol): the body is not compressed as its header says"),
+        (gzip.compress(EVENT) + gzip.compress(b": hi\n"), "(ended_by_upstream)"),
+    ],
+)
+def test_a_compressed_body_that_breaks_off_is_stored_as_far_as_it_came(aws: Aws, body: bytes, why: str) -> None:
+    """Truncated, damaged, or of several members."""
+    report = connect(aws, sends(GZIP + body))
+    assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
+    assert report.progress.stored == 1
+
+
+def hostile_lines() -> dict[str, bytes]:
+    deep = b'{"id": %s%s}' % (b"[" * 20_000, b"]" * 20_000)
+    edge = [b'{"id": %s%s}' % (b"[" * depth, b"]" * depth) for depth in range(900, 1000, 3)]
+    return {
+        "no UTF-8": b'{"id": "\xff"}',
+        "a name that stands twice": b'{"id": 1, "id": 2}',
+        "half of a surrogate pair": b'{"id": "\\ud800"}',
+        "deep nesting": deep,
+        "a number of many digits": b'{"id": %s}' % (b"9" * 5000),
+        "a number of many powers": b'{"id": 1e%s}' % (b"9" * 5000),
+        "a number that is none": b'{"id": NaN}',
+        "a long text": b'{"id": "%s"}' % (b"x" * 70_000),
+        "no JSON": b"secret",
+    } | {f"nesting at the edge {number}": line for number, line in enumerate(edge)}
+
+
+@pytest.mark.parametrize("key", ["$.id", ["$.id", "$.id"], "hash"])
+def test_lines_that_are_strange_json_are_stored_as_they_came(aws: Aws, key: Any) -> None:
+    """Whatever a body is, no rule about keys, cursors and ends breaks on it, and nothing of it is dropped."""
+    lines = hostile_lines()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    end = {"json": {"$.id": "over"}}
+    answer = head + b"".join(line + b"\n" for line in lines.values()) + b'{"id": "over"}\n'
+    fields = {"framing": "ndjson", "key": key, "cursor": "$.id", "resume": {"query": "since"}, "end": end}
+    report = connect(aws, sends(answer), **fields)
+    assert (report.outcome.error, report.outcome.status) == ("", "ended")
+    assert report.progress.frames == report.progress.stored == len(lines) + 1
+    assert aws.store().read_cursor(STREAM) == "over"
+
+
+def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
+    """The event is stored under the id's hash, and the next connection resumes behind the one before."""
+    report = connect(aws, sends(UNTIL_CLOSE + EVENT + b"id: %s\ndata: 2\n\n" % (b"x" * 70_000)))
+    assert report.progress.stored == 2
+    assert aws.store().read_cursor(STREAM) == "1"
+
+
+# Reads what it is sent under a limit of its memory and answers with what it found.
+READER = """
+import json, resource, sys, threading
+from handlers.stream.framing import FramingError, decoder
+from handlers.stream.profiles import UpstreamRequest
+from handlers.stream.signals import Chunk, Closed
+from handlers.upstream import Upstream
+threading.stack_size(256 * 1024)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for address in sys.argv[2:]:
+    request = UpstreamRequest("GET", address, {}, allow_private=True)
+    upstream = Upstream(request, connect_timeout_s=5, stall_after_s=5)
+    frames = decoder("sse", 1024 * 1024)
+    upstream.start()
+    longest = total = 0
+    end = None
+    while end is None:
+        arrival = upstream.get(5)
+        if isinstance(arrival, Chunk):
+            longest, total = max(longest, len(arrival.data)), total + len(arrival.data)
+            try:
+                assert frames.feed(arrival.data) == []
+            except FramingError as error:
+                end = str(error)
+        elif isinstance(arrival, Closed):
+            end = arrival.reason
+    upstream.close()
+    print(json.dumps([longest, total, end]))
+"""
+
+
+def bomb(text: bytes, times: int) -> Script:
+    """`times` times `text` as one gzip stream without an end: each repetition is the same few bytes."""
+    compressor = zlib.compressobj(9, wbits=31)
+    head = compressor.flush(zlib.Z_FULL_FLUSH)
+    block = compressor.compress(text) + compressor.flush(zlib.Z_FULL_FLUSH)
+    return sends(GZIP, head, block * times)
+
+
+def test_bombs_are_read_within_little_memory() -> None:
+    """A line of 512 MB in half a MB ends at max_frame_bytes; 64 MB of comments are read; 32 MB of memory are enough."""
+    mega = 1024 * 1024
+    line = bomb(b"x" * mega, 512)
+    comments = bomb((b":" + b"x" * 62 + b"\n") * (mega // 64), 64)
+    flood = Flood(UNTIL_CLOSE, b"x" * 65536)
+    with serving(line) as first, serving(comments) as second, serving(flood) as third:
+        addresses = [server.address for server in (first, second, third)]
+        command = [sys.executable, "-c", READER, str(32 * mega), *addresses]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    too_long = f"a frame is longer than max_frame_bytes ({mega})"
+    found = [json.loads(answer) for answer in done.stdout.splitlines()]
+    assert [end for *_, end in found] == [too_long, "truncated", too_long]
+    assert found[1][1] == 64 * mega
+    assert all(longest <= CHUNK_BYTES for longest, *_ in found)
+    assert all(total <= mega + CHUNK_BYTES for _, total, end in found if end == too_long)
