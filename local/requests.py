@@ -4,9 +4,10 @@ Decides which names are good and which texts are JSON to AWS. It knows no action
 name for it.
 """
 
-import json
 import re
 from typing import Any
+
+from local.asl.functions import parse_json
 
 INPUT_LIMIT_BYTES = 262_144
 # "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
@@ -30,10 +31,6 @@ def is_name(name: str) -> bool:
 def parsed(text: str | bytes) -> Any:
     """Returns what the JSON text says; ValueError where it is none: NaN and infinities are Python's, not JSON's."""
     try:
-        return json.loads(text, parse_constant=_no_json)
+        return parse_json(text.decode() if isinstance(text, bytes) else text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def _no_json(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")

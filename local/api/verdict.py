@@ -4,15 +4,14 @@ Decides which code, place and words a problem has in ValidateStateMachineDefinit
 wrong the interpreter says. Codes and places are recorded.
 """
 
-import json
 import re
 from typing import Any
 
 from local.api.asking import Action, Answer, Parameters
 from local.asl import DefinitionError
 from local.asl.check import below
+from local.asl.functions import parse_json
 from local.asl.problems import problems
-from local.asl.source import no_constant
 from local.requests import Refusal
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
@@ -57,7 +56,7 @@ def invalid(problem: DefinitionError) -> Refusal:
 def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
     """Returns the diagnostics of a definition for a STANDARD or EXPRESS machine; none where it can run."""
     try:
-        definition = json.loads(text, parse_constant=no_constant)
+        definition = parse_json(text)
         if not isinstance(definition, dict):
             return [_error(_SCHEMA, "Definition must be a valid JSON object")]
         if found := problems(definition):

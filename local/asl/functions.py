@@ -43,6 +43,33 @@ def compact(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
+def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return the value of a JSON text; raises ValueError, also for NaN and 1e999, which Python reads.
+
+    members: what makes an object of its names and values, in place of dict.
+    """
+    return json.loads(text, object_pairs_hook=members, parse_constant=_no_number, parse_float=_finite)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    return found if math.isfinite(found) else _no_number(text)
+
+
+def parts(value: Any, known: dict[int, int]) -> int:
+    """Return how many values there are in this one; known: what is told of an object that stands in several places."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(parts(part, known) for part in inner)
+    return known[id(value)]
+
+
 def same(left: Any, right: Any) -> bool:
     """Return whether two JSON values are equal; true is not 1, and 1 is 1.0."""
     if isinstance(left, bool) or isinstance(right, bool):
@@ -120,13 +147,9 @@ def _string_to_json(arguments: list[Any], _random: Random) -> Any:
     if not text.strip():
         return None
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return parse_json(text)
     except ValueError:
         raise ValueError(f"'{text}' is not JSON") from None
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON, although Python reads it")
 
 
 def _partition(arguments: list[Any], _random: Random) -> list[Any]:

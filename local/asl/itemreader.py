@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from local.asl.amounts import Amount
 from local.asl.check import DefinitionError, Fields
 from local.asl.errors import StateError
+from local.asl.functions import parse_json
 from local.asl.queryflow import Template, states_of
 from local.asl.s3calls import ask
 from local.asl.template import compile_template
@@ -91,8 +92,8 @@ class Reader:
             return self._rows(text)
         try:
             if self.kind == "JSONL":
-                return [json.loads(line) for line in text.splitlines() if line.strip()]
-            found = json.loads(text)
+                return [parse_json(line) for line in text.splitlines() if line.strip()]
+            found = parse_json(text)
         except (ValueError, RecursionError):
             raise StateError(FAILED, f"The object is not {self.kind}.") from None
         if not isinstance(found, list):

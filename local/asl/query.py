@@ -18,6 +18,7 @@ from jsonata.utils import Utils
 
 from local.asl.check import DefinitionError
 from local.asl.errors import QueryFailure
+from local.asl.functions import parts
 from local.asl.jsonpath import MISSING
 from local.asl.querytree import nodes, top_level
 from local.asl.querywords import message
@@ -66,6 +67,17 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
             return super().evaluate_numeric_expression(lhs, rhs, op)
         return Utils.convert_number(math.fmod(lhs, rhs))
 
+    def evaluate_includes_expression(self, lhs: Any, rhs: Any) -> Any:
+        """Return whether the right side holds the left one; each element looked at costs, as in `apply_inner`."""
+        self.bounds.charge((rhs,))
+        return super().evaluate_includes_expression(lhs, rhs)
+
+    def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
+        """Return whether the sides are equal, or unequal; each part looked at costs."""
+        if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):
+            self.bounds.steps += parts(lhs, {}) >> 3
+        return super().evaluate_equality_expression(lhs, rhs, op)
+
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Return what a function gives; what it is given costs steps, for it may loop in the library's own code."""
         self.bounds.charge(args)
@@ -103,6 +115,7 @@ class Query:
             Jsonata.CURRENT.jsonata = self._machine  # whichever was made last in this thread would evaluate instead
             found = self._machine.eval(self._ast, None, frame)
             if found is not None:
+                check_size(found)
                 return outward(found)
         except Unsupported:
             raise self.failed("returned an unsupported result type.", location) from None
@@ -204,6 +217,12 @@ def outward(value: Any) -> Any:
 # ---- bounds ----
 
 
+def check_size(value: Any) -> None:
+    """Return nothing; raises Exceeded for a value that its parts, each standing in it many times, make too large."""
+    if isinstance(value, dict | list) and parts(value, {}) > LARGEST_BYTES // 8:
+        raise Exceeded(TOO_LARGE)
+
+
 class _Bounds:
     """What one evaluation has used; the library calls it at each step."""
 
@@ -229,7 +248,7 @@ class _Bounds:
                 size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off
             if size > LARGEST_BYTES:
                 raise Exceeded(TOO_LARGE)
-            if expression.type == "binary":
+            if expression.type in ("binary", "function", "unary"):
                 self.steps += size >> 6
 
     def charge(self, arguments: Any) -> None:

@@ -14,8 +14,8 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
-from local.asl.functions import ALGORITHMS, scrambled
-from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, Jsonata, inward
+from local.asl.functions import ALGORITHMS, parse_json, scrambled
+from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, Jsonata, check_size, inward
 from local.clock import uuid4
 
 ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
@@ -70,10 +70,15 @@ def _parse(text: Any) -> Any:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         raise JException("D3137", 0, f"'{text}' is not JSON") from None
     return inward(found)
+
+
+def _string(value: Any, prettify: Any = None) -> Any:
+    check_size(value)
+    return Functions.string(value, prettify)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
@@ -110,6 +115,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "range": ("<nnn:a>", _range),
     "hash": ("<ss:s>", _hash),
     "parse": ("<s-:x>", _parse),
+    "string": ("<x-b?:s>", _string),
     "pad": ("<s-ns?:s>", _pad),
     "distinct": ("<x:x>", _distinct),
 }

@@ -3,13 +3,12 @@
 Decides which resources are supported and how a Lambda function is called; calls nothing.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from local.asl.calls import TaskFailure
-from local.asl.functions import compact
+from local.asl.functions import compact, parse_json
 from local.asl.optimised import OPTIMISED, SDK_PATTERNS
 
 ACTIVITY = "activity"
@@ -102,7 +101,7 @@ def payload_of(parameters: dict[str, Any]) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return json.loads(given)
+        return parse_json(given)
     except ValueError:
         raise TaskFailure(
             "Lambda.InvalidRequestContentException",

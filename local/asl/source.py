@@ -5,7 +5,6 @@ Invariant: a key that is given twice is refused, for one of the two would be los
 enough to be walked through, however its aliases multiply it.
 """
 
-import json
 import os
 import re
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 
 from local.asl.check import DefinitionError
+from local.asl.functions import parse_json, parts
 
 MOST_PARTS = 1_000_000
 """Values in one definition, each alias counted as what it stands for; AWS takes definitions of up to 1 MB."""
@@ -61,8 +61,8 @@ def read_definition(path: str | os.PathLike[str]) -> dict[str, Any]:
     name = os.fspath(path)
     try:
         text = Path(name).read_text(encoding="utf-8")
-        value = _json(text) if name.endswith(".json") else yaml.load(text, _Loader)
-        parts = _parts(value, {})
+        value = parse_json(text, members=_once) if name.endswith(".json") else yaml.load(text, _Loader)
+        held = parts(value, {})
     except OSError as problem:
         raise DefinitionError("/", f"{name} cannot be read: {problem.strerror}") from None
     except RecursionError:
@@ -73,28 +73,9 @@ def read_definition(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise DefinitionError("/", f"{name} is neither YAML nor JSON: {' '.join(str(problem).split())}") from None
     if not isinstance(value, dict):
         raise DefinitionError("/", f"{name} does not hold an object with StartAt and States")
-    if parts > MOST_PARTS:
+    if held > MOST_PARTS:
         raise DefinitionError("/", f"{name} holds more than {MOST_PARTS} values, its aliases written out")
     return value
-
-
-def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_once, parse_constant=no_constant)
-
-
-def no_constant(word: str) -> Any:
-    """Raises ValueError: Python reads NaN and Infinity, JSON does not have them."""
-    raise ValueError(f"{word} is no JSON number")
-
-
-def _parts(value: Any, known: dict[int, int]) -> int:
-    """Return how many values there are in this one; known: what is told of an object that stands in several places."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        inner = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_parts(part, known) for part in inner)
-    return known[id(value)]
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:

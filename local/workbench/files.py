@@ -13,7 +13,8 @@ import yaml
 
 from local import settings
 from local.asl import DefinitionError, Machine, load
-from local.asl.source import no_constant, read_definition
+from local.asl.functions import parse_json
+from local.asl.source import read_definition
 from local.errors import UserError
 
 STAGE = "local"
@@ -62,6 +63,6 @@ def data(path: Path, what: str) -> Any:
 def parsed(text: str) -> Any:
     """Return the value of a JSON text; raises ValueError, also for what is nested too deeply."""
     try:
-        return json.loads(text, parse_constant=no_constant)
+        return parse_json(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
