@@ -129,6 +129,14 @@ def loss(stream_id: str, found: RecordLoss) -> Item:
     }
 
 
+def lost(item: Item) -> Gap | None:
+    """The gap that the upstream announced; None where the item is of a gap between two connections."""
+    _, fence, *number = item["SK"]["S"].split("#")
+    if not number:
+        return None
+    return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
+
+
 def rest(stream_id: str, found: Rest) -> Item:
     """The item of what is known of an upstream's failures."""
     return key(stream_id, "rest") | {

@@ -24,25 +24,17 @@ class LedgerStore:
         self._table = control_table
 
     def read(self, stream_id: str) -> Records | None:
-        """The stream's records with its newest NEWEST connections; None where it was never started."""
+        """The stream's records with its newest NEWEST connections and gaps; None where it was never started."""
         lease = self._item(stream_id, "lease")
         if lease is None:
             return None
         cursor = self._item(stream_id, "cursor") or {}
-        with answering("Query"):
-            response = self._dynamodb.query(
-                TableName=self._table,
-                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": "connection#"}},
-                ScanIndexForward=False,
-                Limit=NEWEST,
-                ConsistentRead=True,
-            )
         return Records(
             lease=items.lease(lease),
             cursor=items.text(cursor, "cursor"),
             cursor_saved_ms=_number(cursor, "saved_at_ms"),
-            connections=[_connection(item) for item in response["Items"]],
+            connections=[_connection(item) for item in self._newest(stream_id, "connection#")],
+            losses=[loss for item in self._newest(stream_id, "gap#") if (loss := items.lost(item)) is not None],
         )
 
     def partitions(self, stream_id: str) -> int | None:
@@ -75,6 +67,19 @@ class LedgerStore:
         except ConditionFailed:
             return None
         return items.lease(response["Attributes"])
+
+    def _newest(self, stream_id: str, prefix: str) -> list[items.Item]:
+        with answering("Query"):
+            response = self._dynamodb.query(
+                TableName=self._table,
+                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
+                ScanIndexForward=False,
+                Limit=NEWEST,
+                ConsistentRead=True,
+            )
+        found: list[items.Item] = response["Items"]
+        return found
 
     def _item(self, stream_id: str, key: str) -> items.Item | None:
         with answering("GetItem"):

@@ -51,12 +51,16 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the control table says of a stream; `connections` are the newest, in any order."""
+    """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
+
+    A loss is a gap that the upstream told of: events of it may be missing although a connection was open.
+    """
 
     lease: Lease
     cursor: str | None
     cursor_saved_ms: int | None
     connections: Sequence[Connection]
+    losses: Sequence[Gap] = ()
 
 
 def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
@@ -106,6 +110,7 @@ class _View:
 
     def __init__(self, records: Records, now_ms: int, dead_after_ms: int) -> None:
         self._lease = records.lease
+        self._losses = sorted(records.losses, key=lambda loss: loss.from_ms)
         self._all = sorted(records.connections, key=lambda connection: connection.fence)
         self._now_ms = now_ms
         self._dead_after_ms = dead_after_ms
@@ -173,13 +178,16 @@ class _View:
         openings = [record.opened_ms for record in records]
         ends = [self._now_ms if record.closed_ms is None else record.closed_ms for record in records]
         from_ms, to_ms = min(openings), max(ends)
-        shown = [_shown_gap(gap) for gap in missed]
+        # Of an end that is not known yet; it is shown as None.
+        pending: list[Gap] = []
         last = records[ends.index(to_ms)]
         if self.status in _CLAIMED and not self._open and last.ended_by not in _OVER:
-            missed.append(Gap(0, to_ms, self._now_ms, last.ended_by, False))
-            shown.append(_shown_gap(missed[-1]) | {"to_at": None})
+            pending = [Gap(0, to_ms, self._now_ms, last.ended_by, False)]
             to_ms = self._now_ms
-        gap_ms = sum(gap.to_ms - gap.from_ms for gap in missed)
+        losses = [loss for loss in self._losses if loss.fence >= self._run()[0].fence]
+        shown = sorted([*missed, *losses], key=lambda gap: gap.from_ms)
+        # A loss may lie in a gap, or before the start that coverage is told of.
+        gap_ms = _length_ms((max(gap.from_ms, from_ms), min(gap.to_ms, to_ms)) for gap in [*shown, *pending])
         length_ms = max(1, to_ms - from_ms)
         return {
             "from_at": at(from_ms),
@@ -190,7 +198,7 @@ class _View:
             "percent": (length_ms - gap_ms) * 1_000_000 // length_ms / 10_000,
             "overlap_ms": _overlap_ms(zip(openings, ends, strict=True)),
             "gap_ms": gap_ms,
-            "gaps": shown,
+            "gaps": [_shown_gap(gap) for gap in shown] + [_shown_gap(gap) | {"to_at": None} for gap in pending],
         }
 
     def _record(self, one: Connection, opened_ms: int) -> Record:
@@ -262,6 +270,16 @@ def _shown_gap(gap: Gap) -> dict[str, Any]:
         "cause": gap.cause,
         "closed_by_cursor": gap.closed_by_cursor,
     }
+
+
+def _length_ms(intervals: Iterable[tuple[int, int]]) -> int:
+    """How long any of them lasted."""
+    total = 0
+    until_ms = 0
+    for from_ms, to_ms in sorted(intervals):
+        total += max(0, to_ms - max(from_ms, until_ms))
+        until_ms = max(until_ms, to_ms)
+    return total
 
 
 def _overlap_ms(intervals: Iterable[tuple[int, int]]) -> int:

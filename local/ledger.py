@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.handover.ledger import Gap
+from handlers.items import lost
 from local.failures import Failure
 from timeline.coverage import Connection, gaps, overlap_ms
 
@@ -73,15 +75,19 @@ class StreamLedger:
     _failing: Failure | None = None
 
     def update(
-        self, items: Iterable[Mapping[str, Any]], connected: int, now_ms: int, failures: Iterable[Failure] = ()
+        self, items: Iterable[dict[str, Any]], connected: int, now_ms: int, failures: Iterable[Failure] = ()
     ) -> list[str]:
         """Returns the news, a sentence each.
 
-        `connected` is the lease's, `items` the newest connection records; `failures` are those of functions since the
-        last update, seen before the records were read.
+        `connected` is the lease's, `items` the newest records of connections and gaps; `failures` are those of
+        functions since the last update, seen before the records were read.
         """
         self.connected = connected
+        losses = []
         for item in items:
+            if item["SK"]["S"].startswith("gap#"):
+                losses.append(lost(item))
+                continue
             found = entry(item)
             self.entries[found.fence] = found
         for fence in sorted(self.entries)[:-_KEPT]:
@@ -92,7 +98,8 @@ class StreamLedger:
             self._counts.popleft()
         news = [sentence for failure in failures for sentence in self._failed(failure)]
         recent = [one for _, one in sorted(self.entries.items()) if (one.opened_ms or 0) >= self.since_ms]
-        return news + [sentence for one in recent for sentence in self._news(one, now_ms)]
+        news += [sentence for one in recent for sentence in self._news(one, now_ms)]
+        return news + [self._lost(loss) for loss in losses if loss is not None and self._is_new(loss)]
 
     @property
     def stored(self) -> int:
@@ -172,6 +179,13 @@ class StreamLedger:
                 f" {entry.stored} stored, {entry.duplicates} duplicates turned away{self._handover(entry, now_ms)}"
             )
         return found
+
+    def _is_new(self, loss: Gap) -> bool:
+        return loss.to_ms >= self.since_ms and self._tell(f"lost until {loss.to_ms}", loss.fence)
+
+    def _lost(self, loss: Gap) -> str:
+        length_s = (loss.to_ms - loss.from_ms) / 1000
+        return f"{self.stream_id}: events of {length_s:.1f} s are lost: {loss.cause.replace('_', ' ')}"
 
     def _after(self, entry: Entry) -> str:
         """Says how long nobody was connected before this connection."""

@@ -164,15 +164,19 @@ class Watch:
         if self._control_table is None:
             return [], Lease()
         client = self._endpoints.client("dynamodb")
-        found = client.query(
+        found = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
+        lease = client.get_item(TableName=self._control_table, Key=items.key(stream_id, "lease")).get("Item", {})
+        return found, items.lease(lease)
+
+    def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = client.query(
             TableName=self._control_table,
-            KeyConditionExpression="PK = :stream AND begins_with(SK, :connection)",
-            ExpressionAttributeValues={":stream": {"S": stream_id}, ":connection": {"S": "connection#"}},
+            KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+            ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
             ScanIndexForward=False,
             Limit=_NEWEST,
         )["Items"]
-        lease = client.get_item(TableName=self._control_table, Key=items.key(stream_id, "lease")).get("Item", {})
-        return found, items.lease(lease)
+        return found
 
     def _picture(self, known: Known) -> RenderableType:
         """The last two minutes of one stream, the newest at the right."""

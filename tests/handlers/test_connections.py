@@ -16,7 +16,7 @@ from handlers.event_reader import EventReader
 from handlers.ledger_store import NEWEST, LedgerStore
 from handlers.objects import Objects
 from handlers.stream.events import StreamEvent
-from handlers.stream.signals import ClaimRefused, Progress
+from handlers.stream.signals import ClaimRefused, Progress, RecordLoss
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
 
 MINE = "arn:mine"
@@ -90,6 +90,15 @@ def test_get_tells_what_the_records_say(aws: Aws, function: ModuleType) -> None:
     }
     assert found["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
     assert {lane: shown["phase"] for lane, shown in found["lanes"].items()} == {"A": "waiting", "B": "connected"}
+
+
+def test_get_tells_what_the_upstream_lost(aws: Aws, function: ModuleType) -> None:
+    """Of the gaps that are written down only the announced ones are read: the others follow from the connections."""
+    connected(aws)
+    store = aws.store()
+    store.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
+    aws.put_control("demo", "gap#000000000001", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "reset"})
+    assert [gap["cause"] for gap in asked(function, "GET")[1]["coverage"]["gaps"]] == ["announced_by_upstream"]
 
 
 def test_delete_writes_the_wish_and_nothing_else(aws: Aws, function: ModuleType) -> None:

@@ -1,10 +1,12 @@
 """What is told about a stream, from records alone."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from handlers.handover.lease import Lease
+from handlers.handover.ledger import Gap
 from handlers.status import UNHEARD_MS, Connection, Records, answer, at
 
 MINE, OTHER = "arn:mine", "arn:other"
@@ -29,12 +31,18 @@ def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | No
     return Connection(fence=fence, lane=lane, opened_ms=opened_ms, closed_ms=closed_ms, **(fields | more))
 
 
-def told(*connections: Connection, cursor: str | None = None, saved_ms: int | None = None, **lease: Any) -> Any:
+def told(
+    *connections: Connection,
+    cursor: str | None = None,
+    saved_ms: int | None = None,
+    losses: Sequence[Gap] = (),
+    **lease: Any,
+) -> Any:
     """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
     fence = max((one.fence for one in connections), default=0)
     fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected": fence}
     standing = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
-    return answer("demo", Records(standing, cursor, saved_ms, connections), NOW, DEAD_AFTER_MS)
+    return answer("demo", Records(standing, cursor, saved_ms, connections, losses), NOW, DEAD_AFTER_MS)
 
 
 def test_a_running_stream_is_told_whole() -> None:
@@ -195,6 +203,38 @@ def test_gaps_with_their_causes() -> None:
     }
     assert found["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unrecorded": 1}
     assert found["last_error"] == {"cause": "stalled", "at": at(899_000), "lane": "B", "fence": 4}
+
+
+def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None:
+    """It stands among the gaps with its cause, in order, and no instant is counted twice."""
+    found = told(
+        connection(1, "B", 100_000, 200_000, ended_by="reset"),
+        connection(2, "A", 250_000, resumed=False),
+        losses=[
+            Gap(2, 500_000, 510_000, "announced_by_upstream", False),
+            # It reaches back to before the first connection, and its end lies in the gap between the two.
+            Gap(2, 50_000, 220_000, "cursor_expired", False),
+        ],
+    )["coverage"]
+    causes = [(gap["cause"], gap["from_at"], gap["length_ms"]) for gap in found["gaps"]]
+    assert causes == [
+        ("cursor_expired", at(50_000), 170_000),
+        ("reset", at(200_000), 50_000),
+        ("announced_by_upstream", at(500_000), 10_000),
+    ]
+    # From 100 s to 250 s and 10 s more, of 900 s.
+    assert (found["gap_ms"], found["percent"]) == (160_000, 82.2222)
+    assert found["connected_since_at"] == at(250_000)
+
+
+def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
+    """As the gaps between the connections of that time are not."""
+    found = told(
+        connection(1, "B", 100_000, 200_000, ended_by="stopped"),
+        connection(2, "A", 250_000),
+        losses=[Gap(1, 150_000, 160_000, "announced_by_upstream", False)],
+    )["coverage"]
+    assert (found["gaps"], found["percent"]) == ([], 100.0)
 
 
 def test_a_gap_never_shows_as_full_coverage() -> None:

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from handlers import items
 from handlers.errors import StoreUnavailable, StreamDropped, StreamTakenOver
+from handlers.handover.ledger import Gap
+from handlers.stream.signals import RecordLoss
 from local.asl import load
 from local.clock import VirtualClock
 from local.failures import Failure, Failures
@@ -18,7 +21,22 @@ OTHER = Failure("A", 1_500, 2_000, "StreamDropped", "the upstream answered 503")
 def record(fence: int, lane: str, **numbers: int) -> dict[str, Any]:
     """A connection's record as DynamoDB gives it."""
     given = {"fence": fence, "seen_ms": 0} | numbers
-    return {"lane": {"S": lane}} | {name: {"N": str(number)} for name, number in given.items()}
+    key = {"SK": {"S": f"connection#{fence:012d}"}}
+    return key | {"lane": {"S": lane}} | {name: {"N": str(number)} for name, number in given.items()}
+
+
+def loss(fence: int, number: int, cause: str) -> dict[str, Any]:
+    """The record of a gap that the upstream announced."""
+    return items.loss("demo", RecordLoss(fence, number, 5_000, 6_500, cause))
+
+
+def test_an_announced_loss_is_told_once() -> None:
+    """Connection, number and cause; a gap between two connections is none, and what was before is no news."""
+    ledger = StreamLedger("demo", since_ms=1_000)
+    between = items.gap("demo", Gap(2, 5_000, 6_000, "reset", True))
+    told = [between, loss(2, 1, "announced_by_upstream"), items.loss("demo", RecordLoss(1, 1, 0, 900, "old"))]
+    assert ledger.update(told, 2, 7_000) == ["demo: events of 1.5 s are lost: announced by upstream"]
+    assert ledger.update(told, 2, 8_000) == []
 
 
 def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
