@@ -3,7 +3,7 @@
 Does not parse JSON: a line is handed over as it came. The invariant is that of `frames`.
 """
 
-from handlers.stream.frames import Frame, Head, Wireless, text_or_bytes, too_long
+from handlers.stream.frames import Frame, Head, Wireless, plain_frames, text_or_bytes, too_long, whole_lines
 
 
 class NdjsonDecoder(Wireless):
@@ -22,7 +22,8 @@ class NdjsonDecoder(Wireless):
 
     def feed(self, data: bytes) -> list[Frame]:
         """The lines that `data` completes; one that is no UTF-8 comes as bytes."""
-        data = self._head.strip(data)
+        if not self._head.is_passed:
+            data = self._head.strip(data)
         if self._failed or len(self._line) + len(data) > self._max_frame_bytes:
             return self._one_by_one(data)
         end = data.rfind(b"\n") + 1
@@ -30,15 +31,29 @@ class NdjsonDecoder(Wireless):
             self._line += data
             return []
         # None of these lines can be too long, so they are taken all at once.
-        whole = bytes(self._line) + data[:end]
-        self._line[:] = data[end:]
+        whole: bytes | bytearray = data
+        rest = b""
+        if end < len(data):
+            whole, rest = data[:end], data[end:]
+        if self._line:
+            self._line += whole
+            whole, self._line = self._line, bytearray(rest)
+        elif rest:
+            self._line += rest
         try:
             text = whole.decode()
         except UnicodeDecodeError:
-            return [frame for line in whole.split(b"\n") for frame in _frames(line)]
+            return [frame for line in bytes(whole).split(b"\n") for frame in _frames(line)]
         if "\r" in text:
             text = text.replace("\r\n", "\n")
-        return [Frame(line) for line in text.split("\n") if line.strip(" \t")]
+        if text.find("\n") == len(text) - 1:
+            line = text[:-1]
+            return [Frame(line)] if line.strip(" \t") else []
+        lines = whole_lines(text)
+        # Nearly always every line has something to see, which takes no code of ours to find.
+        if not all(map(str.strip, lines)):
+            lines = [line for line in lines if line.strip(" \t")]
+        return plain_frames(lines)
 
     def close(self) -> int:
         """The bytes of a last line that no line end followed: 0 where it would have been a heartbeat."""

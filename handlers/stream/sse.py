@@ -5,7 +5,7 @@ an error, and comments may be asked for. A line end is acted upon as soon as it 
 `frames`.
 """
 
-from handlers.stream.frames import Frame, Head, too_long
+from handlers.stream.frames import Frame, Head, too_long, whole_lines
 
 # A reconnection time is a wish; longer than a day is no different from a day, and a number may have any length.
 MAX_RECONNECTION_MS = 86_400_000
@@ -48,26 +48,34 @@ class SseDecoder:
     def feed(self, data: bytes) -> list[Frame]:
         """The events that `data` dispatches, and the comments in it where they were asked for."""
         frames: list[Frame] = []
-        data = self._head.strip(data)
-        if self._after_cr or b"\r" in data:
+        if not self._head.is_passed:
+            data = self._head.strip(data)
+        if self._after_cr or data.find(b"\r") >= 0:
             data = self._with_lf_alone(data)
         if self._failed or self._block_bytes + len(self._line) + len(data) > self._max_frame_bytes:
             self._take_lines(data, frames)
             return frames
-        # No block can be too long here, so whole blocks are taken at once, and line by line only what lies before and
-        # after them.
-        start = 0
-        if self._line or self._block_bytes:
-            start = data.find(b"\n\n") + 2
-            if start < 2:
-                start = len(data)
-            self._take_lines(data[:start], frames)
-        end = data.rfind(b"\n\n", start) + 2
-        if end > start + 1:
-            self._take_blocks(data[start:end], frames)
-            start = end
-        if start < len(data):
-            self._take_lines(data[start:], frames)
+        # No block can be too long here, so all lines that end in `data` are taken at once.
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._line += data
+            return frames
+        whole: bytes | bytearray = data
+        rest = b""
+        if end < len(data):
+            whole, rest = data[:end], data[end:]
+        if self._line:
+            self._line += whole
+            whole, self._line = self._line, bytearray(rest)
+        elif rest:
+            self._line += rest
+        try:
+            lines = whole_lines(whole.decode())
+        except UnicodeDecodeError:
+            lines = whole_lines(whole.decode("utf-8", "replace"))
+        self._take_whole_lines(lines, frames)
+        if lines[-1]:
+            self._count(lines, whole)
         return frames
 
     def close(self) -> int:
@@ -107,17 +115,41 @@ class SseDecoder:
         self._line += tail
         self._check(frames)
 
-    def _take_blocks(self, data: bytes, frames: list[Frame]) -> None:
-        """Acts upon whole blocks: as `_take_lines` would, many at once."""
-        for block in data[:-2].decode("utf-8", "replace").split("\n\n"):
-            if block.startswith("data: ") and "\n" not in block:
+    def _take_whole_lines(self, lines: list[str], frames: list[Frame]) -> None:
+        """As `_take_lines`, for lines that are complete and none of which can be too long.
+
+        What nearly every line is, `data: `, `id: ` or `event: ` and a value, is acted upon here, as `_field` would; the
+        names alone are the same with an empty value.
+        """
+        data = self._data
+        for line in lines:
+            if not line:
                 self._last_event_id = self._id_buffer
-                frames.append(Frame(block[6:], None, None, self._id_buffer))
+                if data:
+                    frames.append(Frame("\n".join(data), self._own_id, self._name or None, self._id_buffer))
+                    data.clear()
+                self._name, self._own_id, self._block_bytes = "", None, 0
                 continue
-            for line in block.split("\n"):
-                if line:
-                    self._field(line, frames)
-            self._dispatch(frames)
+            name, _, value = line.partition(": ")
+            if name == "data":
+                data.append(value)
+            elif name == "id" and "\0" not in value:
+                self._own_id = self._id_buffer = value
+            elif name == "event":
+                self._name = value
+            else:
+                self._field(line, frames)
+
+    def _count(self, lines: list[str], encoded: bytes | bytearray) -> None:
+        """Adds what `lines`, whose bytes are `encoded`, leave of a block that no blank line has ended."""
+        end = len(encoded) - 1
+        for line in reversed(lines):
+            if not line:
+                break
+            start = encoded.rfind(b"\n", 0, end) + 1
+            if not line.startswith(":"):
+                self._block_bytes += end + 1 - start
+            end = start - 1
 
     def _check(self, frames: list[Frame]) -> None:
         # Each line before this one counts with one byte for its end; a blank line adds nothing.
@@ -162,8 +194,7 @@ class SseDecoder:
         # "If the data buffer is an empty string, set the data buffer and the event type buffer to the empty string and
         # return." A block with one empty `data` has a buffer of one LF, and is an event.
         if self._data:
-            data = self._data[0] if len(self._data) == 1 else "\n".join(self._data)
-            frames.append(Frame(data, self._own_id, self._name or None, self._last_event_id))
+            frames.append(Frame("\n".join(self._data), self._own_id, self._name or None, self._last_event_id))
         self._forget_block()
 
     def _forget_block(self) -> None:

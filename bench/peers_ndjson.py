@@ -1,0 +1,170 @@
+"""The NDJSON readers that `bench.framing` compares, each fed with chunks, without a network.
+
+Decides how a reader is given its bytes: most read a file, so they get one whose reads are the chunks. `Work` says what
+a reader does: text where it can hand over the lines, else JSON by the standard library or by orjson; ours is measured
+with the same work. Invariant: what a reader gives back is its own, all of it.
+"""
+
+import importlib
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
+
+from bench.peers_sse import MAX_FRAME_BYTES, Raw, in_loop, stream_of
+from handlers.stream.ndjson import NdjsonDecoder
+
+BUFFER_BYTES = 1 << 16
+Work = Literal["text", "json", "orjson"]
+
+
+class Reader(NamedTuple):
+    """A reader, and what it does with a line."""
+
+    name: str
+    work: Work
+    read: Callable[[Sequence[bytes]], Iterable[Any]]
+
+
+class Chunks(io.RawIOBase):
+    """A file whose reads are the chunks."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """How many bytes were read: the next chunk, as much of it as there is room for; 0 at the end."""
+        chunk = self._rest or next(self._chunks, b"")
+        count = min(len(chunk), len(buffer))
+        buffer[:count] = chunk[:count]
+        self._rest = chunk[count:]
+        return count
+
+
+def file(chunks: Sequence[bytes]) -> io.BufferedReader:
+    """A binary file of the chunks."""
+    return io.BufferedReader(Chunks(chunks), BUFFER_BYTES)
+
+
+def text_file(chunks: Sequence[bytes]) -> io.TextIOWrapper:
+    """A text file of the chunks."""
+    return io.TextIOWrapper(file(chunks), "utf-8", newline="\n")
+
+
+def ours(work: Work) -> Reader:
+    """The product's decoder, and the same parser behind it as the peer's."""
+    loads: Callable[[Any], Any] = json.loads if work == "json" else _load_of_orjson() if work == "orjson" else str
+
+    def read(chunks: Sequence[bytes]) -> Iterable[Any]:
+        return chain.from_iterable(map(NdjsonDecoder(MAX_FRAME_BYTES).feed, chunks))
+
+    def parse(chunks: Sequence[bytes]) -> Iterable[Any]:
+        return (loads(frame.data) for frame in read(chunks))
+
+    return Reader("streamkeeper", work, read if work == "text" else parse)
+
+
+def _load_of_orjson() -> Callable[[Any], Any]:
+    found: Callable[[Any], Any] = importlib.import_module("orjson").loads
+    return found
+
+
+def _same(line: str) -> str:
+    return line
+
+
+def jsonlines() -> Reader:
+    """jsonlines, with a parser that leaves a line as it is."""
+    module = importlib.import_module("jsonlines")
+    return Reader("jsonlines", "text", lambda chunks: module.Reader(file(chunks), loads=_same))
+
+
+def newlinejson() -> Reader:
+    """NewlineJSON, with a parser that leaves a line as it is."""
+    module, parser = importlib.import_module("newlinejson"), SimpleNamespace(loads=_same)
+    return Reader("NewlineJSON", "text", lambda chunks: module.NLJReader(text_file(chunks), json_lib=parser))
+
+
+def ndjson() -> Reader:
+    """ndjson's reader."""
+    module = importlib.import_module("ndjson")
+    return Reader("ndjson", "json", lambda chunks: module.reader(text_file(chunks)))
+
+
+def json_lines() -> Reader:
+    """json-lines."""
+    module = importlib.import_module("json_lines")
+    return Reader("json-lines", "json", lambda chunks: module.reader(file(chunks)))
+
+
+def py_jsonl() -> Reader:
+    """py-jsonl, with a parser that leaves a line as it is."""
+    module = importlib.import_module("jsonl")
+    return Reader("py-jsonl", "text", lambda chunks: module.load(file(chunks), cls=_same))
+
+
+def ijson() -> Reader:
+    """ijson, with the fastest backend it has here."""
+    module = importlib.import_module("ijson")
+
+    def read(chunks: Sequence[bytes]) -> Iterable[Any]:
+        found: Iterable[Any] = module.items(file(chunks), "", multiple_values=True, use_float=True)
+        return found
+
+    return Reader("ijson", "orjson", read)
+
+
+def orjson() -> Reader:
+    """A loop over the lines with orjson."""
+    loads = _load_of_orjson()
+    return Reader("orjson, a loop over a file", "orjson", lambda chunks: map(loads, file(chunks)))
+
+
+def requests() -> Reader:
+    """requests' iter_lines."""
+    module = importlib.import_module("requests")
+
+    def read(chunks: Sequence[bytes]) -> Any:
+        answer = module.Response()
+        answer.status_code, answer.encoding, answer.raw = 200, "utf-8", Raw(chunks)
+        return answer.iter_lines(decode_unicode=True)
+
+    return Reader("requests, iter_lines", "text", read)
+
+
+def httpx() -> Reader:
+    """httpx' iter_lines."""
+    module = importlib.import_module("httpx")
+    return Reader("httpx, iter_lines", "text", lambda chunks: module.Response(200, content=iter(chunks)).iter_lines())
+
+
+def aiohttp() -> Reader:
+    """aiohttp's stream, line by line."""
+    importlib.import_module("aiohttp")
+
+    async def consume(chunks: Sequence[bytes]) -> Any:
+        return [line.decode() async for line in stream_of(chunks)]
+
+    read: Any = in_loop(consume)
+    return Reader("aiohttp, a loop over the content", "text", read)
+
+
+READERS: tuple[Callable[[], Reader], ...] = (
+    jsonlines,
+    newlinejson,
+    ndjson,
+    json_lines,
+    py_jsonl,
+    ijson,
+    orjson,
+    requests,
+    httpx,
+    aiohttp,
+)
