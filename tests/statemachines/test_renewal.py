@@ -98,7 +98,7 @@ def test_a_lane_that_has_started_a_successor_leaves_it_the_first_try(aws: Aws) -
     """A connection of its own would be one too many, so the lane rests before it looks whether it is still needed."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "superseded"), machine=after(1))
     lane = [name for _, name in entered(execution) if name.startswith("B ")]
-    assert lane[3:6] == ["B renews", "B hands over", "B cools down"]
+    assert lane[3:6] == ["B renews", "B hands over", "B holds back"]
 
 
 def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
