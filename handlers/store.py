@@ -186,25 +186,37 @@ class Store:
 
         A connection that is killed records none, so the next one looks back over those before it.
         """
-        values = {":stream": {"S": stream_id}, ":prefix": {"S": "connection#"}}
+        records = [
+            record for item in self._newest(stream_id, "connection#") if (record := items.record(item)) is not None
+        ]
+        found = [
+            items.gap(stream_id, gap) | items.expiry(gap.to_ms, self._ledger_keep_days)
+            for gap in gaps(records, now_ms, dead_after_ms)
+        ]
+        # A put for each that is known already would be refused, one after the other, while the stream is down.
+        known = {item["SK"]["S"] for item in self._newest(stream_id, "gap#")} if found else set()
+        for item in found:
+            if item["SK"]["S"] in known:
+                continue
+            with contextlib.suppress(ConditionFailed), answering("PutItem"):
+                # The gap that this connection ended is not written down yet; what is written is never changed.
+                self._dynamodb.put_item(
+                    TableName=self._control_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
+                )
+
+    def _newest(self, stream_id: str, prefix: str) -> list[items.Item]:
+        """The newest LOOK_BACK records of a kind, read consistently."""
         with answering("Query"):
             response = self._dynamodb.query(
                 TableName=self._control_table,
                 KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-                ExpressionAttributeValues=values,
+                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
                 ScanIndexForward=False,
                 Limit=LOOK_BACK,
                 ConsistentRead=True,
             )
-        records = [record for item in response["Items"] if (record := items.record(item)) is not None]
-        for gap in gaps(records, now_ms, dead_after_ms):
-            with contextlib.suppress(ConditionFailed), answering("PutItem"):
-                # The gap that this connection ended is not written down yet; what is written is never changed.
-                self._dynamodb.put_item(
-                    TableName=self._control_table,
-                    Item=items.gap(stream_id, gap) | items.expiry(gap.to_ms, self._ledger_keep_days),
-                    ConditionExpression="attribute_not_exists(PK)",
-                )
+        found: list[items.Item] = response["Items"]
+        return found
 
     def read_rest(self, stream_id: str) -> Rest:
         """What is known of the upstream's failures, read consistently."""

@@ -413,3 +413,14 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
         }
         for fence, from_ms, to_ms, cause, by_cursor in [(3, 90, 100, "reset", True), (4, 150, 180, "unrecorded", False)]
     }
+
+
+def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
+    """The next look back finds it there: however many gaps there were, a stream that is down waits for two queries."""
+    for fence in range(1, 6):
+        at_ms = fence * 100
+        progress = Progress(fence, at_ms, opened_ms=at_ms, seen_ms=at_ms + 50, closed_ms=at_ms + 50, ended_by="reset")
+        aws.store().save_connection(STREAM, progress, lane="A", execution="", request_id="r")
+    aws.store().record_gaps(STREAM, 600, dead_after_ms=20)
+    assert sum(key.startswith("gap#") for key in aws.items(CONTROL, STREAM)) == 4
+    aws.store(Client(aws.dynamodb, "put_item", never_arrives)).record_gaps(STREAM, 700, dead_after_ms=20)
