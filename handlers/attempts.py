@@ -3,7 +3,7 @@
 Decides when the function connects again by itself and when it leaves that to the machine. A rest is written into the
 control table, so that it holds for both lanes and for every function that comes after, however the machine retries. It
 is waited for before the claim: while nobody has claimed, the handover protocol knows nothing of it. Invariant: no
-connection is opened before the rest is over, and `keep` returns before the function's deadline.
+connection is opened before the rest is over, after a rest one at a time, and `keep` returns before the deadline.
 """
 
 import random
@@ -23,6 +23,8 @@ from handlers.stream.signals import Outcome, Progress
 RECONNECT_REST_S = 0.1
 RECONNECT_REST_MOST_S = 5
 LIVED_MS = 1_000
+# How long after it may connect an upstream has answered, or the next lane tries all the same.
+TRY_MS = 5_000
 UNAUTHORIZED = 401
 
 
@@ -41,14 +43,14 @@ def keep(
     tries = profile.reconnect_tries
     may_renew = bool(references)
     while True:
-        outcome = _wait(store, invocation, clock, rest)
+        outcome, rest, held = _turn(profile, store, invocation, clock, rest)
         if outcome is not None:
             return Report(outcome, Progress(invocation.after_fence, clock.now_ms()), None, 0)
         report = Driver(profile, store, invocation, clock, values).run()
         tell(report)
         invocation = replace(invocation, after_fence=max(report.progress.fence, invocation.after_fence))
-        before, rest = rest, _rest_after(profile, rest, report, clock.now_ms())
-        if rest != before:
+        rest = _rest_after(profile, rest, report, clock.now_ms())
+        if rest != held:
             store.save_rest(invocation.stream_id, rest)
         if report.outcome.http_status == UNAUTHORIZED and may_renew:
             # A key that was changed a moment ago: the value that is kept is asked for anew, once.
@@ -101,6 +103,25 @@ def _rest_after(profile: Profile, before: Rest, report: Report, now_ms: int) -> 
         return Rest()
     pace = profile.pace(kind)
     return failed(before, kind, now_ms, pace, outcome.retry_after_s) if pace or outcome.retry_after_s else before
+
+
+def _turn(
+    profile: Profile, store: Store, invocation: Invocation, clock: Clock, rest: Rest
+) -> tuple[Outcome | None, Rest, Rest]:
+    """Why no connection is made, as `_wait` tells, or None; what the rest was, and how it is written down meanwhile.
+
+    Whoever rested beside this invocation wants to try at the same instant. One of them does: it puts the rest off until
+    its try must have been answered, and the others see that and rest on, or for what the try has come to.
+    """
+    while rest.until_ms:
+        outcome = _wait(store, invocation, clock, rest)
+        if outcome is not None:
+            return outcome, rest, rest
+        held = replace(rest, until_ms=clock.now_ms() + profile.connect_timeout_ms + TRY_MS)
+        if store.take_try(invocation.stream_id, rest, held):
+            return None, rest, held
+        rest = store.read_rest(invocation.stream_id)
+    return None, rest, rest
 
 
 def _wait(store: Store, invocation: Invocation, clock: Clock, rest: Rest) -> Outcome | None:

@@ -230,6 +230,16 @@ class Store:
         with answering("PutItem"):
             self._dynamodb.put_item(TableName=self._control_table, Item=items.rest(stream_id, rest))
 
+    def take_try(self, stream_id: str, before: Rest, after: Rest) -> bool:
+        """Whether the rest was `before` still, and is `after` now."""
+        values = {":before": items.number(before.until_ms), ":after": items.number(after.until_ms)}
+        try:
+            # As it was read: nobody else tries since, and nobody failed.
+            self._update(stream_id, "rest", "SET #until_ms = :after", "#until_ms = :before", ("until_ms",), values)
+        except ConditionFailed:
+            return False
+        return True
+
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Writes down a gap that the upstream announced; written twice it is the same."""
         with answering("PutItem"):

@@ -1,5 +1,6 @@
 """Rests and secrets between the connections of one invocation, on real sockets and moto's tables."""
 
+import threading
 from typing import Any
 
 import boto3
@@ -111,6 +112,34 @@ def test_a_rest_ends_at_the_wish_to_stop_and_where_another_took_over(keeper: Kee
         aws.put_control("demo", "lease", stop={"BOOL": True})
         assert keeper.run(server).outcome.status == "stopped"
         assert server.peers == []
+
+
+def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
+    """The other sees that the try was taken, and rests for what came of it: the upstream is asked once a rest."""
+    keepers = [Keeper(aws), Keeper(aws)]
+    now_ms = keepers[0].clock.now_ms()
+    keepers[0].store.save_rest("demo", Rest("http", 1, now_ms + 300))
+    with serving(answers(b"503 X")) as server:
+        backoff = {"http": {"start_s": 600}}
+        threads = [
+            threading.Thread(target=keeper.run, args=(server,), kwargs={"lasts_ms": 1_500, "backoff": backoff})
+            for keeper in keepers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(server.peers) == 1
+    rest = keepers[0].store.read_rest("demo")
+    assert (rest.failures, rest.until_ms > now_ms + 500_000) == (2, True)
+
+
+def test_a_try_is_taken_once(keeper: Keeper) -> None:
+    """Only where the rest is as it was read; nothing else of it changes."""
+    read, taken = Rest("http", 3, 1_000), Rest("http", 3, 9_000)
+    keeper.store.save_rest("demo", read)
+    assert [keeper.store.take_try("demo", read, taken) for _ in range(2)] == [True, False]
+    assert keeper.store.read_rest("demo") == taken
 
 
 def test_paces_grow_as_the_profile_says() -> None:
