@@ -1,8 +1,7 @@
 """Decides whether a run kept the promise: what is lost, double, torn, excessive, stuck or ended without a reason.
 
-Every event that came to be after the first connection is stored once, or lies in a gap that the ledger tells and no
-cursor closed. It reads the world after the run and changes nothing. Invariant: a violation names its kind, one of
-`COUNTED`, and its place in time.
+Which events are lost is local/chaos/losses.py's. It reads the world after the run and changes nothing. Invariant: a
+violation names its kind, one of `COUNTED`, and its place in time.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handlers import items
-from handlers.handover.ledger import Gap, Record, gaps
-from handlers.stream.manager import LEASE_TTL_READS, SETTLE_MS
+from handlers.stream.manager import SETTLE_MS
 from local.chaos.dynamodb import LATEST_MS
+from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.schedule import Fault, Schedule
-from local.chaos.upstream import CONNECT_TIMEOUT_MS, LATE_MS, STALL_AFTER_MS, Link
+from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.world import STREAM, World
 
 COUNTED = (
@@ -41,8 +40,6 @@ CALM_MS = 30_000
 STOP_MS = 4_000
 # Openings in the calm: each lane hands over at most twice, and a renewal begins again.
 CALM_OPENINGS = 6
-# How long an event may be on its way to the table at the end of the run.
-ON_ITS_WAY_MS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +96,6 @@ def bound_ms(world: World) -> int:
     return max(int(settings[name]) for name in names) * 1000 + settle_ms + CONNECT_MS
 
 
-def lease_ttl_ms(world: World) -> int:
-    """When a silent holder counts as dead."""
-    return LEASE_TTL_READS * int(max(world.settings["lease_every_s"], world.settings["progress_every_s"])) * 1000
-
-
 def violations(world: World) -> list[Violation]:
     """All that was broken in the run, which is over."""
     watch = world.watch
@@ -123,27 +115,6 @@ def violations(world: World) -> list[Violation]:
 
 
 # --- connected --------------------------------------------------------------------------------------------------------
-
-
-def uncovered(world: World, from_ms: int, to_ms: int) -> list[tuple[int, int]]:
-    """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected."""
-    spans = []
-    for link in world.upstream.links:
-        if link.opened_ms is not None:
-            died_ms = link.client.died_ms
-            ends = [end for end in (link.closed_ms, died_ms) if end is not None]
-            spans.append((link.opened_ms, min(ends, default=to_ms)))
-    found = []
-    at_ms = from_ms
-    for opened_ms, closed_ms in sorted(spans):
-        if opened_ms > at_ms:
-            found.append((at_ms, min(opened_ms, to_ms)))
-        at_ms = max(at_ms, closed_ms)
-        if at_ms >= to_ms:
-            break
-    if at_ms < to_ms:
-        found.append((at_ms, to_ms))
-    return [(start, end) for start, end in found if start < end]
 
 
 def _lease(world: World) -> items.Item:
@@ -193,81 +164,12 @@ def _at(world: World, at_ms: int) -> str:
     return f"{(at_ms - world.origin_ms) / 1000:.3f} s"
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
 def _lost(world: World) -> list[str]:
-    opened = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None]
-    if not opened:
+    unexcused = [number for number, excuse in missing(world).items() if not excuse]
+    if not unexcused:
         return []
-    told, until_ms = _told(world)
-    slack_ms = 2 * world.schedule.skew_ms + 2 * LATE_MS
-    excused = _unknowable(world)
-    missing = []
-    for number, at_ms in enumerate(world.upstream.emitted_ms):
-        if at_ms <= min(opened) or number in world.watch.stored or number in excused or at_ms > until_ms:
-            continue
-        if not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in told):
-            missing.append(number)
-    if not missing:
-        return []
-    first = _at(world, world.upstream.emitted_ms[missing[0]])
-    return [f"{len(missing)} events are neither stored nor in a gap, the first, {missing[0]}, of {first}"]
-
-
-def _unknowable(world: World) -> set[int]:
-    """What no ledger can tell where the upstream does not resume, or there is no cursor to go on from.
-
-    A peer that died, where its connection was let go or killed before the silence had lasted long enough to be one, or
-    where the store refused to hear of it; what a network kept back until the store refused it; and a gap that is
-    shorter than the clocks of two functions differ.
-    """
-    links, until_ms = world.upstream.links, world.clock.now_ms()
-    if world.schedule.resumes:
-        # Until there is a cursor nobody can go on from one: those before the last that began without.
-        until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
-        links = [link for link in links if link.asked_ms < until_ms]
-    untold = {record.fence for record in _records(world) if record.closed_ms is None}
-    unheard = [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
-    found = set[int]()
-    for link in links:
-        held = link.sent[-2:] if link.held else []  # the end of a frame, or of two
-        if link in unheard or _was_killed(link):
-            found |= link.delayed.union(held)
-        elif link.ended_by in ("closed_here", "ended_by_upstream"):
-            found |= {*link.waiting, *held}
-    differ_ms = 2 * world.schedule.skew_ms
-    for start, end in uncovered(world, world.origin_ms, until_ms):
-        if end - start <= differ_ms:
-            emitted = enumerate(world.upstream.emitted_ms)
-            found |= {number for number, at_ms in emitted if start - LATE_MS <= at_ms <= end}
-    return found
-
-
-def _was_killed(link: Link) -> bool:
-    died_ms = link.client.died_ms
-    return died_ms is not None and (link.closed_ms is None or died_ms <= link.closed_ms)
-
-
-def _told(world: World) -> tuple[list[Gap], int]:
-    """The gaps that no cursor closed, and until when every event must be accounted for."""
-    records = _records(world)
-    now_ms = world.clock.now_ms()
-    found = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
-    if not uncovered(world, now_ms - 1, now_ms):
-        return found, now_ms - ON_ITS_WAY_MS
-    # Nobody is connected: what came after the last close is for the next connection, and so is what a kill left.
-    ended_ms = max((record.closed_ms or record.seen_ms for record in records), default=0)
-    return found, ended_ms - max(ON_ITS_WAY_MS, STALL_AFTER_MS) - 2 * world.schedule.skew_ms
-
-
-def _records(world: World) -> list[Record]:
-    rows = world.tables.query(
-        TableName=world.control_table,
-        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-        ExpressionAttributeValues={":stream": {"S": STREAM}, ":prefix": {"S": "connection#"}},
-    )["Items"]
-    return [record for row in rows if (record := items.record(row)) is not None]
+    first = _at(world, world.upstream.emitted_ms[unexcused[0]])
+    return [f"{len(unexcused)} events are neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]
 
 
 # --- executions -------------------------------------------------------------------------------------------------------
@@ -279,7 +181,8 @@ def _unnamed(world: World) -> list[str]:
         names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
         if execution.status == "SUCCEEDED" and not names_it:
             found.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
-        if execution.status not in ("RUNNING", "SUCCEEDED", "ABORTED"):
+        is_aborted = execution.status == "ABORTED" and any("abort" in fault.kind for fault in world.schedule.faults)
+        if execution.status not in ("RUNNING", "SUCCEEDED") and not is_aborted:
             found.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
     return found
 

@@ -52,8 +52,8 @@ class Client(Protocol):
 class Link:
     """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
 
-    `delayed` are the events that came late or never. `claimed_ms` is when its claim was sent, `marked_ms` when all
-    could know that it is connected.
+    `delayed` are the events that came late or never, `came_ms` when those came that did. `claimed_ms` is when its claim
+    was sent, `marked_ms` when all could know that it is connected.
     """
 
     client: Client
@@ -69,6 +69,7 @@ class Link:
     held: bytes = b""
     waiting: list[int] = field(default_factory=list)
     delayed: set[int] = field(default_factory=set)
+    came_ms: dict[int, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
 
     @property
@@ -280,6 +281,7 @@ class ChaoticUpstream:
         link.silent = False
         if link.is_open:
             waiting, link.waiting = link.waiting, []
+            link.came_ms.update(dict.fromkeys(waiting, self._clock.now_ms()))
             self._send(link, waiting)
 
     def _check_stall(self, link: Link) -> None:

@@ -101,6 +101,46 @@ class IgnoresTheWishToStop(Manager):
         return super().handle(now_ms, given, **when)
 
 
+class LeavesTheLastBatchAtAStop(Manager):
+    """The events of the last chunk go to the store with the next one, and a stop forgets them."""
+
+    kept: tuple[Write, ...] = ()
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        if isinstance(given, LeaseRead) and given.lease.stop:
+            for _ in self.kept:
+                self._writes.pop()
+                self._unstored.pop()
+            self.kept = ()
+        found = super().handle(now_ms, given, **when)
+        kept, self.kept = self.kept, ()
+        if isinstance(given, Chunk) and self.phase in LIVE:
+            self.kept = tuple(effect for effect in found if isinstance(effect, Write))
+        return [*kept, *(effect for effect in found if effect not in self.kept)]
+
+
+class VouchesPastTheClose(Manager):
+    """The ledger has each connection covered for longer than it was, by more than a clock may be wrong."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        return [self._later(effect) for effect in super().handle(now_ms, given, **when)]
+
+    def _later(self, effect: Effect) -> Effect:
+        if not isinstance(effect, SaveProgress) or effect.progress.closed_ms is None:
+            return effect
+        return replace(effect, progress=replace(effect.progress, closed_ms=effect.progress.closed_ms + 1_500))
+
+
+class ForgetsWhatCameLate(Manager):
+    """What comes after a silence is taken for heard and is not stored."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        if isinstance(given, Chunk) and self.phase in LIVE and now_ms - self._heard_ms > 2_000:
+            self._heard_ms = now_ms
+            return []
+        return super().handle(now_ms, given, **when)
+
+
 class LetsGoWhenSuperseded(Manager):
     """A connection of an execution that is renewed goes when another claims, not when that is connected."""
 
@@ -169,6 +209,16 @@ def waits_after_a_drop(definition: dict[str, Any]) -> None:
         task["Catch"].insert(0, {"ErrorEquals": ["StreamDropped"], "ResultPath": None, "Next": f"{lane} waits"})
 
 
+def _stays_stopped(schedule: Schedule) -> bool:
+    kinds = [fault.kind for fault in schedule.faults]
+    return "stop" in kinds and not any("post" in kind for kind in kinds)
+
+
+def _kill_after_a_pause(schedule: Schedule) -> bool:
+    kinds = [fault.kind for fault in schedule.faults]
+    return "pause" in kinds and "kill" in kinds[kinds.index("pause") :]
+
+
 @dataclass(frozen=True)
 class Defect:
     """A defect: what is replaced (a name and its replacement, or an edit of the machine) and how it must show.
@@ -195,6 +245,24 @@ DEFECTS = [
         {"lost"},
         manager=VouchesForWhatWaits,
         among=lambda schedule: not schedule.resumes and any(fault.kind == "slow store" for fault in schedule.faults),
+    ),
+    Defect(
+        "a stop forgets the last batch",
+        {"lost"},
+        manager=LeavesTheLastBatchAtAStop,
+        among=lambda schedule: not schedule.resumes and _stays_stopped(schedule),
+    ),
+    Defect(
+        "the ledger vouches past the close",
+        {"lost"},
+        manager=VouchesPastTheClose,
+        among=lambda schedule: not schedule.resumes and schedule.skew_ms == 1_000,
+    ),
+    Defect(
+        "what came late is forgotten",
+        {"lost"},
+        manager=ForgetsWhatCameLate,
+        among=lambda schedule: not schedule.resumes and _kill_after_a_pause(schedule),
     ),
     Defect(
         "no watch for the connected mark",

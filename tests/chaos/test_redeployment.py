@@ -2,7 +2,8 @@
 
 import pytest
 
-from local.chaos.invariants import FORBIDDEN_HANDOVER_MS, quiet_ms, uncovered, violations
+from local.chaos.invariants import FORBIDDEN_HANDOVER_MS, quiet_ms, violations
+from local.chaos.losses import uncovered
 from local.chaos.run import run_world
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
 from local.chaos.world import World

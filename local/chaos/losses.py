@@ -1,0 +1,140 @@
+"""Decides which events of a run are missing, and for which of them there is an excuse.
+
+Every event that came to be after the first connection is stored, or lies in a gap that the ledger tells and no cursor
+closed. What no ledger can tell, and what is for the next connection, has an excuse, event by event; docs/chaos.md says
+why. It reads the world after the run. Invariant: an event has an excuse only where the fault that made it unknowable
+hit the very connection that should have brought it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from handlers import items
+from handlers.handover.ledger import Record, gaps
+from handlers.stream.manager import LEASE_TTL_READS
+from local.chaos.upstream import LATE_MS, Link
+from local.chaos.world import STREAM, World
+
+# How long an event may be on its way to the table.
+ON_ITS_WAY_MS = 4_000
+# The excuses.
+PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
+CAME_LATE = "it came late, or never, and nobody heard of the connection's end"
+CLOCKS_DIFFER = "in a gap that is shorter than two clocks differ"
+NEXT_ONES = "after the cursor, for the next connection to ask for"
+
+
+def missing(world: World) -> dict[int, str]:
+    """Events that are neither stored nor in a gap that is told, each with its excuse; "" where there is none."""
+    opened = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None]
+    if not opened:
+        return {}
+    records = _records(world)
+    now_ms = world.clock.now_ms()
+    told = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
+    # Each end of a gap is by one function's clock; half an event may have come when the other half was cut off.
+    slack_ms = world.schedule.skew_ms + LATE_MS
+    until_ms = _until_ms(world, records)
+    found = [
+        number
+        for number, at_ms in enumerate(world.upstream.emitted_ms)
+        if min(opened) < at_ms <= until_ms
+        and number not in world.watch.stored
+        and not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in told)
+    ]
+    if not found:
+        return {}
+    excuses = dict(_excuses(world, records))
+    return {number: excuses.get(number, "") for number in found}
+
+
+def uncovered(world: World, from_ms: int, to_ms: int) -> list[tuple[int, int]]:
+    """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected."""
+    spans = []
+    for link in world.upstream.links:
+        if link.opened_ms is not None:
+            died_ms = link.client.died_ms
+            ends = [end for end in (link.closed_ms, died_ms) if end is not None]
+            spans.append((link.opened_ms, min(ends, default=to_ms)))
+    found = []
+    at_ms = from_ms
+    for opened_ms, closed_ms in sorted(spans):
+        if opened_ms > at_ms:
+            found.append((at_ms, min(opened_ms, to_ms)))
+        at_ms = max(at_ms, closed_ms)
+        if at_ms >= to_ms:
+            break
+    if at_ms < to_ms:
+        found.append((at_ms, to_ms))
+    return [(start, end) for start, end in found if start < end]
+
+
+def lease_ttl_ms(world: World) -> int:
+    """When a silent holder counts as dead."""
+    return LEASE_TTL_READS * int(max(world.settings["lease_every_s"], world.settings["progress_every_s"])) * 1000
+
+
+def _until_ms(world: World, records: list[Record]) -> int:
+    """Until when every event must be accounted for."""
+    now_ms = world.clock.now_ms()
+    if not uncovered(world, now_ms - 1, now_ms):
+        return now_ms - ON_ITS_WAY_MS
+    # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to tell.
+    skews = {fence: function.task.skew_ms for function in world.functions for fence in function.links_by_fence}
+    ends = (_end_ms(record) - skews[record.fence] for record in records)
+    return max(ends, default=0) - LATE_MS
+
+
+def _end_ms(record: Record) -> int:
+    return record.seen_ms if record.closed_ms is None else record.closed_ms
+
+
+def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
+    links, until_ms = world.upstream.links, world.clock.now_ms()
+    if world.schedule.resumes:
+        if uncovered(world, until_ms - 1, until_ms):
+            cursor = _cursor(world)
+            yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
+        # Until there is a cursor nobody can go on from one: those before the last that began without.
+        until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
+        links = [link for link in links if link.asked_ms < until_ms]
+    differ_ms = 2 * world.schedule.skew_ms
+    for start, end in uncovered(world, world.origin_ms, until_ms):
+        if end - start <= differ_ms:
+            emitted = enumerate(world.upstream.emitted_ms)
+            yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if start - LATE_MS <= at_ms <= end)
+    untold = {record.fence for record in records if record.closed_ms is None}
+    unheard = [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
+    for link in links:
+        if link in unheard or _was_killed(link):
+            yield from ((number, CAME_LATE) for number in link.delayed if _was_on_its_way(link, number))
+        elif link.ended_by in ("closed_here", "ended_by_upstream"):
+            yield from ((number, PEER_DIED) for number in link.waiting)
+
+
+def _was_on_its_way(link: Link, number: int) -> bool:
+    """Whether an event of a silence had not come, or hardly, when the connection ended."""
+    ends = [end for end in (link.client.died_ms, link.closed_ms) if end is not None]
+    came_ms = link.came_ms.get(number)
+    return came_ms is None or min(ends, default=came_ms) - came_ms <= ON_ITS_WAY_MS
+
+
+def _was_killed(link: Link) -> bool:
+    died_ms = link.client.died_ms
+    return died_ms is not None and (link.closed_ms is None or died_ms <= link.closed_ms)
+
+
+def _cursor(world: World) -> int:
+    key = items.key(STREAM, "cursor")
+    found = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
+    return int(found["cursor"]["S"]) if found else -1
+
+
+def _records(world: World) -> list[Record]:
+    rows = world.tables.query(
+        TableName=world.control_table,
+        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+        ExpressionAttributeValues={":stream": {"S": STREAM}, ":prefix": {"S": "connection#"}},
+    )["Items"]
+    return [record for row in rows if (record := items.record(row)) is not None]
