@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from handlers import items
 from handlers.handover.ledger import Record, gaps
 from handlers.stream.manager import LEASE_TTL_READS
-from local.chaos.upstream import LATE_MS, Link
+from local.chaos.upstream import LATE_MS, Link, frame
 from local.chaos.world import STREAM, World
 
 # How long an event may be on its way to the table.
@@ -82,7 +82,7 @@ def _until_ms(world: World, records: list[Record]) -> int:
         return now_ms - ON_ITS_WAY_MS
     # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to tell.
     skews = {fence: function.task.skew_ms for function in world.functions for fence in function.links_by_fence}
-    ends = (_end_ms(record) - skews[record.fence] for record in records)
+    ends = (_end_ms(record) - skews.get(record.fence, 0) for record in records)
     return max(ends, default=0) - LATE_MS
 
 
@@ -108,9 +108,10 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     unheard = [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
     for link in links:
         if link in unheard or _was_killed(link):
-            yield from ((number, CAME_LATE) for number in link.delayed if _was_on_its_way(link, number))
+            late = [number for number in link.delayed if _was_on_its_way(link, number)]
+            yield from ((number, CAME_LATE) for number in [*late, *_halves(link)])
         elif link.ended_by in ("closed_here", "ended_by_upstream"):
-            yield from ((number, PEER_DIED) for number in link.waiting)
+            yield from ((number, PEER_DIED) for number in [*link.waiting, *_halves(link)])
 
 
 def _was_on_its_way(link: Link, number: int) -> bool:
@@ -118,6 +119,16 @@ def _was_on_its_way(link: Link, number: int) -> bool:
     ends = [end for end in (link.client.died_ms, link.closed_ms) if end is not None]
     came_ms = link.came_ms.get(number)
     return came_ms is None or min(ends, default=came_ms) - came_ms <= ON_ITS_WAY_MS
+
+
+def _halves(link: Link) -> Iterator[int]:
+    """The events whose frames the silence cut off."""
+    rest_bytes = len(link.held) if link.silent else 0
+    for number in reversed(link.sent):
+        if rest_bytes <= 0:
+            return
+        yield number
+        rest_bytes -= len(frame(number))
 
 
 def _was_killed(link: Link) -> bool:

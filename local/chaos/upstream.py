@@ -278,8 +278,8 @@ class ChaoticUpstream:
             link.client.arrived(link, Chunk(data))
 
     def _speak(self, link: Link) -> None:
-        link.silent = False
         if link.is_open:
+            link.silent = False
             waiting, link.waiting = link.waiting, []
             link.came_ms.update(dict.fromkeys(waiting, self._clock.now_ms()))
             self._send(link, waiting)

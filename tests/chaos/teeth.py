@@ -4,6 +4,9 @@ It decides only how the table looks; what is in it comes from the two lists of d
 proofs have is one row, for it has one name.
 """
 
+from collections.abc import Mapping
+
+from handlers.stream.manager import Manager
 from tests.chaos import chaos_defects, model_defects
 
 # What any proof of a handover must catch; the table names them first.
@@ -19,14 +22,49 @@ FOREMOST = (
     "the standby ignores the stop",
 )
 
+# A unit test that catches a defect of the manager too (tests/handlers/stream/test_manager.py).
+OF_THE_MANAGER = {
+    "claims after connecting": "test_it_claims_before_it_connects_and_marks_after",
+    "no watch for the connected mark": "test_closed_while_the_successor_connects_watches_for_its_mark",
+    "the tail is emitted as an event": "test_an_unterminated_tail_is_noted_not_stored",
+    "the cursor is saved before its events": "test_the_saved_cursor_never_passes_an_unstored_event",
+    "renewal without overlap": "test_a_hot_standby_goes_when_another_execution_has_taken_over",
+    "taken over is judged by the claim": "test_closed_while_the_successor_connects_watches_for_its_mark",
+    "the holder ignores the stop": "test_the_stop_wish_drains_and_returns",
+    "released is marked before the close": "test_the_deadline_is_left_before",
+    "opens without waiting for the release": "test_a_forbidding_upstream_is_opened_when_the_older_is_released",
+    "the claim is ignored where two are forbidden": "test_a_claim_alone_moves_only_where_two_are_forbidden",
+    "never lets go": "test_an_overlap_is_bounded_by_the_settings",
+    "the deadline is forgotten": "test_the_deadline_is_left_before",
+}
+# The same of the store (tests/handlers/test_store.py, test_event_writer.py), as it was seen when tried by hand.
+OF_THE_STORE = {
+    "no fence on the cursor": "test_the_cursor_is_never_moved_back_by_an_older_connection",
+    "an event is written without its condition": "test_the_first_writer_of_an_event_wins",
+    "nobody is marked as connected": "test_connected_only_grows_and_never_passes_the_fence",
+    "the lease is not renewed": "test_only_the_connected_one_renews_and_only_forward",
+    "errors of single statements of a batch are ignored": "test_the_first_writer_of_an_event_wins",
+    "the store's errors are ignored": "test_a_write_answers_for_all_its_events",
+}
+
+
+def managers() -> Mapping[str, type[Manager]]:
+    """The defective managers that a unit test catches; where both proofs have one of that name, the model's."""
+    found = {defect.name: defect.manager for defect in chaos_defects.DEFECTS if defect.manager is not None}
+    found |= {defect.what: defect.rules.manager for defect in model_defects.DEFECTS}
+    return {name: found[name] for name in OF_THE_MANAGER}
+
 
 def table() -> str:
     """The table, in Markdown."""
     in_model = {defect.what: _model(defect) for defect in model_defects.DEFECTS}
     in_chaos = {defect.name: ", ".join(sorted(defect.shows_as)) for defect in chaos_defects.DEFECTS}
     names = dict.fromkeys([*FOREMOST, *in_model, *in_chaos])
-    rows = [f"| {name} | {in_model.get(name, '')} | {in_chaos.get(name, '')} |" for name in names]
-    return "\n".join(["| defect | the model names | chaos counts |", "|---|---|---|", *rows])
+    units = {name: f"`{test}`" for name, test in {**OF_THE_STORE, **OF_THE_MANAGER}.items()}
+    columns = (in_model, in_chaos, units)
+    rows = [f"| {name} | {' | '.join(column.get(name, '') for column in columns)} |" for name in names]
+    head = ["| defect | the model names | chaos counts | a unit test fails |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows])
 
 
 def _model(defect: model_defects.Defect) -> str:

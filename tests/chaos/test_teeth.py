@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
+from handlers.stream.manager import Manager
 from tests.chaos import chaos_defects, model_defects
-from tests.chaos.teeth import FOREMOST, table
+from tests.chaos.teeth import FOREMOST, OF_THE_MANAGER, OF_THE_STORE, managers, table
+from tests.handlers import test_event_writer, test_store
+from tests.handlers.stream import test_manager
 
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs.md"
 
@@ -18,3 +23,21 @@ def test_what_must_be_caught_is_caught_by_a_proof_at_least() -> None:
     names = {defect.what for defect in model_defects.DEFECTS} | {defect.name for defect in chaos_defects.DEFECTS}
     assert set(FOREMOST) <= names
     assert len(names) >= 25
+
+
+@pytest.mark.parametrize(("name", "defective"), managers().items(), ids=list(managers()))
+def test_the_named_unit_test_catches_the_defect_of_the_manager(
+    name: str, defective: type[Manager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passes with the sound manager and fails with the defective one."""
+    unit_test = getattr(test_manager, OF_THE_MANAGER[name])
+    unit_test()
+    monkeypatch.setattr(test_manager, "Manager", defective)
+    with pytest.raises(AssertionError):
+        unit_test()
+
+
+def test_the_named_unit_tests_of_the_store_exist() -> None:
+    """What they catch was tried by hand; they are there."""
+    there = {**vars(test_store), **vars(test_event_writer)}
+    assert {name: name in there for name in OF_THE_STORE.values()} == dict.fromkeys(OF_THE_STORE.values(), True)
