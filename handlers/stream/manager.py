@@ -417,7 +417,9 @@ class Manager:
     def _until_ms(self, ended_by: str) -> int:
         """Returns until when the connection heard all that the upstream sent."""
         # What came after the last byte of a connection that broke is not known: the peer may have been gone since.
-        return self._heard_ms if ended_by in BROKEN else self._arrived_ms
+        until_ms = self._heard_ms if ended_by in BROKEN else self._arrived_ms
+        # What arrives is handled later, the answer that opened it too: a close that came with it is not before it.
+        return max(until_ms, self.progress.opened_ms or 0)
 
     @property
     def _was_connected(self) -> bool:

@@ -211,9 +211,9 @@ class ChaoticUpstream:
         executions = {one.client.execution for one in [*known, link]}
         allowed = ALLOWED[policy]
         if policy == "tolerates":
-            # Two connections of one execution let go when they see that another has taken over, and one whose lane has
-            # a new function too: until then it is one more.
-            allowed += (len(executions) > 1) + sum(one.client.is_lost for one in [*known, link])
+            # Connections of one execution let go when they see that another has taken over, and one whose lane has a
+            # new function too: until then there is one more for each.
+            allowed += len(executions) - 1 + sum(one.client.is_lost for one in [*known, link])
         if policy != "evicts" and len(known) + 1 > allowed:
             names = ", ".join(str(self.links.index(other)) for other in [*known, link])
             self.excess.append(f"links {names} at once at an upstream that {policy}")

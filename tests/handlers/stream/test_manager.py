@@ -413,6 +413,17 @@ def test_the_ledger_vouches_for_nothing_after_the_last_byte_of_a_broken_connecti
     assert [e.progress.closed_ms for e in effects if isinstance(e, SaveProgress)] == [closed_ms]
 
 
+def test_a_close_that_came_with_the_answer_is_not_before_the_opening() -> None:
+    """Both are handled later than they came; the ledger's record never ends before it begins."""
+    manager = fresh()
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
+    manager.handle(20, CursorRead("7"))
+    manager.handle(30, Opened(200), arrived_ms=22)
+    manager.handle(40, Closed("ended_by_upstream"), arrived_ms=28)
+    assert (manager.progress.opened_ms, manager.progress.closed_ms) == (30, 30)
+
+
 def test_an_unterminated_tail_is_noted_not_stored() -> None:
     """Bytes behind the last delimiter are no event; the ledger counts them."""
     manager = connected()
