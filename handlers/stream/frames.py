@@ -32,13 +32,15 @@ class Frame(NamedTuple):
     is_comment: bool = False
 
 
+# `new_frame(Frame, (data, id, name, last_id, is_comment))` is Frame(…) in half its time, for the loops that matter.
+new_frame = tuple.__new__
 # What a frame has besides its data when it has nothing: no id, no name, no last id; it is no comment.
 _NOTHING = (repeat(None), repeat(None), repeat(None), repeat(False))
 
 
 def plain_frames(texts: list[str]) -> list[Frame]:
     """A frame of each text, with nothing besides: Frame(text) many times, in half its time."""
-    return list(map(tuple.__new__, repeat(Frame), zip(texts, *_NOTHING, strict=False)))
+    return list(map(new_frame, repeat(Frame), zip(texts, *_NOTHING, strict=False)))
 
 
 class FramingError(Exception):

@@ -3,7 +3,16 @@
 Does not parse JSON: a line is handed over as it came. The invariant is that of `frames`.
 """
 
-from handlers.stream.frames import Frame, Head, Wireless, plain_frames, text_or_bytes, too_long, whole_lines
+from handlers.stream.frames import (
+    Frame,
+    Head,
+    Wireless,
+    new_frame,
+    plain_frames,
+    text_or_bytes,
+    too_long,
+    whole_lines,
+)
 
 
 class NdjsonDecoder(Wireless):
@@ -48,7 +57,7 @@ class NdjsonDecoder(Wireless):
             text = text.replace("\r\n", "\n")
         if text.find("\n") == len(text) - 1:
             line = text[:-1]
-            return [Frame(line)] if line.strip(" \t") else []
+            return [new_frame(Frame, (line, None, None, None, False))] if line.strip(" \t") else []
         lines = whole_lines(text)
         # Nearly always every line has something to see, which takes no code of ours to find.
         if not all(map(str.strip, lines)):

@@ -5,7 +5,7 @@ an error, and comments may be asked for. A line end is acted upon as soon as it 
 `frames`.
 """
 
-from handlers.stream.frames import Frame, Head, too_long, whole_lines
+from handlers.stream.frames import Frame, Head, new_frame, too_long, whole_lines
 
 # A reconnection time is a wish; longer than a day is no different from a day, and a number may have any length.
 MAX_RECONNECTION_MS = 86_400_000
@@ -126,7 +126,8 @@ class SseDecoder:
             if not line:
                 self._last_event_id = self._id_buffer
                 if data:
-                    frames.append(Frame("\n".join(data), self._own_id, self._name or None, self._id_buffer))
+                    text = data[0] if len(data) == 1 else "\n".join(data)
+                    frames.append(new_frame(Frame, (text, self._own_id, self._name or None, self._id_buffer, False)))
                     data.clear()
                 self._name, self._own_id, self._block_bytes = "", None, 0
                 continue
