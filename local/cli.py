@@ -7,12 +7,14 @@ status 2, whichever verb raised it.
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from local.errors import UserError
 
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 VERBS = {
     "run": "local.run",
     "profile": "local.profiles",
@@ -35,11 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
     except UserError as mistake:
         print(f"streamkeeper: {mistake}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. What is buffered goes nowhere, or Python would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
     return status
 
 

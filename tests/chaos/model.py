@@ -66,12 +66,18 @@ def _budget(text: str) -> dict[str, int]:
     return budget
 
 
+def _depth(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 (no bound) on")
+    return int(text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """0 where every invariant holds in every exploration that was asked for, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.model", description="explore the handover protocol")
     parser.add_argument("--policy", choices=POLICIES, help="explore this policy alone")
     parser.add_argument("--faults", type=_budget, help="such as kill=2,drop; none with an empty text")
-    parser.add_argument("--depth", type=int, default=0, help="stop after so many steps")
+    parser.add_argument("--depth", type=_depth, default=0, help="stop after so many steps")
     parser.add_argument("--deep", action="store_true", help="the longer explorations")
     asked = parser.parse_args(arguments)
     table = DEEP if asked.deep else DEFAULT

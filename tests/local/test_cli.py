@@ -1,0 +1,31 @@
+"""The command `streamkeeper` itself: what every verb has in common."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.cli import BROKEN_PIPE, main
+from tests.local.support import PROJECT
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """`streamkeeper ... | head -1` says nothing on standard error; the status is the shell's for SIGPIPE."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "local.cli", "asl", "check", "statemachines/staggered.asl.yml"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=PROJECT, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (BROKEN_PIPE, b"")
+
+
+def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, and the file that is meant."""
+    assert main(["replay", str(tmp_path / "absent.yml")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("streamkeeper: ")
+    assert said.err.count("\n") == 1
+    assert "absent.yml" in said.err
