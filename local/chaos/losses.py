@@ -49,13 +49,17 @@ def missing(world: World) -> dict[int, str]:
     return {number: excuses.get(number, "") for number in found}
 
 
-def uncovered(world: World, from_ms: int, to_ms: int) -> list[tuple[int, int]]:
-    """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected."""
+def uncovered(world: World, from_ms: int, to_ms: int, *, stalled_counts: bool = True) -> list[tuple[int, int]]:
+    """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
+
+    A connection that was given up as stalled counts to its close, or else, as in the ledger, to its last byte.
+    """
     spans = []
     for link in world.upstream.links:
         if link.opened_ms is not None:
             died_ms = link.client.died_ms
-            ends = [end for end in (link.closed_ms, died_ms) if end is not None]
+            closed_ms = link.closed_ms if stalled_counts or link.ended_by != "stalled" else link.last_byte_ms
+            ends = [end for end in (closed_ms, died_ms) if end is not None]
             spans.append((link.opened_ms, min(ends, default=to_ms)))
     found = []
     at_ms = from_ms
@@ -100,7 +104,7 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]
     differ_ms = 2 * world.schedule.skew_ms
-    for start, end in uncovered(world, world.origin_ms, until_ms):
+    for start, end in uncovered(world, world.origin_ms, until_ms, stalled_counts=False):
         if end - start <= differ_ms:
             emitted = enumerate(world.upstream.emitted_ms)
             yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if start - LATE_MS <= at_ms <= end)
