@@ -110,14 +110,15 @@ class Wireless:
 class Head:
     """Takes one byte order mark off the start of a stream, wherever it is cut.
 
-    With `refuses_markup` a body whose first visible byte is "<" is refused: that is an error page, whatever its
-    Content-Type says, and no JSON text begins so.
+    A body whose first visible byte is "<", with no more than `markup_within` blanks before it, is refused: that is an
+    error page, whatever its Content-Type says, and no JSON text begins so.
     """
 
-    def __init__(self, *, refuses_markup: bool = False) -> None:
+    def __init__(self, *, markup_within: int = -1) -> None:
         self._held = b""
         self._done = False
-        self._looks = refuses_markup
+        self._looks = markup_within >= 0
+        self._blanks_left = markup_within
         self._is_markup = False
         # Whether all that comes is handed through as it is: `strip` need not be called any more.
         self.is_passed = False
@@ -133,9 +134,11 @@ class Head:
                 return b""
             self._done = True
             data, self._held = self._held.removeprefix(BYTE_ORDER_MARK), b""
-        if self._looks and (visible := data.lstrip(BLANK)):
-            self._looks = False
-            self._is_markup = visible.startswith(b"<")
+        if self._looks:
+            visible = data.lstrip(BLANK)
+            self._blanks_left -= len(data) - len(visible)
+            self._looks = not visible and self._blanks_left >= 0
+            self._is_markup = self._blanks_left >= 0 and visible.startswith(b"<")
         if self._is_markup:
             raise BadFrame("the body begins with markup: it is a page and no stream", [])
         self.is_passed = not self._looks

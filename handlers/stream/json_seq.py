@@ -21,7 +21,7 @@ class JsonSeqDecoder(Wireless):
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._head = Head(refuses_markup=True)
+        self._head = Head(markup_within=max_frame_bytes)
         self._began = False
         self._failure: FramingError | None = None
         self._dropped_bytes = 0

@@ -1,4 +1,4 @@
-"""Decides where a JSON line ends: LF or CRLF; a line with nothing but spaces and tabs is a heartbeat, not a frame.
+"""Decides where a JSON line ends: LF or CRLF; a line of blanks (JSON's) is a heartbeat, no frame.
 
 Does not parse JSON: a line is handed over as it came. The invariant is that of `frames`.
 """
@@ -20,7 +20,7 @@ class NdjsonDecoder(Wireless):
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._head = Head(refuses_markup=True)
+        self._head = Head(markup_within=max_frame_bytes)
         self._line = bytearray()
         self._failed = False
 
@@ -57,11 +57,11 @@ class NdjsonDecoder(Wireless):
             text = text.replace("\r\n", "\n")
         if text.find("\n") == len(text) - 1:
             line = text[:-1]
-            return [new_frame(Frame, (line, None, None, None, False))] if line.strip(" \t") else []
+            return [new_frame(Frame, (line, None, None, None, False))] if line.strip(" \t\r") else []
         lines = whole_lines(text)
         # Nearly always every line has something to see, which takes no code of ours to find.
         if not all(map(str.strip, lines)):
-            lines = [line for line in lines if line.strip(" \t")]
+            lines = [line for line in lines if line.strip(" \t\r")]
         return plain_frames(lines)
 
     def close(self) -> int:
@@ -94,4 +94,4 @@ class NdjsonDecoder(Wireless):
 def _frames(line: bytes) -> list[Frame]:
     """The frame of a line whose LF is taken off; none where it is a heartbeat."""
     line = line.removesuffix(b"\r")
-    return [Frame(text_or_bytes(line))] if line.strip(b" \t") else []
+    return [Frame(text_or_bytes(line))] if line.strip(b" \t\r") else []

@@ -19,6 +19,7 @@ EXAMPLES = [
     (b'\n\n\r\n \t\r\n{"a":1}\n\n', ['{"a":1}']),
     (b'{"a":1}\n{"a":', ['{"a":1}']),
     (b'a\rb\n\rc\r\r\n', ["a\rb", "\rc\r"]),
+    (b'\r\r\n \r\r\n1\n\r\r\n', ["1"]),
     (b"\xef\xbb\xbf1\n2\n", ["1", "2"]),
     (b"1\n\xef\xbb\xbf2\n", ["1", "\ufeff2"]),
     (b"\xff\n\xc3\xa9\n", [b"\xff", "é"]),
@@ -68,13 +69,20 @@ def test_a_line_without_an_end_is_not_kept_beyond_the_limit() -> None:
         decoder.feed(b"\nf\n")
 
 
+def test_markup_behind_more_blanks_than_a_line_may_have_is_a_long_line_however_it_is_cut() -> None:
+    """Which error it is does not hang on whether the markup came with the blanks or after them."""
+    for blanks, reason in ((4, "bad_frame"), (5, "frame_too_long")):
+        wire = b" " * blanks + b"<html>\n"
+        assert {decode(*chunks, most=4)[1] for chunks in ([wire], one_by_one(wire), *splits(wire))} == {reason}
+
+
 PIECES = [b"{}", b"12", b"\n", b"\r", b"\r\n", b" ", b"\t", b"\xff", "é".encode(), "\u2028".encode()]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.lists(st.integers(0, 90), max_size=8))
 def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
-    """Whole lines, without their ends, that hold more than spaces and tabs."""
+    """Whole lines, without their ends, that hold more than blanks."""
     lines = [line.removesuffix(b"\r") for line in wire.split(b"\n")[:-1]]
-    expected = [line for line in lines if line.replace(b" ", b"").replace(b"\t", b"")]
+    expected = [line for line in lines if line.translate(None, b" \t\r")]
     found = [data if isinstance(data, bytes) else data.encode() for data in says("ndjson", cut(wire, places)).data]
     assert found == expected
