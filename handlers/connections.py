@@ -1,6 +1,6 @@
 """The control API: `GET /connections/{streamId}` tells how a stream stands, `DELETE` asks for its stop.
 
-`GET /connections/{streamId}/events` gives its events, a page at a time and in their order.
+`GET /connections/{streamId}/events` gives its events and `GET /connections` all streams, a page at a time and in order.
 
 Decides which HTTP answer a request gets; the events are API Gateway's Lambda proxy's. The client and the logger are
 made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the
@@ -16,21 +16,22 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
-from handlers import event_pages, status
+from handlers import event_pages, status, stream_pages
 from handlers.clients import boto3_client, dynamodb
 from handlers.errors import StoreUnavailable
 from handlers.event_reader import EventReader
 from handlers.ledger_store import LedgerStore
 from handlers.objects import Objects
+from handlers.queries import BadQuery, Wanted
 from handlers.settings import load_control, plain_aws
 from handlers.stream.manager import LEASE_TTL_READS
 from handlers.stream.profiles import ProfileError, check_stream_id
 
 # To show and to stop a stream takes four requests at most, and the function has 20 seconds.
 TRIES = 2
-# A page of events is answered as far as it is after this time.
+# A page is answered as far as it is after this time.
 PAGE_S = 8
-EVENTS = "/events"
+ALL, EVENTS = "/connections", "/events"
 
 Answer = dict[str, Any]
 
@@ -62,18 +63,18 @@ def handler(event: object, _lambda_context: object) -> Answer:
     """
     method, stream_id = read_event(event)
     found = event if isinstance(event, Mapping) else {}
+    resource, query = str(found.get("resource", "")), found.get("queryStringParameters")
     try:
+        if method == "GET" and resource == ALL:
+            return _streams(stream_pages.LISTING.wanted(query))
         profile = check_stream_id(stream_id)
-    except ProfileError as error:
-        return _sentence(400, str(error))
-    try:
-        if method == "GET" and str(found.get("resource", "")).endswith(EVENTS):
-            return _events(stream_id, profile, event_pages.wanted(found.get("queryStringParameters")))
+        if method == "GET" and resource.endswith(EVENTS):
+            return _events(stream_id, profile, event_pages.LISTING.wanted(query))
         if method == "GET":
             return _get(stream_id, profile)
         if method == "DELETE":
             return _delete(stream_id, profile)
-    except event_pages.BadQuery as error:
+    except (ProfileError, BadQuery) as error:
         return _sentence(400, str(error))
     except StoreUnavailable as error:
         logger.error(str(error), extra={"stream_id": stream_id})
@@ -98,7 +99,18 @@ def _get(stream_id: str, profile: str) -> Answer:
     return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS))
 
 
-def _events(stream_id: str, profile: str, wanted: event_pages.Wanted) -> Answer:
+def _streams(wanted: Wanted) -> Answer:
+    """200 with a page of the streams that were ever started; handlers/stream_pages.py tells what it holds."""
+    late_at_s = time.monotonic() + PAGE_S
+    # One more than is shown: whether there is a next page.
+    ids = store.streams(wanted.after, wanted.limit + 1)
+    found = stream_pages.page(
+        ids, store.read_briefly, wanted.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
+    )
+    return _json(200, found)
+
+
+def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
     """200 with a page of events; docs/store.md tells what it holds."""
     partitions = store.partitions(stream_id)
     if partitions is None:

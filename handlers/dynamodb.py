@@ -79,6 +79,10 @@ class DynamoDb:
         """As boto3's."""
         return self.call("Query", parameters)
 
+    def scan(self, **parameters: Any) -> Answer:
+        """As boto3's."""
+        return self.call("Scan", parameters)
+
     def batch_get_item(self, **parameters: Any) -> Answer:
         """As boto3's."""
         return self.call("BatchGetItem", parameters)

@@ -1,4 +1,4 @@
-"""Decides what of a stream's events one answer of the control API holds, and what a request for them may say.
+"""Decides what of a stream's events one answer of the control API holds.
 
 It knows no table and no clock. Invariants: an answer is small enough for Lambda however its bodies are written; a page
 ends with `next` where there may be more, and the next one begins there, so no event is skipped and none comes twice.
@@ -8,11 +8,11 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.event_items import StoredEvent
 from handlers.event_reader import Entry
+from handlers.queries import Listing
 from handlers.status import at
 
 LIMIT, MOST = 100, 1000
@@ -21,32 +21,7 @@ PAGE_BYTES = 6_000_000
 # A body of more than this is left out before it is unpacked.
 BODY_BYTES = 5_000_000
 _POSITION = re.compile(r"[0-9]{15}/[0-9]{12}/[0-9]{12}")
-_NUMBER = re.compile(r"[0-9]{1,4}")
-
-
-class BadQuery(ValueError):
-    """The query cannot be answered; the message is one sentence that names the parameter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which events are wanted: behind the position `after` ("" for the beginning), `limit` at most."""
-
-    after: str = ""
-    limit: int = LIMIT
-
-
-def wanted(query: object) -> Wanted:
-    """What the query's parameters say; raises BadQuery. None is a query without parameters."""
-    given = dict(query) if isinstance(query, Mapping) else {}
-    after, limit = str(given.pop("after", "")), str(given.pop("limit", LIMIT))
-    if given:
-        raise BadQuery("the query has a parameter that is not known: there are after and limit")
-    if after and not _POSITION.fullmatch(after):
-        raise BadQuery("the parameter after must be a position as an event has it: 15 digits/12 digits/12 digits")
-    if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= MOST):
-        raise BadQuery(f"the parameter limit must be a whole number from 1 to {MOST}")
-    return Wanted(after, int(limit))
+LISTING = Listing(_POSITION, "a position as an event has it: 15 digits/12 digits/12 digits", LIMIT, MOST)
 
 
 def page(stream_id: str, entries: Iterable[Entry], limit: int, is_late: Callable[[], bool]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""Reads the records of a stream in the control table, and writes the wish to stop it.
+"""Reads the records of a stream in the control table, and which streams there are; writes the wish to stop one.
 
 Decides no status: handlers/status.py does. Invariants: everything is read consistently; of a stream that was never
 started nothing but a wish to stop is written, and that only where it may be started; whatever AWS answers but a refused
 condition is `StoreUnavailable`, after the client's own retries.
 """
 
+import heapq
+from collections.abc import Iterator
 from typing import Any
 
 from handlers import items
@@ -14,6 +16,8 @@ from handlers.status import Connection, Records
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
+# The index of the table that holds leases alone, and of them their keys alone.
+LEASES = "leases"
 
 
 class LedgerStore:
@@ -36,6 +40,22 @@ class LedgerStore:
             connections=[_connection(item) for item in self._newest(stream_id, "connection#")],
             losses=[loss for item in self._newest(stream_id, "gap#") if (loss := items.lost(item)) is not None],
         )
+
+    def read_briefly(self, stream_id: str) -> Records | None:
+        """As `read`, without cursor and losses: what the stream's status follows from, for half the requests."""
+        lease = self._item(stream_id, "lease")
+        if lease is None:
+            return None
+        newest = [_connection(item) for item in self._newest(stream_id, "connection#")]
+        return Records(lease=items.lease(lease), cursor=None, cursor_saved_ms=None, connections=newest)
+
+    def streams(self, after: str, limit: int) -> list[str]:
+        """The first `limit` ids behind `after` of the streams that were ever started, in their order.
+
+        Read through an index, so a stream may be missing for a moment after its first start. An index of keys alone:
+        a megabyte, which is one request, has some ten thousand of them.
+        """
+        return heapq.nsmallest(limit, (found for found in self._started() if found > after))
 
     def partitions(self, stream_id: str) -> int | None:
         """Over how many partition keys the stream's events are spread; None where it was never started."""
@@ -67,6 +87,17 @@ class LedgerStore:
         except ConditionFailed:
             return None
         return items.lease(response["Attributes"])
+
+    def _started(self) -> Iterator[str]:
+        place: dict[str, items.Item] = {}
+        while True:
+            with answering("Scan"):
+                response = self._dynamodb.scan(TableName=self._table, IndexName=LEASES, **place)
+            for item in response["Items"]:
+                yield item["PK"]["S"]
+            if not response.get("LastEvaluatedKey"):
+                return
+            place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
 
     def _newest(self, stream_id: str, prefix: str) -> list[items.Item]:
         with answering("Query"):

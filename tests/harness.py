@@ -91,8 +91,8 @@ class Service:
             return answer
 
     def ask(self, method: str, stream_id: str) -> tuple[int, Any]:
-        """Returns status and JSON of a request to /connections/{stream_id}, whatever the status is."""
-        address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
+        """Returns status and JSON of a request to /connections/{stream_id}, to /connections for ""."""
+        address = f"http://127.0.0.1:{self.port}/connections/{stream_id}".rstrip("/")
         try:
             with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=30) as response:
                 return response.status, json.load(response)

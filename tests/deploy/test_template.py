@@ -73,6 +73,7 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     logs = logs.replace(names["connection_manager"], names["connection_control"])
     assert statements(template, "ConnectionControlRole") == [
         (["dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
+        ("dynamodb:Scan", {"Fn::Sub": "${ControlTable.Arn}/index/leases"}),
         ("dynamodb:BatchGetItem", {"Fn::GetAtt": ["EventsTable", "Arn"]}),
         ("dynamodb:Query", {"Fn::Sub": "${EventsTable.Arn}/index/by-position"}),
         ("s3:GetObject", {"Fn::Sub": "${EventsBucket.Arn}/*"}),
@@ -150,11 +151,11 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
     }
 
 
-METHODS = "ApiGatewayMethodConnectionsStreamidVar"
+ALL, METHODS = "ApiGatewayMethodConnectionsGet", "ApiGatewayMethodConnectionsStreamidVar"
 
 
 def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The API's methods by what stands behind the stream in the path, and by HTTP method."""
+    """The API's methods by what stands behind the stream in the path, and by HTTP method; ALL is the list of them."""
     kind = "AWS::ApiGateway::Method"
     found = {name: one["Properties"] for name, one in template["Resources"].items() if one["Type"] == kind}
     return {name.removeprefix(METHODS): method for name, method in found.items()}
@@ -163,8 +164,8 @@ def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     """They ask for the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
     found = methods(template)
-    assert sorted(found) == ["Delete", "EventsGet", "Get", "Post"]
-    for name in ("Get", "EventsGet", "Delete"):
+    assert sorted(found) == [ALL, "Delete", "EventsGet", "Get", "Post"]
+    for name in (ALL, "Get", "EventsGet", "Delete"):
         assert found[name]["ApiKeyRequired"]
         integration = found[name]["Integration"]
         assert integration["Type"] == "AWS_PROXY"
@@ -175,7 +176,7 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
         "events.amazonaws.com": {"Fn::GetAtt": ["ConnectionWatchLambdaFunction", "Arn"]},
     }
     (deployment,) = [one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGateway::Deployment"]
-    assert {METHODS + name for name in found} <= set(deployment["DependsOn"])
+    assert {ALL, *(METHODS + name for name in found if name != ALL)} <= set(deployment["DependsOn"])
 
 
 def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None:

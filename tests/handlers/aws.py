@@ -21,8 +21,16 @@ def keys(sort_key: str) -> list[dict[str, str]]:
     return [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": sort_key, "KeyType": "RANGE"}]
 
 
-INDEX = {"IndexName": "by-position", "KeySchema": keys("position"), "Projection": {"ProjectionType": "KEYS_ONLY"}}
-INDEXES = {"GlobalSecondaryIndexes": [INDEX]}
+def index(name: str, schema: list[dict[str, str]]) -> dict[str, Any]:
+    """An index of keys alone."""
+    return {"IndexName": name, "KeySchema": schema, "Projection": {"ProjectionType": "KEYS_ONLY"}}
+
+
+INDEXES = {
+    EVENTS: index("by-position", keys("position")),
+    CONTROL: index("leases", [{"AttributeName": "generation", "KeyType": "HASH"}]),
+}
+ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {"generation": "N"}}
 
 
 @cache
@@ -41,16 +49,16 @@ class Aws:
         self.dynamodb = _client("dynamodb", endpoint)
         self.sqs = _client("sqs", endpoint)
         self.s3 = _client("s3", endpoint)
-        names = ("PK", "SK", "position")
         for table in (EVENTS, CONTROL):
             self.dynamodb.create_table(
                 TableName=table,
                 BillingMode="PAY_PER_REQUEST",
                 AttributeDefinitions=[
-                    {"AttributeName": name, "AttributeType": "S"} for name in names[: 2 + (table == EVENTS)]
+                    {"AttributeName": name, "AttributeType": kind}
+                    for name, kind in ({"PK": "S", "SK": "S"} | ATTRIBUTES[table]).items()
                 ],
                 KeySchema=keys("SK"),
-                **(INDEXES if table == EVENTS else {}),
+                GlobalSecondaryIndexes=[INDEXES[table]],
             )
         with suppress(self.s3.exceptions.BucketAlreadyOwnedByYou):
             place = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}

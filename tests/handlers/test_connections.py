@@ -293,6 +293,67 @@ def test_events_while_dynamodb_does_not_answer(aws: Aws, function: ModuleType, m
     assert events_of(function) == (503, {"message": "The table does not answer; try again."})
 
 
+def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
+    """Status and JSON of a request for all streams."""
+    return asked(function, "GET", None, resource="/connections", queryStringParameters=query or None)
+
+
+def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: ModuleType) -> None:
+    """Each that was ever started, with the status that GET of it alone tells; a page begins behind the one before."""
+    assert streams_of(function) == (200, {"streams": [], "next": None})
+    names = ["b", "a:two", "c", "a:one", "_"]
+    for name in names[:4]:
+        connected(aws, name)
+    aws.put_control("c", "lease", execution={"S": ""}, generation={"N": "7"}, ending={"S": "StreamRejected"})
+    aws.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": WISHED_AT})
+    code, first = streams_of(function, limit="3")
+    assert (code, [one["stream"] for one in first["streams"]], first["next"]) == (200, ["a:one", "a:two", "b"], "b")
+    code, rest = streams_of(function, limit="3", after=first["next"])
+    assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
+    for told in first["streams"] + rest["streams"]:
+        alone = asked(function, "GET", told["stream"])[1]
+        assert told == {name: alone[name] for name in told}
+    assert [one["status"] for one in first["streams"]] == ["running"] * 3
+    assert list(rest["streams"][0]) == [
+        *("stream", "status", "execution", "generation", "fence", "holder", "last_error")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"after": "a b"}, "The parameter after must be a stream id."),
+        ({"status": "running"}, "The query has a parameter that is not known: there are after and limit."),
+    ],
+)
+def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:
+    """400, as for events."""
+    assert streams_of(function, **query) == (400, {"message": words})
+
+
+@pytest.mark.parametrize("operation", ["scan", "get_item", "query"])
+def test_all_streams_while_dynamodb_does_not_answer(
+    aws: Aws, function: ModuleType, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 with one sentence, whichever request it is."""
+    connected(aws)
+    monkeypatch.setattr(function, "store", ledger(aws, operation, fails_with("ThrottlingException")))
+    assert streams_of(function) == (503, {"message": "The table does not answer; try again."})
+
+
+def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
+    """DynamoDB cuts an answer where it likes, and says where; an answer may be empty and not the last."""
+    for name in "edcba":
+        aws.put_control(name, "lease", generation={"N": "1"})
+
+    def one_at_a_time(call: Callable[..., Any], **parameters: Any) -> Any:
+        return call(**parameters, Limit=1)
+
+    assert ledger(aws, "scan", one_at_a_time).streams("", 9) == list("abcde")
+    assert ledger(aws, "scan", one_at_a_time).streams("b", 2) == ["c", "d"]
+
+
 def test_a_lost_answer_to_the_wish(aws: Aws) -> None:
     """The wish is written though its answer never came; asking again is harmless."""
     connected(aws)

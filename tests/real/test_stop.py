@@ -165,6 +165,17 @@ def test_the_api_gives_every_event_in_order(story: Story) -> None:
     assert sorted(story.events, key=lambda event: str(event["position"])) == story.events
 
 
+def test_all_streams_are_listed(service: Service, story: Story) -> None:
+    """What was started is there with its status, as GET of it alone tells; what never was is not."""
+    assert story.executions
+    code, found = service.ask("GET", "")
+    assert (code, found["next"]) == (200, None)
+    (listed,) = (one for one in found["streams"] if one["stream"] == STREAM)
+    alone = told(service)
+    assert (listed["status"], listed) == ("stopped", {name: alone[name] for name in listed})
+    assert "demo:never" not in {one["stream"] for one in found["streams"]}
+
+
 def test_a_query_for_events_is_checked(service: Service) -> None:
     """The gateway hands the query on; what it says wrongly is answered with a sentence."""
     words = "The parameter limit must be a whole number from 1 to 1000."

@@ -1,0 +1,45 @@
+"""Decides what the query of a request for a page says: where the page begins, and how long it may be.
+
+It knows neither what is listed nor where that is kept. Invariant: a query that is understood is understood whole; one
+parameter that is malformed or not known is a sentence that names it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_NUMBER = re.compile(r"[0-9]{1,4}")
+
+
+class BadQuery(ValueError):
+    """The query cannot be answered; the message is one sentence that names the parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted: what comes behind the place `after` ("" for the beginning), `limit` entries at most."""
+
+    after: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the parameters of one list may be: how a place looks, and in words; the usual and the greatest limit."""
+
+    place: re.Pattern[str]
+    place_is: str
+    limit: int
+    most: int
+
+    def wanted(self, query: object) -> Wanted:
+        """What the query's parameters say; raises BadQuery. None is a query without parameters."""
+        given = dict(query) if isinstance(query, Mapping) else {}
+        after, limit = str(given.pop("after", "")), str(given.pop("limit", self.limit))
+        if given:
+            raise BadQuery("the query has a parameter that is not known: there are after and limit")
+        if after and not self.place.fullmatch(after):
+            raise BadQuery(f"the parameter after must be {self.place_is}")
+        if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= self.most):
+            raise BadQuery(f"the parameter limit must be a whole number from 1 to {self.most}")
+        return Wanted(after, int(limit))
