@@ -57,6 +57,15 @@ def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
     assert (taken, inbox.put("c"), one(inbox, 0), one(inbox, WAIT_S)) == ([False], False, "a", None)
 
 
+def full() -> tuple[Inbox[str], threading.Thread]:
+    """A full inbox with "a" in it, and the thread that waits to put "b"."""
+    inbox: Inbox[str] = Inbox(1)
+    inbox.put("a", 1)
+    putter = threading.Thread(target=inbox.put, args=("b", 1))
+    putter.start()
+    return inbox, putter
+
+
 def test_it_tells_since_when_the_oldest_item_waits() -> None:
     """What was there first counts until it is taken; then the item that was taken last tells how old it is."""
     inbox: Inbox[str] = Inbox(10)
@@ -73,10 +82,7 @@ def test_it_tells_since_when_the_oldest_item_waits() -> None:
 
 def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
     """It may have been in the network's buffers since; once all of it is taken, what comes is new."""
-    inbox: Inbox[str] = Inbox(1)
-    inbox.put("a", 1)
-    putter = threading.Thread(target=inbox.put, args=("b", 1))
-    putter.start()
+    inbox, putter = full()
     putter.join(0.05)
     one(inbox, 0)
     putter.join(WAIT_S)
@@ -92,10 +98,7 @@ def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
 
 def test_what_a_closed_inbox_refused_is_told_with_its_end() -> None:
     """The end of a closed inbox is as old as the first item that it turned away."""
-    inbox: Inbox[str] = Inbox(1)
-    inbox.put("a", 1)
-    putter = threading.Thread(target=inbox.put, args=("b", 1))
-    putter.start()
+    inbox, putter = full()
     putter.join(0.05)
     inbox.close()
     putter.join(WAIT_S)

@@ -1,8 +1,9 @@
-"""A Step Functions endpoint for tests of its API, with one function and no other service behind it."""
+"""An AWS endpoint for tests of its API: the real one on a socket, with the functions and machines of a test."""
 
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from botocore.config import Config
 from botocore.session import Session
 
 from local.activities import Activities
-from local.asl import load
+from local.asl import Machine, load
 from local.aws import Endpoints
 from local.clock import RealClock
 from local.executions import Executions
@@ -36,16 +37,33 @@ def large(event, lambda_context):
 """
 
 
+@dataclass(frozen=True)
+class Running:
+    """The endpoint under test and the executions that it keeps."""
+
+    url: str
+    executions: Executions
+
+
+def deployed(name: str, definition: dict[str, Any]) -> dict[str, tuple[StateMachine, Machine]]:
+    """A machine of the stack by its ARN, as `Machines` takes them."""
+    return {PREFIX + name: (StateMachine(name, PREFIX + name, json.dumps(definition)), load(definition))}
+
+
 @contextlib.asynccontextmanager
-async def service(folder: Path) -> AsyncIterator[str]:
-    """The address of an endpoint that keeps its state in `folder`; its stack has one machine, `deployed`."""
+async def endpoint_of(
+    folder: Path,
+    module: str,
+    functions: tuple[str, ...],
+    machines: dict[str, tuple[StateMachine, Machine]],
+    engine_url: str = "http://127.0.0.1:9",
+) -> AsyncIterator[Running]:
+    """An endpoint that keeps its state in `folder`; the functions are of `module`, the engine is asked for the rest."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sample.py").write_text(MODULE)
-    deployed = {PREFIX + "deployed": (StateMachine("deployed", PREFIX + "deployed", json.dumps(PASS)), load(PASS))}
-    clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
-    functions = [Function(name, f"sample.{name}", 5, 128, {}) for name in ("echo", "large")]
-    pool = Pool(functions, {}, folder, folder / "logs")
-    kept = Machines(folder / "machines", deployed, clock.now_ms())
+    (folder / "sample.py").write_text(module)
+    clock, endpoints = RealClock(), Endpoints({}, engine_url)
+    pool = Pool([Function(name, f"sample.{name}", 5, 128, {}) for name in functions], {}, folder, folder / "logs")
+    kept = Machines(folder / "machines", machines, clock.now_ms())
     executions = Executions(kept, Records(folder / "executions"), clock, lambda _: None)
     executions.restore()
     states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
@@ -55,13 +73,20 @@ async def service(folder: Path) -> AsyncIterator[str]:
     listener = Listener(endpoint.app, bind(0, "a test"))
     await listener.start()
     try:
-        yield f"http://127.0.0.1:{listener.port}"
+        yield Running(f"http://127.0.0.1:{listener.port}", executions)
     finally:
         executions.close()
         await pool.close()
         endpoint.close()
         integrations.close()
         await listener.close()
+
+
+@contextlib.asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[str]:
+    """The address of an endpoint with no other service behind it; its stack has one machine, `deployed`."""
+    async with endpoint_of(folder, MODULE, ("echo", "large"), deployed("deployed", PASS)) as running:
+        yield running.url
 
 
 def states_client(url: str) -> Any:

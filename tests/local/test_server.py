@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,10 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
-from local.activities import Activities
-from local.asl import load
-from local.aws import Endpoints
-from local.clock import RealClock
-from local.executions import Executions
-from local.integrations import Integrations
-from local.listener import Listener, bind
-from local.machines import Machines
-from local.pool import Pool
-from local.records import Records
-from local.server import AwsEndpoint
-from local.stepfunctions import StepFunctions
-from local.template import Function, StateMachine
+from tests.local.api import PREFIX, Running, deployed, endpoint_of
 from tests.local.support import client, in_thread, until
 from tests.local.test_engine import QUEUE, TABLE, engine_in
 
-PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 MODULE = """
 class StreamDropped(Exception):
     pass
@@ -92,42 +78,12 @@ MACHINES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Running:
-    """The endpoint under test and the folder it keeps its executions in."""
-
-    url: str
-    executions: Executions
-
-
 @contextlib.asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[Running]:
     """The endpoint with one function, a machine for each case, and an engine behind it."""
-    (folder / "sample.py").write_text(MODULE)
-    machines = {
-        PREFIX + name: (StateMachine(name, PREFIX + name, json.dumps(definition)), load(definition))
-        for name, definition in MACHINES.items()
-    }
-    clock = RealClock()
-    async with engine_in(folder, []) as engine:
-        endpoints = Endpoints({}, engine.url)
-        pool = Pool([Function("echo", "sample.echo", 5, 128, {})], {}, folder, folder / "logs")
-        kept = Machines(folder / "machines", machines, clock.now_ms())
-        executions = Executions(kept, Records(folder / "executions"), clock, lambda _: None)
-        states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
-        integrations = Integrations(pool, endpoints, states)
-        executions.perform = integrations.perform
-        endpoint = AwsEndpoint(states, pool, endpoints)
-        listener = Listener(endpoint.app, bind(0, "a test"))
-        await listener.start()
-        try:
-            yield Running(f"http://127.0.0.1:{listener.port}", executions)
-        finally:
-            executions.close()
-            await pool.close()
-            endpoint.close()
-            integrations.close()
-            await listener.close()
+    machines = {arn: found for name, each in MACHINES.items() for arn, found in deployed(name, each).items()}
+    async with engine_in(folder, []) as engine, endpoint_of(folder, MODULE, ("echo",), machines, engine.url) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
