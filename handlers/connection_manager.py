@@ -14,9 +14,10 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from handlers import errors
-from handlers.attempts import keep
 from handlers.clients import boto3_client, dynamodb
-from handlers.driver import Clock, Invocation, Report
+from handlers.driver import Clock
+from handlers.effects import Invocation, Report
+from handlers.keeper import keep
 from handlers.secret_values import SecretValues
 from handlers.settings import Settings, load, plain_aws
 from handlers.store import Store

@@ -137,9 +137,9 @@ def lost(item: Item) -> Gap | None:
     return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
 
 
-def rest(stream_id: str, found: Rest) -> Item:
-    """The item of what is known of an upstream's failures."""
-    return key(stream_id, "rest") | {
+def rest(found: Rest) -> Item:
+    """The attributes of what is known of an upstream's failures, without its key."""
+    return {
         "kind": {"S": found.kind},
         "failures": number(found.failures),
         "until_ms": number(found.until_ms),

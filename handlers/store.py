@@ -225,20 +225,18 @@ class Store:
             items.text(item, "kind") or "", items.count(item, "failures") or 0, items.count(item, "until_ms") or 0
         )
 
-    def save_rest(self, stream_id: str, rest: Rest) -> None:
-        """Writes it down; whoever failed last is right."""
-        with answering("PutItem"):
-            self._dynamodb.put_item(TableName=self._control_table, Item=items.rest(stream_id, rest))
-
-    def take_try(self, stream_id: str, before: Rest, after: Rest) -> bool:
-        """Whether the rest was `before` still, and is `after` now."""
-        values = {":before": items.number(before.until_ms), ":after": items.number(after.until_ms)}
-        try:
-            # As it was read: nobody else tries since, and nobody failed.
-            self._update(stream_id, "rest", "SET #until_ms = :after", "#until_ms = :before", ("until_ms",), values)
-        except ConditionFailed:
-            return False
-        return True
+    def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
+        """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
+        # As it was read: nobody else tries since, and nobody failed. Or it is this one's, by a request before.
+        condition = "(#kind = :kind AND #failures = :failures AND #until_ms = :until_ms)"
+        if not before.until_ms:
+            condition = f"attribute_not_exists(#until_ms) OR {condition}"
+        condition += " OR (#until_ms = :new_until_ms AND #holder = :holder)"
+        update = "SET #kind = :new_kind, #failures = :new_failures, #until_ms = :new_until_ms, #holder = :holder"
+        values = {f":{name}": value for name, value in items.rest(before).items()}
+        values |= {f":new_{name}": value for name, value in items.rest(after).items()}
+        names = ("kind", "failures", "until_ms", "holder")
+        return self._applied(stream_id, "rest", update, condition, names, values | {":holder": {"S": holder}})
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Writes down a gap that the upstream announced; written twice it is the same."""

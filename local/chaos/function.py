@@ -11,8 +11,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
+from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, Wish, attempts
+from handlers.effects import Invocation, Report, Requests, manager_of
 from handlers.store import Store
 from handlers.stream.manager import Manager
 from handlers.stream.profiles import Profile
@@ -21,32 +23,22 @@ from handlers.stream.signals import (
     Claim,
     Closed,
     CloseUpstream,
-    CursorRead,
     Effect,
     Finish,
     Input,
-    LeaseRead,
     MarkConnected,
-    MarkReleased,
     Open,
     Opened,
     Outcome,
-    ReadCursor,
-    RecordGaps,
-    SaveProgress,
     StoreFailed,
-    TakeTurn,
     Woken,
-    Write,
 )
 from local.chaos.dynamodb import UnreliableDynamoDB
-from local.chaos.requests import Killed, Requests, Steps, Task
+from local.chaos.requests import Killed, SlowRequests, Steps, Task
 from local.chaos.upstream import ChaoticUpstream, Link
 from local.clock import Clock, Timer
 
-T = TypeVar("T")
 CLOSED_HERE = Closed("closed_here")
-RECONNECT_REST_S, RECONNECT_REST_MOST_S, LIVED_MS = 0.1, 5, 1_000
 
 
 class VirtualFunction:
@@ -68,16 +60,17 @@ class VirtualFunction:
         self._upstream = upstream
         self.task = task
         self._on_end = on_end
-        self._draws = random.Random(f"{task.request_id}/{task.skew_ms}")
-        self._deadline_ms = clock.now_ms() + task.skew_ms + task.limit_ms
-        self.requests = Requests(clock, dynamodb, clock.now_ms() + task.limit_ms, task.margin_ms, self._draws)
+        self._draws = random.Random(f"{task.invocation.request_id}/{task.skew_ms}")
+        self.slow = SlowRequests(clock, dynamodb, task, self._draws)
         self._inbox: deque[tuple[Opened | Chunk | Closed, int]] = deque()
-        self._after_fence = 0
         self._claimed_ms = 0
+        self._looked_ms = 0
+        self._took_ms: int | None = None
         self._timer: Timer | None = None
         self._listens = False
         self._frozen_until_ms = 0
         self._manager: Manager
+        self._requests: Requests
         self.link: Link | None = None
         self.links_by_fence: dict[int, Link] = {}
         self.is_alive = True
@@ -89,7 +82,7 @@ class VirtualFunction:
     @property
     def execution(self) -> str:
         """The execution that it runs for."""
-        return self.task.execution
+        return self.task.invocation.execution
 
     def start(self) -> None:
         """Begins; every further step comes from the clock and the upstream."""
@@ -147,38 +140,66 @@ class VirtualFunction:
     # --- the handler --------------------------------------------------------------------------------------------------
 
     def _run(self) -> Steps[Outcome]:
-        tries = self._profile.reconnect_tries
+        """As handlers/keeper.py."""
+        wishes = attempts(self._profile, self.task.invocation, self._now_ms, self._draws.uniform)
+        answer: Any = None
+        failed: Link | None = None
         while True:
-            outcome = yield from self._connect()
-            left_ms = self._deadline_ms - self._now_ms()
-            if outcome.error != "StreamDropped" or tries <= 0 or left_ms <= 3 * self.task.margin_ms:
+            try:
+                wish = wishes.send(answer)
+            except StopIteration as ended:
+                self._settle(failed)
+                outcome: Outcome = ended.value.outcome
                 return outcome
-            progress = self._manager.progress
-            lived_ms = (progress.closed_ms or 0) - (progress.opened_ms or progress.closed_ms or 0)
-            tries = self._profile.reconnect_tries if lived_ms >= LIVED_MS else tries - 1
-            failures = self._profile.reconnect_tries - tries
-            rest_s = self._draws.uniform(0, min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S))
-            yield self._clock.now_ms() + round(rest_s * 1000), False
-            self._after_fence = self._manager.fence
+            if not isinstance(wish, ChangeRest | ReadRest):
+                self._settle(failed)
+            answer = yield from self._grant(wish)
+            if isinstance(answer, StoreFailed):
+                return Outcome("StoreUnavailable", "", answer.detail)
+            if isinstance(answer, Report):
+                failed = self.links_by_fence.get(answer.progress.fence)
+                if answer.outcome.error == "StoreUnavailable":
+                    failed = None
 
-    def _connect(self) -> Steps[Outcome]:
-        task = self.task
-        self._manager = Manager(
-            self._profile,
-            deadline_ms=self._deadline_ms,
-            margin_ms=task.margin_ms,
-            lease_every_ms=task.lease_every_ms,
-            progress_every_ms=task.progress_every_ms,
-            overlap_max_ms=task.overlap_max_ms,
-            execution=task.execution,
-        )
+    def _grant(self, wish: Wish) -> Steps[Any]:
+        stream_id, holder = self.task.invocation.stream_id, self.task.invocation.holder
+        at_ms = self._clock.now_ms()
+        match wish:
+            case ReadRest():
+                self._looked_ms, self._took_ms = at_ms, None
+                return (yield from self.slow.ask(lambda: self._store.read_rest(stream_id)))
+            case ChangeRest(before, after):
+                self._looked_ms, self._took_ms = at_ms, at_ms
+                return (yield from self.slow.ask(lambda: self._store.change_rest(stream_id, before, after, holder)))
+            case ReadLease():
+                return (yield from self.slow.ask(lambda: self._store.read_lease(stream_id)))
+            case Pause(for_ms):
+                yield at_ms + for_ms, False
+                return None
+            case Connect(invocation):
+                return (yield from self._connect(invocation))
+            case _:
+                raise TypeError(f"no schedule has {wish!r}")
+
+    def _settle(self, link: Link | None) -> None:
+        """From now on whoever looks knows what came of the link."""
+        if link is not None and link.settled_ms is None:
+            link.settled_ms = self._clock.now_ms()
+
+    # --- one connection -----------------------------------------------------------------------------------------------
+
+    def _connect(self, invocation: Invocation) -> Steps[Report]:
+        """As handlers/driver.py."""
+        self._manager = manager_of(self._profile, invocation)
+        self._requests = Requests(self._profile, self._store, invocation, self._now_ms)
         self._leave_link()
         effects = deque(self._manager.start(self._now_ms()))
         while True:
             outcome = yield from self._perform_all(effects)
             if outcome is not None:
                 self._leave_link()
-                return outcome
+                self._took_ms = None
+                return Report(outcome, self._manager.progress, None, 0)
             effects.extend((yield from self._next_effects()))
 
     def _next_effects(self) -> Steps[list[Effect]]:
@@ -186,8 +207,7 @@ class VirtualFunction:
         if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
             return self._handle(Woken())
         if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
-            lease = yield from self.requests.ask(lambda: LeaseRead(self._store.read_lease(self.task.stream_id)))
-            return self._handle(lease)
+            return self._handle((yield from self.slow.ask(self._requests.read_lease)))
         if not self._inbox:
             instants = [instant for instant in (manager.wake_at_ms, manager.lease_due_ms) if instant is not None]
             yield min(instants) - self.task.skew_ms, True
@@ -217,65 +237,25 @@ class VirtualFunction:
         return None
 
     def _perform(self, effect: Effect) -> Steps[Input | None]:
-        store, stream_id = self._store, self.task.stream_id
-        match effect:
-            case Claim():
-                self._claimed_ms = self._clock.now_ms()
-                return (yield from self.requests.ask(self._claim))
-            case ReadCursor():
-                return (yield from self.requests.ask(lambda: CursorRead(store.read_cursor(stream_id))))
-            case Open(cursor):
-                self.link = self._upstream.open(self, cursor)
-                self.link.claimed_ms = self._claimed_ms
-                self.links_by_fence[self._manager.fence] = self.link
-            case TakeTurn(fence, expires_at_ms):
-                now_ms = self._now_ms()
-                return (
-                    yield from self.requests.ask(
-                        lambda: LeaseRead(store.take_turn(stream_id, fence, expires_at_ms, now_ms))
-                    )
-                )
-            case MarkConnected(fence, expires_at_ms):
-                failed = yield from self.requests.tell(lambda: store.mark_connected(stream_id, fence, expires_at_ms))
-                if failed is None and self.link is not None:
-                    self.link.marked_ms = self._clock.now_ms()
-                return failed
-            case Write(fence, first, events):
-                return (yield from self.requests.ask(lambda: store.write(stream_id, fence, first, events)))
-            case SaveProgress():
-                return (yield from self._save(effect))
-            case MarkReleased(fence):
-                return (yield from self.requests.tell(lambda: store.mark_released(stream_id, fence)))
-            case RecordGaps(dead_after_ms):
-                return (
-                    yield from self.requests.tell(lambda: store.record_gaps(stream_id, self._now_ms(), dead_after_ms))
-                )
-            case CloseUpstream():
-                if self.link is not None:
-                    self._upstream.close(self.link)
-                    self._inbox.append((CLOSED_HERE, self._now_ms()))  # after what had arrived
-        return None
+        if isinstance(effect, Open):
+            self._open(effect.cursor)
+            return None
+        if isinstance(effect, CloseUpstream):
+            if self.link is not None:
+                self._upstream.close(self.link)
+                self._inbox.append((CLOSED_HERE, self._now_ms()))  # after what had arrived
+            return None
+        if isinstance(effect, Claim):
+            self._claimed_ms = self._clock.now_ms()
+        given = yield from self.slow.ask_all(self._requests.of(effect))
+        if isinstance(effect, MarkConnected) and given is None and self.link is not None:
+            self.link.marked_ms = self._clock.now_ms()
+        return given
 
-    def _claim(self) -> Input:
-        task = self.task
-        holder = f"{task.lane}/{task.request_id}"
-        return self._store.claim(task.stream_id, execution=task.execution, holder=holder, after_fence=self._after_fence)
-
-    def _save(self, effect: SaveProgress) -> Steps[Input | None]:
-        """Cursor, ledger and lease, each a request of its own; the first that fails is the answer."""
-        task, progress, cursor = self.task, effect.progress, effect.cursor
-        writes: list[Callable[[], object]] = []
-        if cursor is not None:
-            writes.append(lambda: self._store.save_cursor(task.stream_id, cursor, progress.fence, self._now_ms()))
-        who = {"lane": task.lane, "execution": task.execution, "request_id": task.request_id}
-        writes.append(lambda: self._store.save_connection(task.stream_id, progress, **who))
-        if progress.opened_ms is not None and progress.closed_ms is None:
-            writes.append(lambda: self._store.renew(task.stream_id, progress.fence, effect.expires_at_ms))
-        for write in writes:
-            failed = yield from self.requests.tell(write)
-            if failed is not None:
-                return failed
-        return None
+    def _open(self, cursor: str | None) -> None:
+        self.link = link = self._upstream.open(self, cursor)
+        link.claimed_ms, link.looked_ms, link.took_ms = self._claimed_ms, self._looked_ms, self._took_ms
+        self.links_by_fence[self._manager.fence] = link
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() + self.task.skew_ms

@@ -11,8 +11,10 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from handlers.effects import Invocation
 from handlers.errors import StoreUnavailable
 from handlers.stream.signals import StoreFailed
+from handlers.worker import hard_stop_ms
 from local.chaos.dynamodb import UnreliableDynamoDB, nothing
 from local.clock import Clock
 
@@ -20,8 +22,6 @@ T = TypeVar("T")
 # A pause: until an instant of the run's clock, or, where it says so, until something arrives.
 Pause = tuple[int, bool]
 Steps = Generator[Pause, None, T]
-# As in handlers/driver.py: how long before the deadline nobody waits for the store any more.
-HARD_STOP_MS = 500
 
 
 class Killed(BaseException):
@@ -30,37 +30,31 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the invocation is asked for, and its limits."""
+    """What the invocation is asked for, its limit, and how far its clock is wrong; `version` is the deployed one's."""
 
-    stream_id: str
-    execution: str
-    lane: str
-    request_id: str
+    invocation: Invocation
     version: int
     limit_ms: int
-    margin_ms: int
-    lease_every_ms: int
-    progress_every_ms: int
-    overlap_max_ms: int
     skew_ms: int
 
 
-class Requests:
+class SlowRequests:
     """The requests of one function; `dies_in` is how many steps of them it survives, None for all."""
 
-    def __init__(
-        self, clock: Clock, dynamodb: UnreliableDynamoDB, deadline_ms: int, margin_ms: int, draws: random.Random
-    ) -> None:
+    def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB, task: Task, draws: random.Random) -> None:
         self._clock = clock
         self._dynamodb = dynamodb
-        self._hard_stop_ms = deadline_ms - min(HARD_STOP_MS, margin_ms // 4)
+        self._hard_stop_ms = hard_stop_ms(clock.now_ms() + task.limit_ms, task.invocation.margin_ms)
         self._draws = draws
         self.dies_in: int | None = None
 
-    def tell(self, request: Callable[[], object]) -> Steps[StoreFailed | None]:
-        """The failure, where it fails."""
-        answer = yield from self.ask(request)
-        return answer if isinstance(answer, StoreFailed) else None
+    def ask_all(self, requests: list[Callable[[], T]]) -> Steps[T | StoreFailed]:
+        """What the last of them answers, or the first that fails."""
+        for request in requests:
+            answer = yield from self.ask(request)
+            if isinstance(answer, StoreFailed):
+                break
+        return answer
 
     def ask(self, request: Callable[[], T]) -> Steps[T | StoreFailed]:
         """The answer, or that there is none."""

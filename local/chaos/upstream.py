@@ -53,13 +53,17 @@ class Link:
     """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
 
     `delayed` are the events that came late or never, `came_ms` when those came that did. `claimed_ms` is when its claim
-    was sent, `marked_ms` when all could know that it is connected.
+    was sent, `marked_ms` when all could know that it is connected. `looked_ms` is when its function looked last for a
+    rest, `took_ms` when it took the try after one; `settled_ms` when all could know what came of the link.
     """
 
     client: Client
     cursor: int | None
     asked_ms: int
     claimed_ms: int = 0
+    looked_ms: int = 0
+    took_ms: int | None = None
+    settled_ms: int | None = None
     opened_ms: int | None = None
     marked_ms: int | None = None
     closed_ms: int | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.effects import Invocation
 from handlers.store import Store
 from handlers.stream.signals import Outcome
 from local.asl import Execution, TaskCall, TaskFailure
@@ -173,19 +174,20 @@ class World:
 
     def _task(self, call: TaskCall) -> Task:
         settings, skew_ms = self.version.settings, self.schedule.skew_ms
-        return Task(
-            version=self.version.number,
+        limit_ms = settings["function_timeout_s"] * 1000
+        wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
+        invocation = Invocation(
             stream_id=call.payload["pathParameters"]["streamId"],
-            execution=call.payload.get("execution", ""),
             lane=call.payload.get("lane", ""),
+            execution=call.payload.get("execution", ""),
             request_id=f"r{len(self.functions) + 1}",
-            limit_ms=settings["function_timeout_s"] * 1000,
+            deadline_ms=self.clock.now_ms() + wrong_ms + limit_ms,
             margin_ms=settings["margin_s"] * 1000,
             lease_every_ms=settings["lease_every_s"] * 1000,
             progress_every_ms=settings["progress_every_s"] * 1000,
             overlap_max_ms=settings["overlap_max_s"] * 1000,
-            skew_ms=self._draws.randrange(-skew_ms, skew_ms + 1),
         )
+        return Task(invocation, self.version.number, limit_ms, wrong_ms)
 
     def _told(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:
@@ -199,9 +201,9 @@ class World:
 
     def name(self, function: VirtualFunction) -> str:
         """How the trace calls a function."""
-        task = function.task
-        version = f", version {task.version}" if task.version > 1 else ""
-        return f"{task.request_id} (lane {task.lane} of {task.execution.rpartition(':')[2]}{version})"
+        who, version = function.task.invocation, function.task.version
+        told = f", version {version}" if version > 1 else ""
+        return f"{who.request_id} (lane {who.lane} of {who.execution.rpartition(':')[2]}{told})"
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -260,7 +262,7 @@ class World:
         elif fault.kind == "kill":
             self._kill(function, fault.value, "Runtime.ExitError")
         else:
-            function.requests.dies_in = fault.value % 12
+            function.slow.dies_in = fault.value % 12
             function.on_kill = lambda: self._kill(function, 0, "Runtime.ExitError")
 
     def _strike_execution(self, fault: Fault) -> None:

@@ -12,29 +12,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from handlers.effects import Invocation, Report, Requests, manager_of
 from handlers.store import Store
-from handlers.stream.manager import Manager, Phase
+from handlers.stream.manager import Phase
+from handlers.stream.profiles import Profile
 from handlers.stream.signals import (
     Chunk,
     Claim,
     Closed,
     CloseUpstream,
-    CursorRead,
     Effect,
     Finish,
     Input,
-    LeaseRead,
-    MarkConnected,
-    MarkReleased,
     Open,
     Opened,
     Outcome,
-    ReadCursor,
     RecordGaps,
     SaveProgress,
-    TakeTurn,
     Woken,
     Write,
     Written,
@@ -43,36 +38,25 @@ from local.clock import Clock, Timer
 from local.virtual.upstream import Link, ScriptedUpstream
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """Whom the connection works for."""
-
-    stream_id: str
-    execution: str
-    lane: str
-    request_id: str
-
-
 class VirtualConnection:
-    """One invocation of the connection manager; `on_end` is called once with its outcome, unless it is killed."""
+    """One connection of an invocation; `on_end` is called once with its outcome, unless it is killed."""
 
     def __init__(
         self,
         clock: Clock,
+        profile: Profile,
         store: Store,
         upstream: ScriptedUpstream,
-        manager: Manager,
         invocation: Invocation,
-        every_ms: tuple[int, int],
         renew_all: Callable[[], None],
-        on_end: Callable[[Outcome], None],
+        on_end: Callable[[Report], None],
     ) -> None:
         self._clock = clock
         self._store = store
         self._upstream = upstream
-        self._manager = manager
+        self._manager = manager_of(profile, invocation)
+        self._requests = Requests(profile, store, invocation, clock.now_ms)
         self._invocation = invocation
-        self._lease_every_ms, self._progress_every_ms = every_ms
         self._renew_all = renew_all
         self._on_end = on_end
         self._effects: deque[Effect] = deque()
@@ -110,7 +94,7 @@ class VirtualConnection:
             self._store.renew(self._invocation.stream_id, self._manager.fence, now_ms + self._manager.lease_ttl_ms)
         elif self.alive and opened_ms is not None and self._manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING):
             now_ms = self._clock.now_ms()
-            last_ms = now_ms - (now_ms - opened_ms) % self._progress_every_ms
+            last_ms = now_ms - (now_ms - opened_ms) % self._invocation.progress_every_ms
             self._store.renew(self._invocation.stream_id, self._manager.fence, last_ms + self._manager.lease_ttl_ms)
 
     def lease_changed(self) -> None:
@@ -119,7 +103,7 @@ class VirtualConnection:
         if not self.alive or self._busy or due_ms is None or self._poll is not None:
             return
         late_ms = max(0, self._clock.now_ms() - due_ms)
-        self._poll_at(due_ms + -(-late_ms // self._lease_every_ms) * self._lease_every_ms)
+        self._poll_at(due_ms + -(-late_ms // self._invocation.lease_every_ms) * self._invocation.lease_every_ms)
 
     # --- what the upstream says ---------------------------------------------------------------------------------------
 
@@ -148,7 +132,7 @@ class VirtualConnection:
             return
         self._busy = True
         while self.alive and (self._effects or self._lease_is_due()):
-            answer = self._do(self._effects.popleft()) if self._effects else self._lease_read()
+            answer = self._do(self._effects.popleft()) if self._effects else self._requests.read_lease()
             if answer is not None:
                 self._effects.extend(self._manager.handle(self._clock.now_ms(), answer))
         self._busy = False
@@ -161,43 +145,42 @@ class VirtualConnection:
 
     def _do(self, effect: Effect) -> Input | None:
         """Performs one effect and returns the input that answers it at once, if one does."""
-        who, now_ms, store = self._invocation, self._clock.now_ms(), self._store
         match effect:
             case Claim():
                 self._renew_all()
-                return store.claim(who.stream_id, execution=who.execution, holder=f"{who.lane}/{who.request_id}")
-            case ReadCursor():
-                return CursorRead(store.read_cursor(who.stream_id))
             case Open():
                 self._link = self._upstream.open(self)
-            case TakeTurn(fence, expires_at_ms):
-                return LeaseRead(store.take_turn(who.stream_id, fence, expires_at_ms, now_ms))
-            case MarkConnected(fence, expires_at_ms):
-                store.mark_connected(who.stream_id, fence, expires_at_ms)
-            case SaveProgress(cursor, progress, _):
-                if cursor is not None:
-                    store.save_cursor(who.stream_id, cursor, progress.fence, now_ms)
-                self.ended_by = progress.ended_by
+                return None
+            case SaveProgress():
+                self._save(effect)
+                return None
             case Write(events=events):
                 return Written(len(events), 0)
-            case MarkReleased(fence):
-                store.mark_released(who.stream_id, fence)
             case CloseUpstream():
                 if self._link is not None:
                     self._upstream.close(self._link)
                 return Closed("closed_here")
             case RecordGaps():
-                pass  # the timeline tells them
+                return None  # the timeline tells them
             case Finish(outcome):
-                self.alive = False
-                self._disarm()
-                progress = self._manager.progress
-                if progress.opened_ms is not None:
-                    store.save_connection(
-                        who.stream_id, progress, lane=who.lane, execution=who.execution, request_id=who.request_id
-                    )
-                self._on_end(outcome)
-        return None
+                self._finish(outcome)
+                return None
+        return [request() for request in self._requests.of(effect)][-1]
+
+    def _save(self, effect: SaveProgress) -> None:
+        if effect.cursor is not None:
+            stream_id, fence = self._invocation.stream_id, effect.progress.fence
+            self._store.save_cursor(stream_id, effect.cursor, fence, self._clock.now_ms())
+        self.ended_by = effect.progress.ended_by
+
+    def _finish(self, outcome: Outcome) -> None:
+        self.alive = False
+        self._disarm()
+        progress = self._manager.progress
+        if progress.opened_ms is not None:
+            for request in self._requests.of(SaveProgress(None, progress, 0)):
+                request()
+        self._on_end(Report(outcome, progress, None, 0))
 
     # --- timers -------------------------------------------------------------------------------------------------------
 
@@ -222,10 +205,7 @@ class VirtualConnection:
         if self._manager.phase is Phase.AWAITING_RELEASE:
             self._renew_all()
         if self.alive and self._manager.lease_due_ms is not None:
-            self._feed(self._lease_read())
-
-    def _lease_read(self) -> LeaseRead:
-        return LeaseRead(self._store.read_lease(self._invocation.stream_id))
+            self._feed(self._requests.read_lease())
 
     def _wake(self) -> None:
         self._alarm = self._alarm_ms = None

@@ -15,16 +15,17 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from handlers.effects import Invocation
 from handlers.store import Store
-from handlers.stream.manager import Manager
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import Outcome
 from local.asl import TaskCall, TaskFailure
 from local.clock import Clock
-from local.virtual.connection import Invocation, VirtualConnection
+from local.virtual.connection import VirtualConnection
 from local.virtual.executions import VirtualExecutions
+from local.virtual.invocation import VirtualInvocation
 from local.virtual.table import Key, MemoryDynamoDB
-from local.virtual.upstream import ScriptedUpstream
+from local.virtual.upstream import Link, ScriptedUpstream
 from timeline.coverage import Connection
 
 STILL_OPEN = "still open"
@@ -57,8 +58,8 @@ class VirtualSandbox:
             dead_letter_queue_url="",
             rest=_not_at_all,
         )
-        self._connections: list[tuple[str, VirtualConnection]] = []
-        self._running: list[VirtualConnection] = []
+        self._invocations: list[tuple[str, VirtualInvocation]] = []
+        self._running: list[VirtualInvocation] = []
 
     async def perform(self, call: TaskCall) -> Any:
         """Returns a Task's result; TaskFailure with AWS's error name otherwise."""
@@ -79,18 +80,15 @@ class VirtualSandbox:
 
         `lanes` names for each execution's ARN the lane of each of its invocations, in their order.
         """
-        found = []
+        found: list[Connection] = []
         lane_of = {arn: iter(names) for arn, names in lanes.items()}
-        for arn, connection in self._connections:
+        for arn, invocation in self._invocations:
             lane = next(lane_of[arn])
-            link = connection.link
-            if link is None or link.opened_ms is None:
-                continue
-            is_open = link.closed_ms is None
-            to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
-            silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)
-            ended_by = STILL_OPEN if is_open else connection.ended_by
-            found.append(Connection(lane, link.opened_ms - origin_ms, to_ms, ended_by, silent_ms))
+            found += [
+                _told(lane, connection, connection.link, origin_ms, until_ms)
+                for connection in invocation.connections
+                if connection.link is not None and connection.link.opened_ms is not None
+            ]
         return sorted(found, key=lambda c: (c.from_ms, c.to_ms))
 
     async def _invoke(self, call: TaskCall) -> Any:
@@ -98,12 +96,12 @@ class VirtualSandbox:
             raise TaskFailure("Lambda.ResourceNotFoundException", f"Function not found: {call.function}")
         future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         limit_s = self._settings["function_timeout_s"]
-        request_id = f"00000000-0000-4000-8000-{len(self._connections) + 1:012d}"
-        connection = self._start(call, request_id, _setter(future))
-        killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(connection, future))
+        request_id = f"00000000-0000-4000-8000-{len(self._invocations) + 1:012d}"
+        invocation = self._start(call, request_id, _setter(future))
+        killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(invocation, future))
         outcome = await future
         killer.cancel()
-        self._running.remove(connection)
+        self._running.remove(invocation)
         if outcome is None:
             message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
             raise TaskFailure(
@@ -119,42 +117,41 @@ class VirtualSandbox:
             raise TaskFailure(outcome.error, json.dumps(cause))
         return {"status": outcome.status}
 
-    def _start(self, call: TaskCall, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualConnection:
+    def _start(self, call: TaskCall, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualInvocation:
         settings, payload = self._settings, call.payload
-        every_ms = (settings["lease_every_s"] * 1000, settings["progress_every_s"] * 1000)
-        execution = payload.get("execution", "")
-        manager = Manager(
-            self._profile,
+        who = Invocation(
+            stream_id=payload["pathParameters"]["streamId"],
+            lane=payload.get("lane", ""),
+            execution=payload.get("execution", ""),
+            request_id=request_id,
             deadline_ms=self._clock.now_ms() + settings["function_timeout_s"] * 1000,
             margin_ms=settings["margin_s"] * 1000,
-            lease_every_ms=every_ms[0],
-            progress_every_ms=every_ms[1],
+            lease_every_ms=settings["lease_every_s"] * 1000,
+            progress_every_ms=settings["progress_every_s"] * 1000,
             overlap_max_ms=settings["overlap_max_s"] * 1000,
-            execution=execution,
         )
-        who = Invocation(payload["pathParameters"]["streamId"], execution, payload.get("lane", ""), request_id)
-        connection = VirtualConnection(
-            self._clock, self._store, self._upstream, manager, who, every_ms, self._renew_all, on_end
+        invocation = VirtualInvocation(
+            self._clock, self._profile, self._store, self._upstream, who, self._renew_all, on_end
         )
-        self._connections.append((call.execution_arn, connection))
-        self._running.append(connection)
-        connection.start()
-        return connection
+        self._invocations.append((call.execution_arn, invocation))
+        self._running.append(invocation)
+        invocation.advance()
+        return invocation
 
     def _renew_all(self) -> None:
         if self._profile.overlap == "forbids":  # nobody else looks at when a lease runs out
-            for connection in self._running:
-                connection.renew()
+            for invocation in self._running:
+                invocation.renew()
 
-    def _kill(self, connection: VirtualConnection, future: asyncio.Future[Outcome | None]) -> None:
-        connection.kill()
+    def _kill(self, invocation: VirtualInvocation, future: asyncio.Future[Outcome | None]) -> None:
+        invocation.kill()
         if not future.done():
             future.set_result(None)
 
     def _changed(self, _table: str, key: Key) -> None:
         if key[1] == "lease":
-            for connection in self._running:
-                connection.lease_changed()
+            for invocation in self._running:
+                invocation.lease_changed()
 
     def _dynamodb(self, call: TaskCall) -> Any:
         methods: dict[str, Callable[..., Any]] = {
@@ -167,6 +164,15 @@ class VirtualSandbox:
         except ClientError as error:
             code = error.response["Error"]["Code"]
             raise TaskFailure(f"DynamoDB.{code}", error.response["Error"]["Message"]) from None
+
+
+def _told(lane: str, connection: VirtualConnection, link: Link, origin_ms: int, until_ms: int) -> Connection:
+    """What the timeline is told of a connection that was answered."""
+    assert link.opened_ms is not None
+    to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
+    silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)
+    ended_by = STILL_OPEN if link.closed_ms is None else connection.ended_by
+    return Connection(lane, link.opened_ms - origin_ms, to_ms, ended_by, silent_ms)
 
 
 def _setter(future: asyncio.Future[Outcome | None]) -> Callable[[Outcome], None]:

@@ -181,11 +181,11 @@ def overlooks_single_refusals(writer: EventWriter, batch: Any, _tries: Any) -> l
     return [STORED] * len(batch)
 
 
-def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events: Any) -> Written:
+def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events: Any, keeping: Any) -> Written:
     """An event that the store refuses counts as stored."""
     for number, event in enumerate(events, first):
         try:
-            store._writer.write(stream_id, fence, number, [event])
+            store._writer.write(stream_id, fence, number, [event], keeping)
         except StoreUnavailable:
             continue
     return Written(len(events), 0)

@@ -60,7 +60,8 @@ def test_functions_that_start_again_are_of_the_version_of_that_moment() -> None:
     """A function that is killed after the redeployment is followed by one of the new version at once."""
     world = redeployed("tolerates", Fault(AT_MS + 500, "kill", 0, 0))
     killed = next(function for function in world.functions if function.died_ms is not None)
-    after = next(one for one in world.functions if one.task.lane == killed.task.lane and one.task.version == 2)
+    lane = killed.task.invocation.lane
+    after = next(one for one in world.functions if one.task.invocation.lane == lane and one.task.version == 2)
     first = min(link.asked_ms for link in world.upstream.links if link.client is after)
     assert killed.died_ms is not None
     assert first - killed.died_ms < 5_000

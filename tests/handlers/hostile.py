@@ -3,7 +3,8 @@
 from itertools import repeat
 from typing import Any
 
-from handlers.driver import Clock, Driver, Invocation, Report
+from handlers.driver import Clock, Driver
+from handlers.effects import Invocation, Report
 from handlers.stream.profiles import parse
 from tests.handlers.aws import Aws
 from tests.handlers.servers import Peer, Script, serving

@@ -1,14 +1,16 @@
 """Rests and secrets between the connections of one invocation, on real sockets and moto's tables."""
 
+import functools
 import threading
 from typing import Any
 
 import boto3
 import pytest
 
-from handlers.attempts import keep
-from handlers.driver import Clock, Invocation, Report
+from handlers.driver import Clock
+from handlers.effects import Invocation, Report
 from handlers.errors import StreamDropped, StreamRejected
+from handlers.keeper import keep
 from handlers.secret_values import SecretValues
 from handlers.stream.backoff import KINDS, Pace, Rest, failed
 from handlers.stream.profiles import parse
@@ -40,7 +42,8 @@ def put_secret(text: str) -> None:
 class Keeper:
     """Runs `keep` against a server; `ends_ms` are when each of its connections ended."""
 
-    def __init__(self, aws: Aws) -> None:
+    def __init__(self, aws: Aws, request_id: str = "r1") -> None:
+        self.request_id = request_id
         self.store = aws.store()
         self.secrets = SecretValues(boto3.client)
         self.clock = Clock()
@@ -53,7 +56,7 @@ class Keeper:
             stream_id="demo",
             lane="A",
             execution="",
-            request_id="r1",
+            request_id=self.request_id,
             deadline_ms=self.clock.now_ms() + lasts_ms,
             margin_ms=200,
             lease_every_ms=20,
@@ -107,7 +110,7 @@ def test_a_rest_longer_than_the_function_is_left_to_the_next(keeper: Keeper) -> 
 
 def test_a_rest_ends_at_the_wish_to_stop_and_where_another_took_over(keeper: Keeper, aws: Aws) -> None:
     """Whoever rests reads the lease."""
-    keeper.store.save_rest("demo", Rest("http", 3, keeper.clock.now_ms() + 60_000))
+    keeper.store.change_rest("demo", Rest(), Rest("http", 3, keeper.clock.now_ms() + 60_000), "A/r0")
     with serving(ends) as server:
         aws.put_control("demo", "lease", stop={"BOOL": True})
         assert keeper.run(server).outcome.status == "stopped"
@@ -116,9 +119,9 @@ def test_a_rest_ends_at_the_wish_to_stop_and_where_another_took_over(keeper: Kee
 
 def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
     """The other sees that the try was taken, and rests for what came of it: the upstream is asked once a rest."""
-    keepers = [Keeper(aws), Keeper(aws)]
+    keepers = [Keeper(aws, "r1"), Keeper(aws, "r2")]
     now_ms = keepers[0].clock.now_ms()
-    keepers[0].store.save_rest("demo", Rest("http", 1, now_ms + 300))
+    keepers[0].store.change_rest("demo", Rest(), Rest("http", 1, now_ms + 300), "A/r0")
     with serving(answers(b"503 X")) as server:
         backoff = {"http": {"start_s": 600}}
         threads = [
@@ -135,11 +138,17 @@ def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
 
 
 def test_a_try_is_taken_once(keeper: Keeper) -> None:
-    """Only where the rest is as it was read; nothing else of it changes."""
-    read, taken = Rest("http", 3, 1_000), Rest("http", 3, 9_000)
-    keeper.store.save_rest("demo", read)
-    assert [keeper.store.take_try("demo", read, taken) for _ in range(2)] == [True, False]
+    """Only where the rest is as it was read; by its own request that came before it was taken by none other."""
+    nothing, read, taken = Rest(), Rest("http", 3, 1_000), Rest("http", 3, 9_000)
+    change = functools.partial(keeper.store.change_rest, "demo")
+    assert [change(nothing, read, "A/r1") for _ in range(2)] == [True, True]
+    assert [change(read, taken, holder) for holder in ("A/r1", "A/r1", "B/r2")] == [True, True, False]
     assert keeper.store.read_rest("demo") == taken
+    assert [change(nothing, read, "B/r2"), change(taken, nothing, "B/r2"), change(nothing, read, "A/r1")] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_paces_grow_as_the_profile_says() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from handlers.driver import Clock, Driver, Invocation, Report
+from handlers.driver import Clock, Driver
+from handlers.effects import Invocation, Report
 from handlers.store import Store
 from handlers.stream.profiles import Profile, parse
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import urllib3
 
-from handlers.attempts import keep
-from handlers.driver import Clock, Invocation, Report
+from handlers.driver import Clock
+from handlers.effects import Invocation, Report
+from handlers.keeper import keep
 from handlers.secret_values import SecretValues
 from handlers.stream.profiles import Profile, parse
 from local.streams import placeholders
