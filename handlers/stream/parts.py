@@ -7,6 +7,7 @@ Invariant: what is returned without a note is sound.
 import json
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
 from handlers.stream.addresses import ProfileError
@@ -32,15 +33,16 @@ MEANINGS: tuple[Meaning, ...] = ("success", "ended", "expired", "throttled", "dr
 class Resume:
     """How to ask for what came after the cursor: in the header, the query parameter or the body's place `name`.
 
-    `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `fallback`
-    is asked for when the upstream no longer knows the cursor. `confirmed_by` is a header of the answer that repeats the
-    cursor: another value there means that events were lost.
+    `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
+    taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
+    `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
     """
 
     place: Literal["header", "query", "body"]
     name: str
     pattern: str = "{cursor}"
     add: int = 0
+    back_s: int = 0
     fallback: str = ""
     confirmed_by: str = ""
 
@@ -49,8 +51,20 @@ class Resume:
         # The fallback is the upstream's own word, and no place of an event that was seen.
         if cursor == self.fallback:
             return cursor
-        moved = str(int(cursor) + self.add) if self.add and cursor.isascii() and cursor.isdigit() else cursor
+        moved = cursor
+        if self.add and cursor.isascii() and cursor.isdigit():
+            moved = str(int(cursor) + self.add)
+        if self.back_s:
+            moved = _earlier(cursor, self.back_s)
         return self.pattern.replace("{cursor}", moved)
+
+
+def _earlier(cursor: str, back_s: int) -> str:
+    """The instant so many seconds before the cursor's, in its own offset; the cursor itself where it is no instant."""
+    try:
+        return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return cursor
 
 
 def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
@@ -72,11 +86,14 @@ def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
         name,
         pattern=inner.text("pattern", "{cursor}"),
         add=inner.whole("add", 0, least=0, most=1_000_000),
+        back_s=inner.whole("back_s", 0, least=0, most=86_400),
         fallback=inner.text("fallback", ""),
         confirmed_by=inner.text("confirmed_by", "").lower(),
     )
     expired = marks(inner, "expired", Kind.EXPIRED)
-    inner.refuse_the_rest("resume: header, query or body, pattern, add, fallback, confirmed_by, expired")
+    inner.refuse_the_rest("resume: header, query or body, pattern, add, back_s, fallback, confirmed_by, expired")
+    if found.add and found.back_s:
+        inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")
     return found, expired
 
 

@@ -1,8 +1,9 @@
 """How each provider that has a profile behaves, as data for `players`.
 
 Decides nothing: it is a table, and the rules are those that the profiles in env/streams/ name with their sources. In a
-text `<n>` is the number of an event: of the one that is told, or of the last one before. Times are the providers' own
-where they name any. Invariant: the last digits of a cursor are the number of the event that it follows.
+text `<n>` is the number of an event: of the one that is told, or of the last one before; `<at>` is its instant. Times
+are the providers' own where they name any. Invariant: the last digits of a cursor are the number of the event that it
+follows, or the cursor is its instant.
 """
 
 from collections.abc import Mapping
@@ -22,11 +23,12 @@ class Behaviour:
     `event`, `heartbeat` (in silence), `greeting` (first), `loss` (in place of every `loses_every`th event), `cut` (last
     before the provider's own end after `life_s`; 0: it ends none), `evicted` (last where a newer one comes), `ending`
     (after `length` events, where there is an end).
-    `resume` is the header, query parameter or place in the body that brings the cursor; `inclusive`: the cursor's own
-    event comes again; `backfill`: a parameter brings so many of the last events in place of a cursor. `expired` is a
-    status or a text for a cursor that is too old, "" where the oldest event that is kept follows. `confirms` is the
-    answer's header that repeats the cursor. `session` is the query parameter that tells connections apart besides the
-    path. `status` is the answer to everyone, `retry_after_s` its Retry-After.
+    `resume` is the header, query parameter or place in the body that brings the cursor; `inclusive`: the cursor's
+    own event comes again; `by_instant`: what is asked for is what happened from an instant on; `backfill`: a
+    parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
+    that is too old, "" where the oldest event that is kept follows. `confirms` is the answer's header that repeats
+    the cursor. `session` is the query parameter that tells connections apart besides the path. `status` is the
+    answer to everyone, `retry_after_s` its Retry-After.
     """
 
     event: str
@@ -39,6 +41,7 @@ class Behaviour:
     has_key: bool = True
     resume: tuple[Literal["", "header", "query", "body"], str] = ("", "")
     inclusive: bool = False
+    by_instant: bool = False
     backfill: int = 0
     expired: int | str = ""
     confirms: str = ""
@@ -58,10 +61,10 @@ class Behaviour:
 BEHAVIOURS: Mapping[str, Behaviour] = {
     "alpaca": Behaviour(
         media_type=SSE,
-        event='data: {"event_id": "01PLAYED<n>", "event": "fill", "qty": "1"}\n\n',
+        event='data: {"event_id": "01PLAYED<n>", "at": "<at>", "event": "fill", "qty": "1"}\n\n',
         heartbeat=": heartbeat\n\n",
-        resume=("query", "since_id"),
-        inclusive=True,
+        resume=("query", "since"),
+        by_instant=True,
         loss=": you are reading too slowly, dropped 1 messages\n\n",
         loses_every=50,
         life_s=900,
@@ -113,20 +116,20 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     ),
     "mastodon": Behaviour(
         media_type=SSE,
-        greeting=":)\n\n",
+        greeting=":)\n",
         event='event: update\ndata: {"id": "<n>", "content": "toot"}\n\n',
-        heartbeat=":thump\n\n",
+        heartbeat=":thump\n",
         heartbeat_ms=15_000,
     ),
     "mercure": Behaviour(
         media_type=SSE,
-        greeting=":\n\n",
+        greeting=":\n",
         event="id: urn:played:<n>\ndata: order <n>\n\n",
-        heartbeat=":\n\n",
+        heartbeat=":\n",
         heartbeat_ms=40_000,
         resume=("header", "Last-Event-ID"),
         confirms="Last-Event-ID",
-        life_s=600,
+        life_s=595,
     ),
     "oanda": Behaviour(
         event='{"tick": {"instrument": "EUR_USD", "time": "<n>", "bid": 1.1, "ask": 1.2}}\n',
@@ -134,7 +137,7 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         heartbeat_ms=5_000,
         second="evicts",
         session="sessionId",
-        evicted='{"disconnect": {"code": 60, "message": "This connection will now be disconnected"}}\n',
+        evicted='{"disconnect": {"code": 64, "message": "Session has been disconnected by a new connection"}}\n',
     ),
     "wikimedia": Behaviour(
         media_type=SSE,

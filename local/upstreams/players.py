@@ -7,9 +7,11 @@ a reader that resumes misses only what is announced as lost; one that refuses a 
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -77,7 +79,7 @@ class Players:
         if not is_known and behaviour.expired:
             if isinstance(behaviour.expired, int):
                 return JSONResponse({"message": "That is too long ago."}, behaviour.expired)
-            return Response(_said(behaviour.expired, oldest), media_type=behaviour.media_type)
+            return Response(_said(behaviour, behaviour.expired, oldest), media_type=behaviour.media_type)
         is_told = asked is not None and behaviour.confirms
         headers = {behaviour.confirms: asked if asked and is_known else "earliest"} if is_told else None
         first = at_ms // behaviour.interval_ms + 1 if wanted is None else max(wanted, oldest)
@@ -94,15 +96,16 @@ class Players:
         cut = later(behaviour.life_s, seat.leave, behaviour.cut) if behaviour.life_s else None
         last = first - 1
         try:
-            yield _said(behaviour.greeting or behaviour.heartbeat, last)
+            yield _said(behaviour, behaviour.greeting or behaviour.heartbeat, last)
             async for numbers in clockwork.run(first, seat.end):
                 if behaviour.length:
                     numbers = range(numbers.start, min(numbers.stop, first + behaviour.length))
                 last = numbers[-1] if numbers else last
-                yield b"".join(_told(behaviour, number) for number in numbers) or _said(behaviour.heartbeat, last)
+                told = b"".join(_told(behaviour, number) for number in numbers)
+                yield told or _said(behaviour, behaviour.heartbeat, last)
                 if last == first + behaviour.length - 1 and behaviour.length:
                     seat.leave(behaviour.ending)
-            yield _said(seat.last_words, last)
+            yield _said(behaviour, seat.last_words, last)
         finally:
             seats.remove(seat)
             if cut is not None:
@@ -132,8 +135,11 @@ async def _asked(request: Request, behaviour: Behaviour) -> str | None:
 def _wanted(behaviour: Behaviour, asked: str | None, newest: int) -> int | None:
     """The number of the first event that the request asks for; None where it asks for what comes from now on."""
     found = _LAST_NUMBER.search(asked) if asked is not None else None
-    if found is None:
+    if asked is None or found is None:
         return None
+    if behaviour.by_instant:
+        since_ms = datetime.fromisoformat(asked).timestamp() * 1000
+        return min(math.ceil(since_ms / behaviour.interval_ms), newest + 1)
     if behaviour.backfill:
         return newest - behaviour.backfill + 1
     return min(int(found[0]) + (not behaviour.inclusive), newest + 1)
@@ -141,8 +147,11 @@ def _wanted(behaviour: Behaviour, asked: str | None, newest: int) -> int | None:
 
 def _told(behaviour: Behaviour, number: int) -> bytes:
     is_lost = behaviour.loses_every and number % behaviour.loses_every == 0
-    return _said(behaviour.loss if is_lost else behaviour.event, number)
+    return _said(behaviour, behaviour.loss if is_lost else behaviour.event, number)
 
 
-def _said(text: str, number: int) -> bytes:
+def _said(behaviour: Behaviour, text: str, number: int) -> bytes:
+    if "<at>" in text:
+        instant = datetime.fromtimestamp(number * behaviour.interval_ms / 1000, UTC)
+        text = text.replace("<at>", instant.isoformat(timespec="milliseconds"))
     return text.replace("<n>", str(number)).encode()

@@ -1,4 +1,7 @@
-"""Each profile that ships, at its provider as `local/upstreams` plays it: handover, resume, heartbeat, refusal, end."""
+"""Each profile that ships, at its provider as `local/upstreams` plays it: from handover and resume to loss and end.
+
+docs/profiles.md has the same as a table; the last test holds the two together.
+"""
 
 import contextlib
 import re
@@ -16,6 +19,7 @@ from handlers.driver import Clock
 from handlers.effects import Invocation, Report
 from handlers.keeper import keep
 from handlers.secret_values import SecretValues
+from handlers.stream.framing import Frame
 from handlers.stream.profiles import Profile, parse
 from local.streams import placeholders
 from local.upstreams.app import Upstreams
@@ -25,6 +29,7 @@ from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.local.support import until
 
 STREAMS = Path(__file__).parents[2] / "env" / "streams"
+PAGE = Path(__file__).parents[2] / "docs" / "profiles.md"
 IDS = {name: name if name in ("completions", "x-filtered") else f"{name}:one" for name in BEHAVIOURS}
 HOUR_MS = 3_600_000
 # The quickest that tells events apart; and none at all.
@@ -32,7 +37,11 @@ BUSY = {"interval_ms": 20, "loses_every": 0}
 SILENT = {"interval_ms": HOUR_MS, "heartbeat_ms": HOUR_MS}
 FOLLOWED = sorted(BEHAVIOURS.keys() - {"completions"})
 RESUMED = sorted(name for name, one in BEHAVIOURS.items() if one.resume[0])
+PASSING = sorted(set(FOLLOWED) - set(RESUMED))
 BEATING = sorted(name for name, one in BEHAVIOURS.items() if one.heartbeat)
+TOO_OLD: list[tuple[str, dict[str, int]]] = [
+    ("companies-house", {}), ("etcd", {}), ("kubernetes", {}), ("kubernetes", {"expired": 410}),
+]  # fmt: skip
 
 
 class Told:
@@ -123,8 +132,11 @@ def shipped(name: str) -> Profile:
 def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
     """The provider, with some of its behaviour on another scale."""
     behaviour: Behaviour = replace(BEHAVIOURS[name], **changes)
+    profile = shipped(name)
+    if profile.resume is not None and profile.resume.back_s:
+        profile = replace(profile, resume=replace(profile.resume, back_s=1))
     with playing({name: behaviour}) as (origin, upstreams):
-        yield Stage(aws, IDS[name], moved(shipped(name), origin), upstreams, origin)
+        yield Stage(aws, IDS[name], moved(profile, origin), upstreams, origin)
 
 
 def test_every_profile_that_ships_is_played() -> None:
@@ -178,6 +190,22 @@ def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str)
     assert (numbers, len(numbers) > len(first)) == (list(range(numbers[0], numbers[-1] + 1)), True)
 
 
+@pytest.mark.parametrize("name", PASSING)
+def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
+    """The provider closes and keeps nothing: the next connection begins with what comes then; the gap stays."""
+    with played(aws, name, **BUSY, life_s=0.12) as stage:
+        report = stage.connect()
+        assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "ended_by_upstream")
+        first = stage.stored()
+        stage.profile = replace(stage.profile, reconnect_tries=0)
+        again = stage.start()
+        assert until(lambda: len(stage.stored()) > len(first))
+        stage.stop()
+        assert not again.last.progress.resumed
+    gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
+    assert [(gap["cause"], gap["closed_by_cursor"]) for gap in gaps] == [("ended_by_upstream", False)]
+
+
 def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
     """Every provider that has one, all at once: a stream without events lives on past the limit, and stores nothing."""
     changes = {"interval_ms": HOUR_MS, "heartbeat_ms": 50, "life_s": 0}
@@ -203,7 +231,7 @@ def test_without_a_heartbeat_silence_is_a_dead_connection(aws: Aws, name: str) -
         assert (stage.connect().progress.ended_by, stage.stored()) == ("stalled", [])
 
 
-OUTAGE_S = {"x-filtered": 5, "companies-house": 5}
+OUTAGE_S = {"x-filtered": 5, "companies-house": 5, "oanda": 1}
 
 
 @pytest.mark.parametrize("name", sorted(BEHAVIOURS))
@@ -221,6 +249,27 @@ def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
         rest = aws.store().read_rest(stage.stream_id)
         assert rest.failures == (1 if rest_s else 0)
         assert not rest_s or before_ms <= rest.until_ms - rest_s * 1000 <= after_ms
+
+
+def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
+    """Another connection may give the same change another place in the feed; the next revision is another event."""
+    lines = [
+        '{"seq": "2-aaa", "id": "d", "changes": [{"rev": "1-x"}]}',
+        '{"seq": "2-bbb", "id": "d", "changes": [{"rev": "1-x"}]}',
+        '{"seq": "3-bbb", "id": "d", "changes": [{"rev": "2-x"}], "deleted": true}',
+    ]
+    events = [shipped("couchdb").event(Frame(line), 0) for line in lines]
+    assert [event.key for event in events] == ['["d","1-x"]', '["d","1-x"]', '["d","2-x"]']
+    assert [event.cursor for event in events] == ["2-aaa", "2-bbb", "3-bbb"]
+
+
+def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
+    """Ids with a random end are no place to go on from: the request names an instant, before the newest event's."""
+    profile = shipped("alpaca")
+    event = profile.event(Frame('{"event_id": "01HCMKNJK1Y0R7VF6Q6CAC3SH7", "at": "2026-01-01T12:00:00Z"}'), 0)
+    request = profile.request("alpaca:trades", event.cursor, dict.fromkeys(profile.secrets, "s3cret"))
+    assert request.address == "https://broker-api.alpaca.markets/v2/events/trades?since=2026-01-01T11%3A58%3A00Z"
+    assert event.key == "01HCMKNJK1Y0R7VF6Q6CAC3SH7"
 
 
 def test_a_provider_that_forbids_two_refuses_whoever_comes_second(aws: Aws) -> None:
@@ -260,10 +309,7 @@ def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws) -> None:
     assert set(stage.losses()) == {"announced_by_upstream"}
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [("companies-house", {}), ("etcd", {}), ("kubernetes", {}), ("kubernetes", {"expired": 410})],
-)
+@pytest.mark.parametrize(("name", "changes"), TOO_OLD)
 def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
     aws: Aws, name: str, changes: dict[str, int]
 ) -> None:
@@ -292,3 +338,28 @@ def test_a_completion_ends_and_both_of_its_equal_words_are_stored(aws: Aws) -> N
     with played(aws, "completions", interval_ms=10, event='data: {"word": "very"}\n\n', length=5) as stage:
         report = stage.connect()
     assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", 6)
+
+
+# Which providers have each of these tested above, by the column of the table in docs/profiles.md.
+TESTED = {
+    "handover": set(BEHAVIOURS),
+    "resume": set(RESUMED),
+    "heartbeat": set(BEATING),
+    "refusal": set(BEHAVIOURS),
+    "loss": {"alpaca", "mercure"} | {name for name, _ in TOO_OLD},
+    "end": set(BEHAVIOURS),
+}
+
+
+def test_the_page_says_of_each_provider_what_is_tested() -> None:
+    """A row each, and a cell for everything: what the provider does, or "n/a:" and why there is nothing to test."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    (head,) = [at for at, line in enumerate(lines) if line.startswith("| provider |")]
+    columns = [cell.strip() for cell in lines[head].split("|")[2:-1]]
+    assert columns == list(TESTED)
+    rows = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in lines[head + 1 :]}
+    assert sorted(rows) == sorted(BEHAVIOURS)
+    for name, cells in rows.items():
+        assert all(len(cell) > len("n/a: ") for cell in cells)
+        told = {column for column, cell in zip(columns, cells, strict=True) if not cell.startswith("n/a: ")}
+        assert (name, told) == (name, {column for column, names in TESTED.items() if name in names})

@@ -51,14 +51,14 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One connection, told line by line; what comes behind the end is not read."""
-    lines = b'\n{"seq":"4-x","id":"d"}\n{"last_seq":"4-x"}\n{"seq":"5-x"}\n'
+    lines = b'\n{"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}\n{"last_seq":"4-x"}\n{"seq":"5-x"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
         monkeypatch.setenv("UPSTREAM_COUCHDB", server.address)
         assert main(["profile", "try", "couchdb:orders", "--seconds", "5", "--cursor", "3-x"]) == 0
         assert b"since=3-x" in server.peers[0].request
     assert capsys.readouterr().out.splitlines() == [
         "answered 200, application/json",
-        'event      key 4-x  {"seq":"4-x","id":"d"}',
+        'event      key ["d","1-a"]  {"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}',
         'disconnect {"last_seq":"4-x"}',
         "the upstream wants a new connection",
         "in all: 1 disconnect, 1 event; cursor 4-x",

@@ -24,7 +24,7 @@ SHIPPED = {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "
 SHIPPED |= {"oanda", "companies-house", "kubernetes", "etcd", "mercure", "mastodon", "completions"}
 PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }'
-RESUME_FIELDS = "resume: header, query or body, pattern, add, fallback, confirmed_by, expired"
+RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, fallback, confirmed_by, expired"
 MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
@@ -32,6 +32,7 @@ POINTER = 'a place in the body such as "/create_request/start_revision"'
 VALUES = f'{PATH} a text, a number, true, false or "*" (anything at all) in json'
 JSON = 'json a table of places and values such as { "$.type" = "ERROR" }'
 MARKED = 'must be "sse" where a mark names an event or a comment'
+ONE_OF_THEM = "is for a cursor that is an instant, add for one that is a number: give one of them"
 SHRINKS = "must not shrink: factor is at least 1, and max_s at least start_s"
 UNDER = "only names under /streamkeeper/ can be read"
 NO_FIELDS = "refers to a field of the parameter '/streamkeeper/x'; only secrets have fields"
@@ -136,6 +137,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
         ({"resume": {"query": "a", "more": 1}}, f"resume.more is not a field of {RESUME_FIELDS}"),
         ({"resume": {"query": "a", "add": -1}}, "resume.add must be a whole number from 0 to 1000000"),
+        ({"resume": {"query": "a", "add": 1, "back_s": 1}}, f"resume.back_s {ONE_OF_THEM}"),
         ({"end": {}}, f"end must be {MARK}"),
         ({"loss": {"comment": "a", "data": "b"}}, f"loss must be {MARK}; a comment stands alone"),
         ({"heartbeat": {"json": {"type": 1}}}, f"heartbeat must give {VALUES}"),
@@ -343,6 +345,22 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
     assert [moved.asks(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
     minutes = profile(resume={"query": "backfill_minutes", "pattern": "5"})
     assert minutes.request("demo", "123").address.endswith("backfill_minutes=5")
+
+
+@pytest.mark.parametrize(
+    ("cursor", "asked"),
+    [
+        ("2026-01-01T00:01:00.123456789Z", "2025-12-31T23:59:00.123456Z"),
+        ("2026-01-01T00:01:00+05:30", "2025-12-31T23:59:00+05:30"),
+        ("2026-01-01T00:01:00", "2025-12-31T23:59:00"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+        ("17", "17"),
+    ],
+)
+def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
+    """`back_s` goes back in the cursor's own offset; what is no instant, or has no such past, is asked for as it is."""
+    found = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
+    assert unquote(found.request("demo", cursor).address) == f"https://example.org/?since={asked}"
 
 
 def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
