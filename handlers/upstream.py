@@ -108,6 +108,9 @@ class Upstream:
         try:
             with opened(self._request, self._timeout, self._connected) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
+                if codings := response.headers.get("content-encoding"):
+                    # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
+                    headers["content-encoding"] = codings
                 self._inbox.put(Opened(response.status, headers))
                 body = encodings.body(encodings.coding(headers.get("content-encoding")), CHUNK_BYTES)
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.

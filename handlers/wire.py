@@ -77,7 +77,7 @@ class StrictResponse(http.client.HTTPResponse):
             if len(end) < 2:
                 raise http.client.IncompleteRead(b"")
             raise BadAnswer("a chunk of the body is not as long as it says")
-        line = self.fp.readline(LINES_BYTES)
+        line = self.fp.readline(LINES_BYTES + 1)  # with one byte more than may come, so that a longer one is told
         if not line.endswith(b"\n"):
             raise http.client.IncompleteRead(b"")
         found = _SIZE.fullmatch(line)

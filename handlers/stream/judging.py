@@ -4,11 +4,18 @@ Knows no lease and no phase. Invariant: what a profile says of a status outranks
 is no stream, whatever its status.
 """
 
+from datetime import UTC, datetime
+
 from handlers.stream import encodings
 from handlers.stream.framing import refuses
 from handlers.stream.parts import Meaning
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import Opened, Outcome
+
+# RFC 9110, section 5.6.7: "a sender MUST generate timestamps in the IMF-fixdate format".
+_INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
+# A wish for peace may have any length; longer than a day is no different from a day.
+MOST_PEACE_S = 86_400.0
 
 
 def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
@@ -24,7 +31,7 @@ def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
         except encodings.UnknownCoding as error:
             return Outcome("StreamRejected", "", str(error))
         return None
-    wait_s = _retry_after_s(given.headers.get("retry-after"))
+    wait_s = _retry_after_s(given.headers.get("retry-after", ""), given.headers.get("date", ""))
     if meaning == "throttled":
         return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status)
     if meaning == "dropped":
@@ -41,8 +48,16 @@ def is_confirmed(profile: Profile, given: Opened, cursor: str) -> bool:
     return confirmed is None or confirmed == resume.spelled(cursor)
 
 
-def _retry_after_s(value: str | None) -> float | None:
-    """Returns RFC 9110's delay in seconds (section 10.2.3); None where absent or a date, whose clock is not ours."""
-    if value is None or not value.strip().isascii() or not value.strip().isdigit():
+def _retry_after_s(value: str, date: str) -> float | None:
+    """Returns RFC 9110's delay (section 10.2.3), at most a day; None where there is none.
+
+    An instant in place of seconds is told by the upstream's clock, and so is its answer's Date: ours plays no part.
+    """
+    digits = value.strip()
+    if digits.isascii() and digits.isdigit():
+        return min(float(digits), MOST_PEACE_S)
+    try:
+        until, since = (datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC) for text in (value, date))
+    except ValueError:
         return None
-    return float(value.strip())
+    return min(max((until - since).total_seconds(), 0.0), MOST_PEACE_S)

@@ -29,6 +29,7 @@ FLOODS: dict[str, tuple[bytes, bytes, str]] = {
     "early hints without end": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", f"{NOT_OPENED} {NO_PART}"),
     "a chunk's size without end": (CHUNKED, b"0", f"{CLOSED} {NO_PART}"),
     "a chunk's extension without end": (CHUNKED + b"5;", b"x=y;" * 100, f"{CLOSED} {NO_PART}"),
+    "the extension of a later chunk without end": (CHUNKED + b"1\r\n:\r\n5;", b"x=y;" * 100, f"{CLOSED} {NO_PART}"),
     "trailers without end": (CHUNKED + b"5\r\n: hi\n\r\n0\r\n", b"X: y\r\n", f"{CLOSED} {NO_PART}"),
     "a line without end": (UNTIL_CLOSE, b"x" * 1000, "a frame is longer than max_frame_bytes (100000)"),
     "an event without end": (UNTIL_CLOSE, b"data: x\n", "a frame is longer than max_frame_bytes (100000)"),
@@ -195,6 +196,18 @@ PAGE = b"<html>Sorry</html>"
             OK + b"Content-Encoding: br\r\n\r\n" + PAGE,
             "StreamRejected",
             "the body is compressed in a way that was not asked for",
+        ),
+        (
+            {},
+            OK + b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n\r\n" + PAGE,
+            "StreamRejected",
+            "the body is compressed in a way that was not asked for",
+        ),
+        (
+            {},
+            b"HTTP/1.1 429 X\r\nRetry-After: " + b"9" * 5000 + b"\r\n\r\n",
+            "StreamThrottled",
+            "the upstream answered 429",
         ),
         (
             {},
