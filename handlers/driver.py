@@ -151,7 +151,7 @@ class Driver:
             request,
             connect_timeout_s=self._profile.connect_timeout_s,
             stall_after_s=self._profile.stall_after_s,
-            joins=self._profile.framing != "raw",
+            joins=self._profile.joins_chunks,
         )
         self._upstream.start()
 

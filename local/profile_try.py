@@ -22,6 +22,7 @@ from handlers.stream.framing import Frame, FramingError
 from handlers.stream.judging import judge
 from handlers.stream.marks import Kind
 from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
+from handlers.stream.reading import cursor_behind
 from handlers.stream.references import Reference, Secrets
 from handlers.stream.signals import Chunk, Closed, Opened
 from handlers.upstream import Upstream
@@ -51,7 +52,7 @@ class Trial:
 
     def opened(self, given: Opened) -> None:
         """Tells of the answer."""
-        self.say(f"answered {given.status}, {given.headers.get('content-type', 'no content type')}")
+        self.say(f"answered {given.status}, {_printable(given.headers.get('content-type', 'no content type'))}")
         refusal = judge(self.profile, given, self.profile.meaning(given.status))
         if refusal is not None:
             self.ended = True
@@ -64,22 +65,27 @@ class Trial:
         kind = self.profile.kind(frame)
         self.counts[kind.value] += 1
         shown = frame.data if isinstance(frame.data, str) else f"{len(frame.data)} bytes"
-        shown = shown.replace("\n", " ")[:_SHOWN_CHARACTERS]
+        shown = _printable(shown[:_SHOWN_CHARACTERS])
         event = self.profile.event(frame, 0)
         if not frame.is_comment and event.cursor is not None:
             self.cursor = event.cursor
-        key = "of its own" if self.profile.key == "each" else event.key
+        key = "of its own" if self.profile.key == "each" else _printable(event.key)
         self.say(f"{kind.value:<10} key {key}  {shown}" if kind is Kind.EVENT else f"{kind.value:<10} {shown}")
         if kind in _ENDS:
             self.ended = True
             self.say(_ENDS[kind])
+
+    def chunk_ended(self, last_id: str | None) -> None:
+        """Takes note of the last event ID, which a block sets that is no event."""
+        after = None if self.ended else cursor_behind(self.profile, last_id)
+        self.cursor = self.cursor if after is None else after
 
     def summary(self) -> None:
         """Tells what came in all."""
         counted = (
             ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items())) or "nothing that is a frame"
         )
-        self.say(f"in all: {counted}; cursor {self.cursor if self.cursor is not None else 'none'}")
+        self.say(f"in all: {counted}; cursor {_printable(self.cursor) if self.cursor is not None else 'none'}")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,7 +107,12 @@ def _tried(profile: Profile, arguments: argparse.Namespace, read: Callable[[list
     except (StreamkeeperError, ProfileError) as problem:
         raise UserError(f"{problem}.") from None
     trial = Trial(profile, print)
-    upstream = Upstream(request, connect_timeout_s=profile.connect_timeout_s, stall_after_s=profile.stall_after_s)
+    upstream = Upstream(
+        request,
+        connect_timeout_s=profile.connect_timeout_s,
+        stall_after_s=profile.stall_after_s,
+        joins=profile.joins_chunks,
+    )
     upstream.start()
     try:
         return 0 if _read(upstream, trial, time.monotonic() + arguments.seconds) else 1
@@ -127,6 +138,7 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
                 trial.counts["bytes alone (a heartbeat)"] += 1
             for frame in frames:
                 trial.frame(frame)
+            trial.chunk_ended(decoder.last_event_id)
             if failure is not None:
                 trial.say(f"this cannot be framed: {failure}")
                 return False
@@ -150,3 +162,8 @@ def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
     except ProfileError as problem:
         raise UserError(f"{problem}.") from None
     return profile
+
+
+def _printable(text: str) -> str:
+    """`text` without what a terminal would obey: that is not for the upstream to write."""
+    return "".join(character if character.isprintable() else " " for character in text)

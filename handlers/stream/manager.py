@@ -253,7 +253,8 @@ class Manager:
         except FramingError as error:
             frames, failure = error.frames, error
         heard_ms, self._heard_ms = self._heard_ms, self._arrived_ms
-        found = read(self._profile, frames, now_ms, f"{self.fence:012d}", self._events)
+        last_id = self._decoder.last_event_id
+        found = read(self._profile, frames, last_id, now_ms, f"{self.fence:012d}", self._events)
         self.progress = replace(
             self.progress,
             frames=self.progress.frames + found.frames,

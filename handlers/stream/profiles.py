@@ -84,6 +84,11 @@ class Profile:
         return round(self.connect_timeout_s * 1000)
 
     @property
+    def joins_chunks(self) -> bool:
+        """Whether chunks that wait may be read as one: not where a chunk is an event."""
+        return self.framing != "raw"
+
+    @property
     def overlap_ms(self) -> int:
         """How long the older connection reads on after its successor has connected."""
         return round(self.overlap_s * 1000)

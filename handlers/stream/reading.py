@@ -1,7 +1,7 @@
 """Decides what the frames of one chunk come to: which are events to be stored, where to resume, what they announce.
 
 Knows no lease, no clock and no store. Invariants: nothing behind an end, a disconnect or an expired cursor counts; the
-cursor is that of the last frame that has one, so it counts only when all the events are stored.
+cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
 """
 
 from collections.abc import Iterable
@@ -29,8 +29,13 @@ class Reading:
     stop: Kind | None
 
 
-def read(profile: Profile, frames: Iterable[Frame], now_ms: int, place: str, first: int) -> Reading:
-    """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does."""
+def read(
+    profile: Profile, frames: Iterable[Frame], last_id: str | None, now_ms: int, place: str, first: int
+) -> Reading:
+    """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
+
+    `last_id` is the last event ID behind them, as the decoder has it.
+    """
     events: list[StreamEvent] = []
     cursor: str | None = None
     count = losses = 0
@@ -49,4 +54,15 @@ def read(profile: Profile, frames: Iterable[Frame], now_ms: int, place: str, fir
             cursor = after if after is not None else cursor
         if kind in _STOPS:
             return Reading(tuple(events), cursor, count, losses, kind)
+    after = cursor_behind(profile, last_id)
+    cursor = after if after is not None else cursor
     return Reading(tuple(events), cursor, count, losses, None)
+
+
+def cursor_behind(profile: Profile, last_id: str | None) -> str | None:
+    """Where to resume behind all that was read; None where the last event ID says nothing about that.
+
+    WHATWG, "dispatch the event": it is set before it is seen that a block has no data, so a block that is no event
+    counts as well.
+    """
+    return profile.cursor_after(Frame("", last_id=last_id)) if profile.cursor == "id" else None

@@ -65,6 +65,21 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     ]
 
 
+def test_a_trial_writes_nothing_that_a_terminal_obeys_and_knows_an_id_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Control characters of the upstream are blanks; a block with an id alone moves the cursor."""
+    wire = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 1\x1b\ndata: \x1b[2Jx\n\nid: 2\x07\n\n"
+    with serving(lambda peer: peer.send(wire)) as server:
+        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
+        assert main(["profile", "try", "demo", "--seconds", "5"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "event      key 1    [2Jx",
+        "closed: ended_by_upstream",
+        "in all: 1 event; cursor 2 ",
+    ]
+
+
 def test_a_trial_of_what_is_no_stream_says_what_it_would_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

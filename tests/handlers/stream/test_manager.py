@@ -111,12 +111,21 @@ def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
     assert (outcome(effects).error, outcome(effects).status) == ("", status)
 
 
+INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "error", "retry_after_s"),
     [
         (429, {"retry-after": "30"}, "StreamThrottled", 30.0),
         (420, {}, "StreamThrottled", None),
-        (429, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, "StreamThrottled", None),
+        (429, {"retry-after": "9" * 400}, "StreamThrottled", 86_400.0),
+        (429, {"retry-after": "-1"}, "StreamThrottled", None),
+        (429, {"retry-after": INSTANT}, "StreamThrottled", None),
+        (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:27:20 GMT"}, "StreamThrottled", 40.0),
+        (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:28:20 GMT"}, "StreamThrottled", 0.0),
+        (503, {"retry-after": INSTANT, "date": "Wed, 14 Oct 2026 07:28:20 GMT"}, "StreamDropped", 86_400.0),
+        (429, {"retry-after": "Wed, 21 Oct 99999 07:28:00 GMT", "date": INSTANT}, "StreamThrottled", None),
         (500, {}, "StreamDropped", None),
         (503, {}, "StreamDropped", None),
         (408, {}, "StreamDropped", None),
@@ -431,6 +440,36 @@ def test_an_unterminated_tail_is_noted_not_stored() -> None:
     effects = manager.handle(50, Closed("truncated"))
     assert isinstance(effects[1], SaveProgress)
     assert effects[1].progress.unterminated_bytes == len(b"data: half")
+
+
+@pytest.mark.parametrize(
+    ("wire", "cursor"),
+    [
+        (b"id: 9\n\n", "9"),
+        (b"id\n\n", ""),
+        (b"id: 9", None),
+        (b": hi\n\n", None),
+        (b"id: 8\nevent: end\ndata: x\n\nid: 9\n\n", "8"),
+    ],
+)
+def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str | None) -> None:
+    """WHATWG sets the last event ID though nothing is dispatched; what stands behind the end does not count."""
+    manager = connected()
+    effects = manager.handle(40, Chunk(wire))
+    for write in [effect for effect in effects if isinstance(effect, Write)]:
+        effects += manager.handle(50, Written(len(write.events), 0, 0))
+    effects += manager.handle(60, Closed("ended_by_upstream"))
+    assert [effect.cursor for effect in effects if isinstance(effect, SaveProgress)] == [cursor]
+
+
+def test_an_id_alone_waits_for_the_events_before_it() -> None:
+    """A place to resume at is saved only when all that came before it is stored."""
+    manager = connected()
+    assert kinds(manager.handle(6_000, Chunk(event(8)))) == [Write]
+    assert manager.handle(6_010, Chunk(b"id: 9\n\n")) == []
+    (saved,) = manager.handle(6_020, Written(1, 0, 0))
+    assert isinstance(saved, SaveProgress)
+    assert saved.cursor == "9"
 
 
 def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> None:
