@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
+from handlers.handover.deadlines import parts_at_ms
 from handlers.handover.lease import Lease, Standing, may_open, standing, superseded
 from handlers.stream.framing import FramingError
 from handlers.stream.judging import is_confirmed, judge
@@ -101,8 +102,9 @@ class Manager:
     """One connection's decisions; see the module's docstring for the phases.
 
     `deadline_ms` is when the function is killed; the connection leaves `margin_ms` before, or half of that while a
-    successor is connecting. `execution` is the execution that started it ("" where none is known). An overlap ends
-    after `overlap_max_ms` at most, for a longer one would leave its lane too late for its next turn.
+    successor is connecting, and by a quarter of it what was read is stored or given up. `execution` is the execution
+    that started it ("" where none is known). An overlap ends after `overlap_max_ms` at most, for a longer one would
+    leave its lane too late for its next turn.
     """
 
     def __init__(
@@ -120,6 +122,9 @@ class Manager:
         self._decoder = profile.decoder()
         self._leave_at_ms = deadline_ms - margin_ms
         self._give_up_at_ms = deadline_ms - margin_ms // 2
+        self._spare_ms = margin_ms // 4
+        self._beside = 0  # the newest connection that was seen connected beside this one
+        self._part_at_ms: int | None = None
         self._lease_every_ms = lease_every_ms
         self._progress_every_ms = progress_every_ms
         self.lease_ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
@@ -222,7 +227,7 @@ class Manager:
         if self.progress.resumed and not is_confirmed(self._profile, given, self._sent_cursor or ""):
             self.progress = replace(self.progress, resumed=False)
             lost = self._lost(self._since(now_ms), now_ms, "cursor_unknown")
-        return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms), *lost]
+        return [MarkConnected(self.fence, self._expires_at_ms(now_ms)), self._save(now_ms), *lost]
 
     # --- what the upstream no longer has ------------------------------------------------------------------------------
 
@@ -337,22 +342,46 @@ class Manager:
         if self.phase is Phase.AWAITING_RELEASE:
             return self._await_release(now_ms, found)
         if self.phase is Phase.OPENING:
-            return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms)] if self._has_turn else []
+            return [MarkConnected(self.fence, self._expires_at_ms(now_ms))] if self._has_turn else []
         if found is Standing.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._stays:
             self.phase = Phase.OVERLAPPING
             self._overlap_ends_ms = now_ms + self._overlap_ms
         elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
-        elif self._expiring and self._may_expire(found):
+        elif self._may_part(now_ms, found) or (self._expiring and self._may_expire(now_ms, found)):
             return self._leave(now_ms, EXPIRED, "expired", ask_lease=True)
         return self._progress_made(now_ms)
 
-    def _may_expire(self, found: Standing) -> bool:
+    def _may_part(self, now_ms: int, found: Standing) -> bool:
+        """Whether it is the older of two hot connections that began together, and the time has come to get apart."""
+        if not self._stays or self._expiring or not self._newer_stays(now_ms, found):
+            return False
+        if self._beside != self._lease.connected:
+            self._beside = self._lease.connected
+            self._part_at_ms = parts_at_ms(self.progress.claimed_ms, self._leave_at_ms, now_ms)
+        return self._part_at_ms is not None and now_ms >= self._part_at_ms
+
+    def _newer_stays(self, now_ms: int, found: Standing) -> bool:
+        """Whether a newer hot connection is there and not about to go itself; if it is, its return is waited for."""
+        return found is Standing.TAKEN_OVER and self._lease.expires_at_ms > now_ms + self._spare_ms
+
+    def _expires_at_ms(self, now_ms: int) -> int:
+        """Returns until when the lease vouches for this connection.
+
+        A hot one's does not outlast its stay, so that the older of two can see whether the newer is about to go.
+        """
+        until_ms = now_ms + self.lease_ttl_ms
+        return min(until_ms, self._give_up_at_ms) if self._profile.standby == "hot" else until_ms
+
+    def _may_expire(self, now_ms: int, found: Standing) -> bool:
         """Whether it may go before the half of the margin that is kept for a successor is over.
 
-        Of two hot connections the older goes first: in phase since an outage, they would leave together.
+        Of two hot connections the older goes first. And where another execution keeps the stream by now, its first
+        function is on the way.
         """
-        return found is Standing.TAKEN_OVER if self._stays else found is Standing.HOLDER
+        if self._profile.standby == "hot":
+            return self._newer_stays(now_ms, found)
+        return found is Standing.HOLDER and not superseded(self._lease, self._execution)
 
     def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
         if self._lease.connected == self.fence:
@@ -367,7 +396,7 @@ class Manager:
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
         if not may_open(self._lease, self.fence, now_ms):
             return []
-        return [TakeTurn(self.fence, now_ms + self.lease_ttl_ms)]
+        return [TakeTurn(self.fence, self._expires_at_ms(now_ms))]
 
     def _closed(self, now_ms: int, given: Closed) -> list[Effect]:
         was_closed, self._is_closed = self._is_closed, True
@@ -411,7 +440,9 @@ class Manager:
         self._is_closed = self._is_closed or not opened
         self.phase = Phase.SETTLING
         self.lease_due_ms = None
-        self._settle_until_ms = max(now_ms, self._give_up_at_ms)
+        # One that leaves at the last moment has half as long again for what it has read.
+        late_ms = self._give_up_at_ms + self._spare_ms
+        self._settle_until_ms = max(now_ms, self._give_up_at_ms if now_ms < self._give_up_at_ms else late_ms)
         self.progress = replace(self.progress, closed_ms=self._until_ms(ended_by) if self._was_connected else None)
         return ([CloseUpstream()] if opened else []) + self._drained(now_ms)
 
@@ -488,7 +519,7 @@ class Manager:
         seen_ms = self._seen_ms(now_ms)
         if (seen_ms, self._pending_close) != (self.progress.seen_ms, self.progress.ended_by):
             self.progress = replace(self.progress, ended_by=self._pending_close, seen_ms=seen_ms)
-        return SaveProgress(cursor, self.progress, now_ms + self.lease_ttl_ms)
+        return SaveProgress(cursor, self.progress, self._expires_at_ms(now_ms))
 
     def _seen_ms(self, now_ms: int) -> int:
         """Returns until when the ledger may vouch for the connection should nothing more be heard of it."""

@@ -129,6 +129,11 @@ class _ForgetsItsDeadline(Manager):
     _TABLE: ClassVar[Any] = {**Manager._TABLE, Woken: (Manager._TABLE[Woken][0], _woken)}
 
 
+class _StaysInPhase(Manager):
+    def _may_part(self, _now_ms: int, _found: Standing) -> bool:
+        return False
+
+
 def with_manager(defective: type[Manager]) -> Rules:
     """The sound rules with a defective manager."""
     rules = Rules()
@@ -227,6 +232,7 @@ DEFECTS = (
     Defect("opens without waiting for the release", with_manager(_OpensAtOnce), "connections allowed", "forbids"),
     Defect("the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "comes to rest", "forbids"),
     Defect("never lets go", with_manager(_IgnoresTheClaim), "comes to rest", "tolerates"),
+    Defect("hot connections stay in phase", with_manager(_StaysInPhase), "covered for ever", "hot"),
     Defect("the claim raises no fence", _RaisesNoFence(), "fences are unique"),
     Defect("connected is marked without a condition", _MarksConnectedAlways(), "only forward", budget={"lost": 1}),
     Defect("released is marked without a condition", _MarksReleasedAlways(), "only forward", budget={"lost": 1}),

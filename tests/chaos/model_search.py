@@ -4,7 +4,9 @@ Safety is checked step by step (`model_steps.py`); a violation comes with its sh
 the whole graph afterwards, over the free steps alone: from every state every path must come to its goal, which is so
 when the states that are short of it form no cycle and no dead end; the longest such path, in ticks, is how long it
 takes. The goal is a stable stream (one connection that nobody is taking over, the other lane waiting), or quiet after
-a stop. An eviction war never gets there. With a depth, what lies behind it counts as reached. Invariant: the result is
+a stop. An eviction war never gets there. And where a connection is allowed to outlast the opening of the next, no state
+without one may come again and again: it would lie on a cycle. With a depth, what lies behind it counts as reached.
+Invariant: the result is
 the same each time: no order of a set is in it.
 """
 
@@ -16,6 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.chaos.model_cycles import on_cycles
 from tests.chaos.model_parts import is_connected
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_steps import Model
@@ -54,6 +57,7 @@ class _Graph:
         self.depth = array("l")
         self.stable = bytearray()
         self.connected = bytearray()
+        self.bare = bytearray()
         self.sources = array("l")
         self.targets = array("l")
         self.numbers = array("l")
@@ -67,6 +71,7 @@ class _Graph:
         quiet = _is_quiet(world)
         self.stable.append(quiet or _is_stable(world, policy))
         self.connected.append(quiet or world.stopped or any(is_connected(p) for p in world.processes))
+        self.bare.append(not (quiet or world.stopped or any(p.link == "open" for p in world.processes)))
         return len(self.parent) - 1
 
     def way(self, state: int) -> list[int]:
@@ -98,6 +103,11 @@ class _Graph:
                     done[source] = True
                     ready.append(source)
         return ticks, [state for state, reached in enumerate(done) if not reached]
+
+    def recurring(self) -> list[int]:
+        """The states without a connection that free steps lead back to; with them the cycles that they are on."""
+        cycles = on_cycles(len(self.parent), self.sources, self.targets)
+        return [state for state, is_bare in enumerate(self.bare) if is_bare and cycles[state]]
 
     def round(self, lost: list[int]) -> list[int]:
         """The steps to the first of the `lost` states and on among them, until one comes again or none follows."""
@@ -171,6 +181,9 @@ def _check_liveness(graph: _Graph, result: Result) -> list[int]:
     if lost:
         result.violation, result.message = "comes to rest", "the stream may never come to rest"
         return graph.round(lost)
+    if result.policy != "forbids" and (recurring := graph.recurring()):
+        result.violation, result.message = "covered for ever", "the stream is uncovered again and again"
+        return graph.round(recurring)
     most = (HOT_REST_TICKS if result.policy == "hot" else REST_TICKS) + FUNCTION_TICKS * result.budget.get("orphan", 0)
     if result.stable_ticks > most:
         result.violation = "rests in time"

@@ -52,10 +52,12 @@ IGNORED = frozenset(
         "_profile",
         "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
         "_lease_every_ms",
+        "_spare_ms",
         "_progress_every_ms",
         "lease_ttl_ms",
         "_execution",  # the process's own
         "_events",
+        "_beside",  # a fence: whether it is the one that is connected is in the key
         "_heard_ms",
         "_arrived_ms",
         "_unread_ms",
@@ -164,7 +166,7 @@ class World:
         rank = _ranks(self)
         by_lane: list[list[int]] = [[], [], [], []]
         for process in self.processes:
-            part = _process_key(process, now, rank)
+            part = _process_key(process, now, rank, lease.connected)
             by_lane[process.execution * 2 + process.lane].append(intern.setdefault(part, len(intern)))
         lanes = []
         for lane, processes in zip(self.lanes, by_lane, strict=True):
@@ -193,7 +195,7 @@ def _ranks(world: World) -> dict[int, int]:
     return {fence: rank for rank, fence in enumerate(sorted(fences))}
 
 
-def _process_key(process: Process, now: int, rank: dict[int, int]) -> tuple[Any, ...]:
+def _process_key(process: Process, now: int, rank: dict[int, int], connected: int) -> tuple[Any, ...]:
     asked = max(process.asked_until_ms - now, 0) if process.link == "asked" else 0
     instants, rest = process.seen
     return (
@@ -204,6 +206,7 @@ def _process_key(process: Process, now: int, rank: dict[int, int]) -> tuple[Any,
         tuple([_input_key(given) for given in process.inbox]),
         tuple([_effect_key(effect, now) for effect in process.effects]),
         rank[process.manager.fence],
+        process.manager.__dict__["_beside"] == connected,
         tuple([None if at is None else max(at - now, -TICK_MS) for at in instants]),
         rest,
     )

@@ -36,6 +36,7 @@ OF_THE_MANAGER = {
     "the claim is ignored where two are forbidden": "test_a_claim_alone_moves_only_where_two_are_forbidden",
     "never lets go": "test_an_overlap_is_bounded_by_the_settings",
     "the deadline is forgotten": "test_the_deadline_is_left_before",
+    "hot connections stay in phase": "test_of_two_hot_connections_that_began_together_the_older_leaves_half_way",
 }
 # The same of the store (tests/handlers/test_store.py, test_event_writer.py), as it was seen when tried by hand.
 OF_THE_STORE = {

@@ -1,5 +1,6 @@
 """The connection manager's decisions, without a socket, a table or a clock."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -372,7 +373,7 @@ def test_another_execution_that_took_over_makes_it_return() -> None:
 
 def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
     """Taken over is no reason to go, an end is retried at once, the deadline is an expiry: both stay connected."""
-    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine")
+    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     manager = connected("tolerates", standby="hot")
     assert CloseUpstream not in kinds(manager.handle(1_030, LeaseRead(newer)))
     assert manager.phase is Phase.CONNECTED
@@ -380,6 +381,7 @@ def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
     assert outcome(manager.handle(2_000, LeaseRead(newer))).error == "StreamDropped"
 
     expiring = connected("tolerates", standby="hot")
+    expiring.handle(DEADLINE_MS // 2, LeaseRead(newer))
     assert expiring.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
     effects = expiring.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(newer))
     drained(expiring, DEADLINE_MS - MARGIN_MS, effects)
@@ -393,6 +395,86 @@ def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
     assert manager.phase is Phase.OVERLAPPING
     effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
     assert outcome(effects).status == "superseded"
+
+
+def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() -> None:
+    """In phase, they would reach their deadlines together: the older ends half-way, the newer stays."""
+    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
+    older = connected("tolerates", standby="hot")
+    half_ms = 1_030 + (DEADLINE_MS - MARGIN_MS) // 2
+    older.handle(1_030, LeaseRead(newer))
+    assert CloseUpstream not in kinds(older.handle(half_ms - 1, LeaseRead(newer)))
+    drained(older, half_ms, older.handle(half_ms, LeaseRead(newer)))
+    assert outcome(older.handle(half_ms, LeaseRead(newer))).error == "ConnectionExpired"
+
+    holder = connected("tolerates", standby="hot")
+    for now_ms in (1_030, half_ms, half_ms + 1_000):
+        own = Lease(fence=FENCE, connected=FENCE, execution="mine", expires_at_ms=DEADLINE_MS)
+        assert CloseUpstream not in kinds(holder.handle(now_ms, LeaseRead(own)))
+
+
+def test_hot_connections_that_are_apart_live_to_their_deadlines() -> None:
+    """One whose newer came, or came again, after a quarter of its life has no reason to leave before the margin."""
+    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
+    manager = connected("tolerates", standby="hot")
+    manager.handle(1_030, LeaseRead(newer))
+    manager.handle(40_000, LeaseRead(replace(newer, fence=FENCE + 2, connected=FENCE + 2)))
+    for now_ms in range(41_000, DEADLINE_MS - MARGIN_MS, 1_000):
+        lease = replace(newer, fence=FENCE + 2, connected=FENCE + 2)
+        assert CloseUpstream not in kinds(manager.handle(now_ms, LeaseRead(lease)))
+
+
+def test_the_older_hot_connection_waits_for_a_newer_one_that_is_about_to_go() -> None:
+    """The newer one's lease ends where its stay does; until it is back, or half the margin is over, the older stays."""
+    leave_ms = DEADLINE_MS - MARGIN_MS
+    going = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=leave_ms + 1_000)
+    manager = connected("tolerates", standby="hot")
+    manager.handle(50_000, LeaseRead(replace(going, expires_at_ms=70_000)))
+    manager.handle(leave_ms, Woken())
+    assert CloseUpstream not in kinds(manager.handle(leave_ms, LeaseRead(going)))
+    back = Lease(fence=FENCE + 2, connected=FENCE + 2, execution="mine", expires_at_ms=leave_ms + 20_000)
+    assert CloseUpstream in kinds(manager.handle(leave_ms + 1_500, LeaseRead(back)))
+
+    saved = [e.expires_at_ms for e in fresh_saves("hot")]
+    assert saved[0] == 30 + LEASE_TTL_READS * 5_000
+    assert saved[-1] == DEADLINE_MS - MARGIN_MS // 2
+    assert [e.expires_at_ms for e in fresh_saves("cold")][-1] > DEADLINE_MS
+
+
+def fresh_saves(standby: str) -> list[SaveProgress]:
+    """What the holder saves from its opening to its margin."""
+    manager = fresh("tolerates", standby=standby)
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
+    manager.handle(20, CursorRead("7"))
+    effects = manager.handle(30, Opened(200))
+    for now_ms in range(5_000, DEADLINE_MS - MARGIN_MS, 5_000):
+        effects += manager.handle(now_ms, LeaseRead(Lease(fence=FENCE, connected=FENCE, execution="mine")))
+    return [effect for effect in effects if isinstance(effect, SaveProgress)]
+
+
+@pytest.mark.parametrize("standby", ["cold", "hot"])
+def test_the_holder_waits_at_its_margin_for_the_execution_that_has_claimed_the_stream(standby: str) -> None:
+    """Its first function is on the way: there would be nobody until it is connected."""
+    manager = connected("tolerates", standby=standby)
+    renewed = Lease(fence=FENCE, connected=FENCE, execution="next", expires_at_ms=DEADLINE_MS)
+    manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(renewed)))
+    assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
+
+
+def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
+    """What it has read is stored and its cursor saved, though the driver's alarm comes before the close."""
+    late_ms = DEADLINE_MS - MARGIN_MS // 2
+    manager = connected("tolerates", standby="hot")
+    manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    assert kinds(manager.handle(late_ms - 1, Chunk(event(8)))) == [Write]
+    assert manager.handle(late_ms, Woken()) == [CloseUpstream()]
+    assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 4
+    assert manager.handle(late_ms + 1, Closed("closed_here")) == []
+    effects = manager.handle(late_ms + 2, Written(1, 0))
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps]
+    assert outcome(manager.handle(late_ms + 2, Woken())).error == "ConnectionExpired"
 
 
 def test_the_stop_wish_drains_and_returns() -> None:
