@@ -7,13 +7,13 @@ with the same work. Invariant: what a reader gives back is its own, all of it.
 
 import importlib
 import io
-import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from bench.peers_sse import MAX_FRAME_BYTES, Raw, in_loop, stream_of
+from handlers.stream.events import parse_json
 from handlers.stream.ndjson import NdjsonDecoder
 
 BUFFER_BYTES = 1 << 16
@@ -59,16 +59,15 @@ def text_file(chunks: Sequence[bytes]) -> io.TextIOWrapper:
 
 
 def ours(work: Work) -> Reader:
-    """The product's decoder, and the same parser behind it as the peer's."""
-    loads: Callable[[Any], Any] = json.loads if work == "json" else _load_of_orjson() if work == "orjson" else str
+    """The product's decoder as its reader calls it, and the same parser behind it as the peer's."""
 
     def read(chunks: Sequence[bytes]) -> Iterable[Any]:
         return chain.from_iterable(map(NdjsonDecoder(MAX_FRAME_BYTES).feed, chunks))
 
-    def parse(chunks: Sequence[bytes]) -> Iterable[Any]:
-        return (loads(frame.data) for frame in read(chunks))
-
-    return Reader("streamkeeper", work, read if work == "text" else parse)
+    if work == "text":
+        return Reader("streamkeeper", work, read)
+    loads = parse_json if work == "json" else _load_of_orjson()
+    return Reader("streamkeeper", work, lambda chunks: map(loads, read(chunks)))
 
 
 def _load_of_orjson() -> Callable[[Any], Any]:

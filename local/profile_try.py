@@ -18,7 +18,7 @@ import boto3
 
 from handlers.errors import StreamkeeperError
 from handlers.secret_values import SecretValues
-from handlers.stream.framing import Frame, FramingError
+from handlers.stream.framing import Frame, FramingError, as_frames
 from handlers.stream.judging import judge
 from handlers.stream.marks import Kind
 from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
@@ -136,7 +136,7 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
                 frames, failure = error.frames, error
             if not frames and failure is None and not decoder.unfinished_bytes:
                 trial.counts["bytes alone (a heartbeat)"] += 1
-            for frame in frames:
+            for frame in as_frames(frames):
                 trial.frame(frame)
             trial.chunk_ended(decoder.last_event_id)
             if failure is not None:

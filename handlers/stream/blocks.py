@@ -4,7 +4,7 @@ Does not look into what it hands over. `length` keeps the invariant of `frames`;
 chunks.
 """
 
-from handlers.stream.frames import BadFrame, Frame, FramingError, Head, Wireless, text_or_bytes, too_long
+from handlers.stream.frames import BadFrame, Body, FramingError, Head, Wireless, text_or_bytes, too_long
 
 # Nothing that is announced with more digits could be taken.
 MAX_DIGITS = 12
@@ -30,9 +30,9 @@ class LengthDecoder(Wireless):
         """The bytes of a message, or of its length line, that has not ended."""
         return len(self._held) + self._head.held_bytes
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[Body]:
         """The messages that `data` completes."""
-        frames: list[Frame] = []
+        frames: list[Body] = []
         self._held += self._head.strip(data)
         at = 0
         while self._failure is None:
@@ -48,7 +48,7 @@ class LengthDecoder(Wireless):
                 break
             else:
                 if self._wanted:
-                    frames.append(Frame(_without_line_end(bytes(self._held[at : at + self._wanted]))))
+                    frames.append(_without_line_end(bytes(self._held[at : at + self._wanted])))
                 at += self._wanted
                 self._wanted = None
         del self._held[:at]
@@ -86,12 +86,12 @@ class RawDecoder(Wireless):
         """0: nothing is held."""
         return 0
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[Body]:
         """The chunk, as text where it is UTF-8."""
         if self._failed or len(data) > self._max_frame_bytes:
             self._failed = True
             raise too_long(self._max_frame_bytes, [])
-        return [Frame(text_or_bytes(data))] if data else []
+        return [text_or_bytes(data)] if data else []
 
     def close(self) -> int:
         """0: nothing is dropped."""

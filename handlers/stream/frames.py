@@ -5,14 +5,15 @@ of every decoder but `raw`: the frames, the error and the bytes that were droppe
 into chunks; and no more than one unfinished frame is ever kept, of `max_frame_bytes` at most.
 """
 
+from collections.abc import Sequence
 from itertools import repeat
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 # The byte order mark in UTF-8. One at the start of a stream is no content: it would make the first line differ from
 # the same line read in the middle of another connection.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Where no line ends within so many characters, lines are taken for long.
-_LONG = 512
+LONG = 512
 # What may stand between JSON texts. RFC 8259, section 2.
 BLANK = b" \t\r\n"
 
@@ -34,13 +35,18 @@ class Frame(NamedTuple):
 
 # `new_frame(Frame, (data, id, name, last_id, is_comment))` is Frame(…) in half its time, for the loops that matter.
 new_frame = tuple.__new__
-# What a frame has besides its data when it has nothing: no id, no name, no last id; it is no comment.
+# The data of a frame that has nothing besides: what a framing hands over whose wire carries no ids and no names.
+Body = str | bytes
+Found = Sequence[Frame] | Sequence[Body]
+# No id, no name, no last id; it is no comment.
 _NOTHING = (repeat(None), repeat(None), repeat(None), repeat(False))
 
 
-def plain_frames(texts: list[str]) -> list[Frame]:
-    """A frame of each text, with nothing besides: Frame(text) many times, in half its time."""
-    return list(map(new_frame, repeat(Frame), zip(texts, *_NOTHING, strict=False)))
+def as_frames(found: Found) -> Sequence[Frame]:
+    """What a decoder found, as frames: each body that stands alone becomes Frame(body), in half its time."""
+    if found and not isinstance(found[0], Frame):
+        return list(map(new_frame, repeat(Frame), zip(found, *_NOTHING, strict=False)))
+    return cast(Sequence[Frame], found)
 
 
 class FramingError(Exception):
@@ -48,7 +54,7 @@ class FramingError(Exception):
 
     reason: ClassVar[str] = "bad_frame"
 
-    def __init__(self, message: str, frames: list[Frame]) -> None:
+    def __init__(self, message: str, frames: Found) -> None:
         super().__init__(message)
         self.frames = frames
 
@@ -63,7 +69,7 @@ class FrameTooLong(FramingError):
     reason = "frame_too_long"
 
 
-def too_long(max_frame_bytes: int, frames: list[Frame]) -> FrameTooLong:
+def too_long(max_frame_bytes: int, frames: Found) -> FrameTooLong:
     """The error of a frame that is longer than `max_frame_bytes`."""
     return FrameTooLong(f"a frame is longer than max_frame_bytes ({max_frame_bytes})", frames)
 
@@ -86,8 +92,11 @@ class Decoder(Protocol):
         A chunk that ends nothing makes it grow by the chunk's length; whoever reads the clock can tell a drip by that.
         """
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes, in order; raises FramingError, and then again at every later call."""
+    def feed(self, data: bytes) -> Found:
+        """The frames that `data` completes, in order; raises FramingError, and then again at every later call.
+
+        They are all frames, or all bodies that stand for frames with nothing besides: `as_frames` makes those of them.
+        """
 
     def close(self) -> int:
         """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
@@ -164,7 +173,7 @@ def whole_lines(text: str) -> list[str]:
     Splitting looks at each character and searching does not, but takes a call a line: long lines are found faster so.
     """
     middle = len(text) // 2
-    if len(text) <= _LONG or text.find("\n", middle, middle + _LONG) >= 0:
+    if len(text) <= LONG or text.find("\n", middle, middle + LONG) >= 0:
         lines = text.split("\n")
         lines.pop()
         return lines

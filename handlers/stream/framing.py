@@ -8,12 +8,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from handlers.stream.blocks import LengthDecoder, RawDecoder
-from handlers.stream.frames import BadFrame, Decoder, Frame, FrameTooLong, FramingError
+from handlers.stream.frames import BadFrame, Decoder, Frame, FrameTooLong, FramingError, as_frames
 from handlers.stream.json_seq import JsonSeqDecoder
 from handlers.stream.ndjson import NdjsonDecoder
 from handlers.stream.sse import SseDecoder
 
-__all__ = ["FRAMINGS", "BadFrame", "Decoder", "Frame", "FrameTooLong", "Framing", "FramingError", "decoder", "refuses"]
+__all__ = [
+    "FRAMINGS",
+    "BadFrame",
+    "Decoder",
+    "Frame",
+    "FrameTooLong",
+    "Framing",
+    "FramingError",
+    "as_frames",
+    "decoder",
+    "refuses",
+]
 
 Framing = Literal["sse", "ndjson", "json-seq", "length", "raw"]
 

@@ -7,7 +7,7 @@ that. The invariant is that of `frames`.
 
 import re
 
-from handlers.stream.frames import BLANK, BadFrame, Frame, FramingError, Head, Wireless, text_or_bytes, too_long
+from handlers.stream.frames import BLANK, BadFrame, Body, FramingError, Head, Wireless, text_or_bytes, too_long
 
 RS = b"\x1e"
 # A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
@@ -37,9 +37,9 @@ class JsonSeqDecoder(Wireless):
         """The bytes of the line, within a text, that has not ended."""
         return len(self._text) - self._counted + self._head.held_bytes
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[Body]:
         """The texts that `data` completes; one that is no UTF-8 comes as bytes."""
-        frames: list[Frame] = []
+        frames: list[Body] = []
         if self._failure is not None:
             raise type(self._failure)(str(self._failure), frames)
         first, *rest = self._head.strip(data).split(RS)
@@ -59,7 +59,7 @@ class JsonSeqDecoder(Wireless):
         self._drop()
         return self._dropped_bytes + self._head.held_bytes
 
-    def _take(self, piece: bytes, frames: list[Frame]) -> None:
+    def _take(self, piece: bytes, frames: list[Body]) -> None:
         if not self._text:
             piece = piece.lstrip(BLANK)
         at = 0
@@ -76,7 +76,7 @@ class JsonSeqDecoder(Wireless):
         # What stands between a text and the next RS belongs to nothing.
         self._dropped_bytes += len(piece[at:].translate(None, BLANK))
 
-    def _check(self, frames: list[Frame]) -> None:
+    def _check(self, frames: list[Body]) -> None:
         if len(self._text) > self._max_frame_bytes:
             self._text.clear()
             self._failure = too_long(self._max_frame_bytes, frames)
@@ -90,7 +90,7 @@ class JsonSeqDecoder(Wireless):
         self._is_broken = self._is_broken or b'"' in rest
         return self._depth <= 0 and not self._is_broken
 
-    def _end(self, frames: list[Frame]) -> None:
+    def _end(self, frames: list[Body]) -> None:
         """What the next RS makes of a text that no LF ended."""
         # Section 2.4: "parsers MUST drop JSON-text sequence elements consisting of non-self-delimited top-level values
         # that may have been truncated (that are not delimited by whitespace)": numbers, true, false and null.
@@ -100,8 +100,8 @@ class JsonSeqDecoder(Wireless):
         self._drop()
         self._is_done = False
 
-    def _emit(self, frames: list[Frame]) -> None:
-        frames.append(Frame(text_or_bytes(bytes(self._text).rstrip(BLANK))))
+    def _emit(self, frames: list[Body]) -> None:
+        frames.append(text_or_bytes(bytes(self._text).rstrip(BLANK)))
         self._text.clear()
         self._drop()
         self._is_done = True

@@ -4,11 +4,10 @@ Knows no lease, no clock and no store. Invariants: nothing behind an end, a disc
 cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from handlers.stream.events import StreamEvent
-from handlers.stream.frames import Frame
+from handlers.stream.frames import Found, as_frames
 from handlers.stream.marks import Kind
 from handlers.stream.profiles import Profile
 
@@ -30,7 +29,7 @@ class Reading:
 
 
 def read(
-    profile: Profile, frames: Iterable[Frame], last_id: str | None, now_ms: int, place: str, first: int
+    profile: Profile, frames: Found, last_id: str | None, now_ms: int, place: str, first: int
 ) -> Reading:
     """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
 
@@ -39,7 +38,7 @@ def read(
     events: list[StreamEvent] = []
     cursor: str | None = None
     count = losses = 0
-    for frame in frames:
+    for frame in as_frames(frames):
         kind = profile.kind(frame)
         count += not frame.is_comment
         losses += kind is Kind.LOSS

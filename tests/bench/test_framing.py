@@ -32,7 +32,7 @@ def test_ours_reads_every_wire() -> None:
             (one, str(number)) for number, one in enumerate(texts)
         ]
     for chunks in wires("ndjson", texts).values():
-        assert [frame.data for frame in ours_ndjson("text").read(chunks)] == texts
+        assert list(ours_ndjson("text").read(chunks)) == texts
         assert [json.dumps(found) for found in ours_ndjson("json").read(chunks)] == texts
 
 

@@ -65,6 +65,8 @@ def test_what_is_no_path_is_refused(text: str) -> None:
         ('{"a": [1]}', "$.a[1]", None),
         ('{"a": "text"}', "$.a[0]", None),
         ('{"a": "\\ud800"}', "$.a", None),
+        (' \n{"a": "b"} \r', "$.a", "b"),
+        ('{"a": "b"} c', "$.a", None),
         ("no json", "$.a", None),
         ("[" * 100_000, "$.a", None),
         ('{"a": ' + "1" * 5000 + "}", "$.a", None),

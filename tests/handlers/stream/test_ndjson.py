@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.stream.frames import text_or_bytes
 from handlers.stream.framing import Frame, FrameTooLong
 from handlers.stream.ndjson import NdjsonDecoder
 from tests.handlers.stream.wires import MAX, cut, one_by_one, says, splits
@@ -77,12 +78,30 @@ def test_markup_behind_more_blanks_than_a_line_may_have_is_a_long_line_however_i
 
 
 PIECES = [b"{}", b"12", b"\n", b"\r", b"\r\n", b" ", b"\t", b"\xff", "é".encode(), "\u2028".encode()]
+LONG_PIECES = [b"x" * 700, b" " * 700, "é".encode() * 300, b"\n", b"\r\n", b"\r", b"\xff", b"12\n" * 40]
+
+
+def plain_reading(wire: bytes) -> list[bytes]:
+    """Whole lines, without their ends, that hold more than blanks."""
+    lines = [line.removesuffix(b"\r") for line in wire.split(b"\n")[:-1]]
+    return [line for line in lines if line.translate(None, b" \t\r")]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.lists(st.integers(0, 90), max_size=8))
 def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
     """Whole lines, without their ends, that hold more than blanks."""
-    lines = [line.removesuffix(b"\r") for line in wire.split(b"\n")[:-1]]
-    expected = [line for line in lines if line.translate(None, b" \t\r")]
     found = [data if isinstance(data, bytes) else data.encode() for data in says("ndjson", cut(wire, places)).data]
-    assert found == expected
+    assert found == plain_reading(wire)
+
+
+@given(st.lists(st.sampled_from(LONG_PIECES), max_size=12).map(b"".join), st.lists(st.integers(0, 9000), max_size=5))
+def test_long_lines_beside_short_ones_decode_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
+    """How lines are looked for depends on how long they are; what is found does not, nor whether it is text."""
+    found = decode(b"1\n", *cut(wire, places), most=1 << 16)[0]
+    assert [frame.data for frame in found] == ["1", *map(text_or_bytes, plain_reading(wire))]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map(lambda pieces: b"".join([*pieces, b"\n"])))
+def test_reads_that_are_lines_decode_as_the_whole(wire: bytes) -> None:
+    """A read that is exactly one line takes a way of its own, and says the same."""
+    assert decode(b"1\n", *wire.splitlines(keepends=True)) == decode(b"1\n" + wire)

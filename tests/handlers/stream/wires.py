@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from handlers.stream.framing import Decoder, Frame, Framing, FramingError, decoder
+from handlers.stream.framing import Decoder, Frame, Framing, FramingError, as_frames, decoder
 
 MAX = 1024
 
@@ -31,9 +31,9 @@ def says(framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments
     failed = ""
     for chunk in chunks:
         try:
-            frames += made.feed(chunk)
+            frames += as_frames(made.feed(chunk))
         except FramingError as error:
-            frames += error.frames
+            frames += as_frames(error.frames)
             failed = error.reason
         assert made.unfinished_bytes <= most + 32
     return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms)
