@@ -7,7 +7,7 @@ cursor is that of the last frame or block that has one, so it counts only when a
 from dataclasses import dataclass, replace
 
 from handlers.stream.events import StreamEvent
-from handlers.stream.frames import Found, as_frames
+from handlers.stream.frames import Found, Frame, as_frames
 from handlers.stream.marks import Kind
 from handlers.stream.profiles import Profile
 
@@ -28,9 +28,7 @@ class Reading:
     stop: Kind | None
 
 
-def read(
-    profile: Profile, frames: Found, last_id: str | None, now_ms: int, place: str, first: int
-) -> Reading:
+def read(profile: Profile, frames: Found, last_id: str | None, now_ms: int, place: str, first: int) -> Reading:
     """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
 
     `last_id` is the last event ID behind them, as the decoder has it.
