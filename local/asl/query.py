@@ -3,24 +3,27 @@
 The library jsonata-python knows the language; here is what Step Functions makes of it: which expressions a definition
 may hold, what a null is, what an expression sees, when it is stopped and how its failure is worded. Knows no state.
 Invariant: an evaluation ends. It is counted in steps, depth and size, as AWS bounds it, never in time, so that two runs
-fail alike; only a regular expression that backtracks without end is stopped by the clock of the library that runs it.
+fail alike; only a regular expression that backtracks without end is stopped by a clock.
 """
 
 import math
 import re
 import sys
-from collections.abc import Iterator
 from typing import Any, Protocol
 
-import regex
 from jsonata import jsonata as engine
+from jsonata.functions import Functions
+from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 from local.asl.check import DefinitionError
 from local.asl.errors import QueryFailure
 from local.asl.functions import parts
 from local.asl.jsonpath import MISSING
-from local.asl.querytree import nodes, top_level
+from local.asl.querynumbers import NAMES, calculated, plain
+from local.asl.querypattern import pattern
+from local.asl.querysignature import checked
+from local.asl.querytree import nodes, reads_error_output, top_level
 from local.asl.querywords import message
 
 sys.setrecursionlimit(3_000)
@@ -30,12 +33,11 @@ NULL = Utils.NULL_VALUE
 
 DEEPEST = 100
 """Evaluations inside one another; where AWS stops was measured by others between 99 and 101."""
-MOST_STEPS = 500_000
-"""Evaluations of one expression, some seconds' work; AWS's own bound is a time that it does not tell."""
+MOST_STEPS = 700_000
+"""Evaluations of one expression, about a second's work: AWS's bound is a time that it does not tell; others measured
+that it allows a $map over 200,000 numbers, which are three evaluations each."""
 LARGEST_BYTES = 873_782 * 8
 """What one value may take at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
-LONGEST_MATCH_S = 1.0
-"""How long one regular expression may look."""
 
 TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
@@ -59,13 +61,27 @@ class Sight(Protocol):
 
 
 class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
-    """The library's evaluator, with a remainder that keeps its fraction: there 5.5 % 2 is 1."""
+    """The library's evaluator, with JSON's null apart from undefined and numbers that overflow as in JSONata."""
+
+    def eval(self, expr: Any, input: Any, environment: Any) -> Any:
+        """Return what a node of the tree gives; each one costs a step."""
+        self.bounds.enter()
+        result = self._eval(expr, input, environment)
+        self.bounds.leave(expr, result)
+        return result
+
+    def create_frame(self, enclosing: Any = None) -> Any:
+        """Return a frame of variables; the library looks in vain for these two, through all frames, at each step."""
+        frame = super().create_frame(enclosing)
+        frame.bindings["__evaluate_entry"] = frame.bindings["__evaluate_exit"] = None
+        return frame
 
     def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
-        """Return the result of + - * / or %."""
-        if op != "%" or not (Utils.is_numeric(lhs) and Utils.is_numeric(rhs)):
-            return super().evaluate_numeric_expression(lhs, rhs, op)
-        return Utils.convert_number(math.fmod(lhs, rhs))
+        """Return the result of + - * / or %: Infinity or NaN where it is no finite number; raises JException."""
+        for side, code in ((lhs, "T2001"), (rhs, "T2002")):
+            if side is not None and not Utils.is_numeric(side):
+                raise JException(code, -1, op, side)
+        return None if lhs is None or rhs is None else calculated(lhs, rhs, str(op))
 
     def evaluate_includes_expression(self, lhs: Any, rhs: Any) -> Any:
         """Return whether the right side holds the left one; each element looked at costs, as in `apply_inner`."""
@@ -78,9 +94,16 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
             self.bounds.steps += parts(lhs, {}) >> 3
         return super().evaluate_equality_expression(lhs, rhs, op)
 
+    def validate_arguments(self, signature: Any, args: Any, context: Any) -> Any:
+        """Return the arguments as the function sees them; raises JException."""
+        known = getattr(signature, "signature", None)
+        return args if known is None else checked(known, args, context)
+
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Return what a function gives; what it is given costs steps, for it may loop in the library's own code."""
         self.bounds.charge(args)
+        if not (Functions.is_lambda(proc) or Utils.is_function(proc) or Functions.is_regex(proc)):
+            raise JException("T1006", -1)
         return super().apply_inner(proc, args, input, environment)
 
 
@@ -104,13 +127,13 @@ class Query:
 
     def value(self, states: dict[str, Any], sight: Sight, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field, when there is none."""
-        frame = Jsonata.Frame(sight.functions())
+        frame = self._machine.create_frame(sight.functions())
         frame.bind("states", states)
         for name in self._names:
             found = MISSING if name == "states" else sight.variable(name)
             if found is not MISSING:
                 frame.bind(name, inward(found))
-        self._machine.bounds = _Bounds(frame)
+        self._machine.bounds = _Bounds()
         try:
             Jsonata.CURRENT.jsonata = self._machine  # whichever was made last in this thread would evaluate instead
             found = self._machine.eval(self._ast, None, frame)
@@ -155,19 +178,27 @@ def is_query(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("{%") and value.endswith("%}") and len(value) >= 4
 
 
-def compile_query(text: str, pointer: str) -> Query:
-    """Return the expression that {% and %} enclose; raises DefinitionError naming the field."""
+def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
+    """Return the expression that {% and %} enclose; raises DefinitionError naming the field.
+
+    caught: whether it stands in a Catcher, where there is $states.errorOutput.
+    """
     inner = text[2:-2].strip()
     try:
-        machine = Jsonata(inner, _pattern)
+        machine = Jsonata(inner, pattern)
         if machine.errors:
             raise ValueError(str(machine.errors[0]))
     except RecursionError:
         raise DefinitionError(pointer, "the JSONata expression is nested too deeply") from None
     except Exception as problem:
-        raise DefinitionError(pointer, f"'{inner}' is no JSONata expression: {message(problem) or problem}") from None
+        told = message(problem) or ("Comment has no closing tag" if isinstance(problem, IndexError) else problem)
+        raise DefinitionError(pointer, f"'{inner}' is no JSONata expression: {told}") from None
     for name in top_level(machine.ast):
+        if name == "$$":
+            raise DefinitionError(pointer, "a reference to '$$' is not supported; begin with $states")
         raise DefinitionError(pointer, f"a reference to '{name}' at the top level is not supported; begin with $states")
+    if not caught and reads_error_output(machine.ast):
+        raise DefinitionError(pointer, "there is no $states.errorOutput but in a Catcher")
     return Query(inner, machine.ast, machine)
 
 
@@ -204,7 +235,8 @@ def outward(value: Any) -> Any:
     if isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+        # JSON has no such numbers; AWS gives the names that JavaScript has for them.
+        return plain(value) if math.isfinite(value) else NAMES[str(value)]
     if isinstance(value, dict):
         return {key: outward(member) for key, member in value.items()}
     if isinstance(value, Utils.RangeList):
@@ -224,15 +256,13 @@ def check_size(value: Any) -> None:
 
 
 class _Bounds:
-    """What one evaluation has used; the library calls it at each step."""
+    """What one evaluation has used."""
 
-    def __init__(self, frame: Any) -> None:
+    def __init__(self) -> None:
         self.depth = 0
         self.steps = 0
-        frame.set_evaluate_entry_callback(self.enter)
-        frame.set_evaluate_exit_callback(self.leave)
 
-    def enter(self, _expression: Any, _input: Any, _frame: Any) -> None:
+    def enter(self) -> None:
         self.depth += 1
         self.steps += 1
         if self.depth > DEEPEST:
@@ -240,7 +270,7 @@ class _Bounds:
         if self.steps > MOST_STEPS:
             raise Exceeded(TOO_LONG)
 
-    def leave(self, expression: Any, _input: Any, _frame: Any, result: Any) -> None:
+    def leave(self, expression: Any, result: Any) -> None:
         self.depth -= 1
         if isinstance(result, str | list):
             size = len(result)
@@ -258,28 +288,3 @@ class _Bounds:
                 self.steps += len(argument) >> 5
             elif isinstance(argument, str):
                 self.steps += len(argument) >> 6
-
-
-class _Pattern:
-    """A regular expression that stops looking after LONGEST_MATCH_S."""
-
-    def __init__(self, compiled: Any) -> None:
-        self._compiled = compiled
-        self.pattern = compiled.pattern
-
-    def search(self, text: str) -> Any:
-        return self._compiled.search(text, timeout=LONGEST_MATCH_S)
-
-    def finditer(self, text: str) -> Iterator[Any]:
-        return iter(self._compiled.finditer(text, timeout=LONGEST_MATCH_S))
-
-    def sub(self, new: Any, text: str, count: int = 0) -> str:
-        return str(self._compiled.sub(new, text, count, timeout=LONGEST_MATCH_S))
-
-    def split(self, text: str, maxsplit: int = 0) -> list[str]:
-        return list(self._compiled.split(text, maxsplit, timeout=LONGEST_MATCH_S))
-
-
-def _pattern(text: str, flags: Any) -> _Pattern:
-    chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
-    return _Pattern(regex.compile(text, chosen))

@@ -25,7 +25,8 @@ class Template:
     def __init__(self, value: Any, pointer: str, location: str) -> None:
         self.location = location
         self.value = value
-        self.query = compile_query(value, pointer) if is_query(value) else None
+        self._caught = location.startswith("Catch[")
+        self.query = compile_query(value, pointer, caught=self._caught) if is_query(value) else None
         self.needs_context = False
         self._evaluate = self._compile(value, pointer, location)
 
@@ -41,7 +42,7 @@ class Template:
     def _compile(self, value: Any, pointer: str, location: str) -> Evaluate | None:
         """Return None for a part without expressions."""
         if is_query(value):
-            query = compile_query(value, pointer) if self.query is None else self.query
+            query = compile_query(value, pointer, caught=self._caught) if self.query is None else self.query
             self.needs_context |= query.needs_context
             return lambda states, branch: query.value(states, branch, location)
         if isinstance(value, dict):

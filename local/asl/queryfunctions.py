@@ -14,8 +14,11 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
+from local.asl import querydates, querynumbers, querytexts
 from local.asl.functions import ALGORITHMS, parse_json, scrambled
 from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, Jsonata, check_size, inward
+from local.asl.querydates import shown
+from local.asl.querynumbers import json_text
 from local.clock import uuid4
 
 ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
@@ -25,7 +28,7 @@ ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
 def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     """Return the frame in which expressions find these functions; $eval is none (AWS)."""
     bound: dict[str, tuple[str, Callable[..., Any]]] = {
-        "now": ("<s?s?:s>", lambda picture=None, zone=None: Functions.datetime_from_millis(now_ms(), picture, zone)),
+        "now": ("<s?s?:s>", lambda picture=None, zone=None: shown(now_ms(), picture, zone)),
         "millis": ("<:n>", now_ms),
         "random": ("<n?:n>", lambda seed=None: random() if seed is None else scrambled(int(seed))),
         "uuid": ("<:s>", lambda: uuid4(random)),
@@ -39,12 +42,12 @@ def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     return found
 
 
-def _partition(array: Any, size: Any) -> Any:
-    if array is None or size is None:
+def _partition(array: Any, size: Any = None) -> Any:
+    if array is None:
         return None
-    chunk = int(size)
+    chunk = len(array) if size is None else int(size)
     if chunk < 0:
-        raise JException("D3137", 0, f"the size of a chunk is not negative: {chunk}")
+        raise JException("D3137", 0, "Second argument must be zero or greater")
     return [list(array[at : at + chunk]) for at in range(0, len(array), chunk)] if chunk and array else None
 
 
@@ -54,7 +57,7 @@ def _range(first: Any, last: Any, step: Any) -> Any:
     numbers = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
     if len(numbers) * 8 > LARGEST_BYTES:
         raise Exceeded(TOO_LARGE)
-    return list(numbers) or None
+    return Utils.create_sequence_from_iter(numbers)
 
 
 def _hash(text: Any, algorithm: Any) -> Any:
@@ -70,21 +73,49 @@ def _parse(text: Any) -> Any:
     if text is None:
         return None
     try:
-        found = parse_json(text)
+        found = parse_json(text, members=_once)
     except ValueError:
-        raise JException("D3137", 0, f"'{text}' is not JSON") from None
+        raise JException("D3137", 0, "Invalid JSON") from None
     return inward(found)
 
 
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a key is given twice")
+    return found
+
+
 def _string(value: Any, prettify: Any = None) -> Any:
+    if isinstance(value, Utils.JList) and value.outer_wrapper:
+        value = value[0]
     check_size(value)
-    return Functions.string(value, prettify)
+    return value if value is None or isinstance(value, str) else _unquoted(value, prettify is True)
+
+
+def _unquoted(value: Any, pretty: bool) -> str:
+    callable_ = Utils.is_function(value) or Functions.is_lambda(value)
+    return "" if callable_ else json_text(value, pretty=pretty)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
     if isinstance(width, int | float) and abs(width) > LARGEST_BYTES:
         raise Exceeded(TOO_LARGE)
     return Functions.pad(text, width, character)
+
+
+def _sort(values: Any, comparator: Any = None) -> Any:
+    """The library compares what cannot be compared, and fails without a code."""
+    if values is None or len(values) <= 1:
+        return values
+    plain = Utils.is_array_of_numbers(values) or Utils.is_array_of_strings(values)
+    if comparator is None and not plain:
+        raise JException("D3070", -1)
+    return Functions.sort(values, comparator)
+
+
+def _type(value: Any) -> Any:
+    return "function" if Functions.is_regex(value) else Functions.type(value)
 
 
 def _distinct(values: Any) -> Any:
@@ -97,7 +128,7 @@ def _distinct(values: Any) -> Any:
         kept.setdefault(
             (type(value) is bool, value) if plain else json.dumps(value, sort_keys=True, default=repr), value
         )
-    return Utils.create_sequence_from_iter(kept.values()) if isinstance(values, Utils.JList) else list(kept.values())
+    return Utils.create_sequence_from_iter(kept.values()) if Utils.is_sequence(values) else list(kept.values())
 
 
 def _shuffled(array: Any, random: Callable[[], float]) -> Any:
@@ -110,13 +141,34 @@ def _shuffled(array: Any, random: Callable[[], float]) -> Any:
     return mixed
 
 
-FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "partition": ("<an:a>", _partition),
-    "range": ("<nnn:a>", _range),
-    "hash": ("<ss:s>", _hash),
+_ADDED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "partition": ("<an?:a>", _partition),
+    "range": ("<nnn?:a>", lambda first, last, step=None: _range(first, last, step)),
+    "hash": ("<ss?:s>", lambda text, algorithm=None: _hash(text, algorithm)),
     "parse": ("<s-:x>", _parse),
+}
+_MENDED: dict[str, tuple[str, Callable[..., Any]]] = {
     "string": ("<x-b?:s>", _string),
     "pad": ("<s-ns?:s>", _pad),
     "distinct": ("<x:x>", _distinct),
+    "sort": ("<af?:a>", _sort),
+    "type": ("<x:s>", _type),
+    "number": ("<(nsb)-:n>", querynumbers.number),
+    "round": ("<n-n?:n>", querynumbers.rounded),
+    "power": ("<n-n:n>", querynumbers.power),
+    "formatBase": ("<n-n?:s>", querynumbers.based),
+    "formatNumber": ("<n-so?:s>", querynumbers.formatted),
+    "formatInteger": ("<n-s:s>", querydates.integer_shown),
+    "parseInteger": ("<s-s:n>", querydates.integer_read),
+    "fromMillis": ("<n-s?s?:s>", querydates.shown),
+    "toMillis": ("<s-s?:n>", querydates.instant),
+    "replace": ("<s-(sf)(sf)n?:s>", querytexts.replaced),
+    "base64decode": ("<s-:s>", querytexts.decoded),
+    **{
+        name: ("<s-:s>", querytexts.url_coder(name))
+        for name in ("encodeUrl", "encodeUrlComponent", "decodeUrl", "decodeUrlComponent")
+    },
 }
-"""Functions that need no clock: name, signature (JSONata's own notation), what they do."""
+FUNCTIONS = _ADDED | _MENDED
+"""Functions that need no clock: name, signature (JSONata's own notation), what they do. Those of the library that are
+replaced have no bound, no code for what they refuse, or another result than JSONata's."""

@@ -25,17 +25,22 @@ def nodes(tree: Any) -> Iterator[Any]:
 
 _INSIDE = {
     "binary": ("lhs", "rhs"),
-    "unary": ("expression", "expressions", "lhs"),
+    "unary": ("expression", "expressions", "lhs", "lhs_object"),
     "condition": ("condition", "then", "_else"),
     "block": ("expressions",),
     "bind": ("rhs",),
-    "function": ("arguments",),
+    "function": ("procedure", "arguments"),
+    "partial": ("procedure", "arguments"),
+    "lambda": ("body",),
     "apply": ("lhs", "rhs"),
 }
 
 
 def top_level(node: Any) -> Iterator[str]:
-    """Yield each name that is looked for where there is nothing to look in; AWS refuses such a definition."""
+    """Yield each name that is looked for where there is nothing to look in, $ and $$; AWS refuses such a definition.
+
+    Only the first step of a path looks there; a function looks where the expression stands that defines it.
+    """
     if isinstance(node, list | tuple):
         for part in node:
             yield from top_level(part)
@@ -44,6 +49,17 @@ def top_level(node: Any) -> Iterator[str]:
             yield from top_level(node.steps[0])
         elif node.type == "name":
             yield str(node.value)
+        elif node.type == "variable" and node.value in ("", "$"):
+            yield f"${node.value}"
         else:
             for part in _INSIDE.get(node.type, ()):
                 yield from top_level(getattr(node, part, None))
+
+
+def reads_error_output(tree: Any) -> bool:
+    """Return whether an expression reads $states.errorOutput, which there is in a Catcher alone."""
+    paths = (node.steps[:2] for node in nodes(tree) if node.type == "path" and len(node.steps or ()) > 1)
+    return any(
+        (first.type, first.value, second.type, second.value) == ("variable", "states", "name", "errorOutput")
+        for first, second in paths
+    )

@@ -1,0 +1,217 @@
+"""Numbers in JSONata: as text, from text, rounded, and with a picture.
+
+Decides how a number is written (ECMAScript's rules; whole numbers up to 2**63 exactly, as AWS does), which texts are
+numbers, and which pictures are none. Source: the JSONata documentation, "Numeric functions"; XPath 3.1, 4.7.
+"""
+
+import decimal
+import json
+import math
+import re
+import sys
+from typing import Any
+
+from jsonata.functions import Functions
+from jsonata.jexception import JException
+from jsonata.utils import Utils
+
+NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+"""What JavaScript, and AWS, call the numbers that JSON does not have."""
+
+_LONG = 2**63
+_LARGEST = sys.float_info.max
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_BASED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
+_EXACT = decimal.Context(prec=800)
+
+
+def plain(value: float) -> float:
+    """Return the number, as a whole one where it has no fraction and fits a long."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _LONG:
+        return int(value)
+    return value
+
+
+def calculated(left: float, right: float, sign: str) -> float:
+    """Return the result of + - * / or %; Infinity or NaN where it is no finite number."""
+    a, b = (math.copysign(math.inf, side) if abs(side) > _LARGEST else float(side) for side in (left, right))
+    if sign == "+":
+        return plain(a + b)
+    if sign == "-":
+        return plain(a - b)
+    if sign == "*":
+        return plain(a * b)
+    if b == 0:
+        return math.nan if sign == "%" or a == 0 else math.copysign(math.inf, a) * math.copysign(1, b)
+    return plain(math.fmod(a, b) if sign == "%" else a / b)
+
+
+def written(value: float) -> str:
+    """Return a finite number as JSON text: 1e+21, 1e-7, 100000000000000000000; a fraction keeps 15 digits."""
+    if isinstance(value, int) and abs(value) < _LONG:
+        return str(value)
+    exact = float(value)
+    shortest = repr(exact) if exact.is_integer() else f"{exact:.15g}"
+    sign, digits, exponent = decimal.Decimal(shortest).normalize(_EXACT).as_tuple()
+    text, minus = "".join(map(str, digits)), "-" if sign else ""
+    point = len(text) + int(exponent)
+    if len(text) <= point <= 21:
+        return minus + text + "0" * (point - len(text))
+    if 0 < point <= 21:
+        return f"{minus}{text[:point]}.{text[point:]}"
+    if -6 < point <= 0:
+        return f"{minus}0.{'0' * -point}{text}"
+    mantissa = text[0] + (f".{text[1:]}" if len(text) > 1 else "")
+    return f"{minus}{mantissa}e{point - 1:+d}"
+
+
+def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
+    """Return a value of the library as JSON text; a function is an empty text. Raises JException D3001 for Infinity."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or value is Utils.NULL_VALUE:
+        return "null"
+    if isinstance(value, int | float):
+        if not math.isfinite(value):
+            raise JException("D3001", -1)
+        return written(value)
+    colon = ": " if pretty else ":"
+    if isinstance(value, dict):
+        inner = [
+            f"{json.dumps(str(key), ensure_ascii=False)}{colon}{json_text(part, indent + '  ', pretty=pretty)}"
+            for key, part in value.items()
+        ]
+        return _enclosed("{}", inner, indent, pretty)
+    if isinstance(value, list):
+        elements = Utils.RangeList.__iter__(value) if isinstance(value, Utils.RangeList) else value
+        return _enclosed("[]", [json_text(each, indent + "  ", pretty=pretty) for each in elements], indent, pretty)
+    return '""'
+
+
+def _enclosed(brackets: str, parts: list[str], indent: str, pretty: bool) -> str:
+    if not pretty or not parts:
+        return brackets[0] + ",".join(parts) + brackets[1]
+    inner = ",\n".join(f"{indent}  {part}" for part in parts)
+    return f"{brackets[0]}\n{inner}\n{indent}{brackets[1]}"
+
+
+def number(value: Any) -> Any:
+    """Return the number that a text, a truth value or a number is; raises JException D3030."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, bool):
+        return int(value)
+    if _BASED.fullmatch(value):
+        return plain(float(int(value, 0)))
+    found = float(value) if _NUMBER.fullmatch(value) else math.nan
+    if not math.isfinite(found):
+        raise JException("D3030", -1, value)
+    return int(value) if value.lstrip("-").isdecimal() and abs(found) < _LONG else plain(found)
+
+
+def rounded(value: Any, digits: Any = None) -> Any:
+    """Return the number rounded half to even, to so many decimal places; negative ones round to tens."""
+    if value is None or not math.isfinite(value):
+        return value
+    places = int(digits or 0)
+    exact = decimal.Decimal(repr(value))
+    if exact.adjusted() + places < -1:
+        return 0
+    if -int(exact.as_tuple().exponent) <= places:
+        return value
+    step = decimal.Decimal(1).scaleb(-places)
+    return plain(float(exact.quantize(step, decimal.ROUND_HALF_EVEN, _EXACT)))
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """Return the power; raises JException D3061 where it is no number of JSON."""
+    if base is None or exponent is None:
+        return None
+    try:
+        found = float(base) ** float(exponent)
+    except (ZeroDivisionError, OverflowError):
+        found = math.inf
+    if isinstance(found, complex) or not math.isfinite(found):
+        raise JException("D3061", -1, base, exponent)
+    return plain(found)
+
+
+def based(value: Any, radix: Any = None) -> Any:
+    """Return the number as text in a base of 2 to 36; raises JException D3100."""
+    if value is None:
+        return None
+    base = 10 if radix is None else int(rounded(radix))
+    if not 2 <= base <= 36:
+        raise JException("D3100", -1, base)
+    return Functions.base_repr(int(rounded(value)), base).lower()
+
+
+# ---- pictures: $formatNumber ----
+
+SIGNS = {
+    "decimal-separator": ".", "grouping-separator": ",", "exponent-separator": "e", "digit": "#", "zero-digit": "0",
+    "percent": "%", "per-mille": "\u2030", "pattern-separator": ";", "minus-sign": "-",
+}  # fmt: skip
+
+
+def formatted(value: Any, picture: Any, options: Any = None) -> Any:
+    """Return the number as the picture says; raises JException D3080 to D3093, which names the picture's fault."""
+    if value is None:
+        return None
+    signs = SIGNS | {name: sign for name, sign in (options or {}).items() if isinstance(sign, str)}
+    parts = picture.split(signs["pattern-separator"])
+    if len(parts) > 2:
+        raise JException("D3080", -1)
+    faults = [fault for part in parts if (fault := _fault(part, signs)) is not None]
+    if faults:
+        raise JException(faults[0], -1)
+    part = parts[-1] if value < 0 else parts[0]
+    if not math.isfinite(value) or signs["exponent-separator"] in _active(part, signs):
+        return Functions.format_number(value, picture, options or {})
+    shift = 2 if signs["percent"] in part else 3 if signs["per-mille"] in part else 0
+    places = sum(_digit(sign, signs) for sign in part.partition(signs["decimal-separator"])[2])
+    exact = decimal.Decimal(repr(value))
+    # The library rounds half up; JSONata rounds half to even.
+    exact = exact.quantize(decimal.Decimal(1).scaleb(-places - shift), decimal.ROUND_HALF_EVEN, _EXACT)
+    return Functions.format_number(exact, picture, options or {})
+
+
+def _digit(sign: str, signs: dict[str, str]) -> bool:
+    return sign == signs["digit"] or 0 <= ord(sign) - ord(signs["zero-digit"]) <= 9
+
+
+def _active(part: str, signs: dict[str, str]) -> str:
+    """Return what stands between the first and the last active character."""
+    marks = [signs[name] for name in ("decimal-separator", "grouping-separator", "exponent-separator")]
+    places = [at for at, sign in enumerate(part) if _digit(sign, signs) or sign in marks]
+    return part[places[0] : places[-1] + 1] if places else ""
+
+
+def _fault(part: str, signs: dict[str, str]) -> str | None:
+    """Return the code of the rule that a sub-picture breaks first (XPath 3.1, 4.7.3)."""
+    point, comma, power_sign = (signs[f"{name}-separator"] for name in ("decimal", "grouping", "exponent"))
+    percent, mille = part.count(signs["percent"]), part.count(signs["per-mille"])
+    active = _active(part, signs)
+    mantissa, exponential, exponent = active.partition(power_sign)
+    whole, _, fraction = mantissa.partition(point)
+    kinds = ["#" if sign == signs["digit"] else "0" if _digit(sign, signs) else sign for sign in mantissa]
+    before, _, after = "".join(kinds).replace(comma, "").partition(point)
+    marks = {point, comma, power_sign}
+    rules = {
+        "D3081": part.count(point) > 1,
+        "D3082": percent > 1,
+        "D3083": mille > 1,
+        "D3084": percent > 0 and mille > 0,
+        "D3086": not active or any(not _digit(sign, signs) and sign not in marks for sign in active),
+        "D3085": not any(_digit(sign, signs) for sign in mantissa),
+        "D3087": point in mantissa and (whole.endswith(comma) or fraction.startswith(comma)),
+        "D3088": point not in mantissa and whole.endswith(comma),
+        "D3089": comma * 2 in part,
+        "D3090": "0#" in before,
+        "D3091": "#0" in after,
+        "D3092": bool(exponential) and percent + mille > 0,
+        "D3093": bool(exponential) and not (exponent and all(_digit(sign, signs) for sign in exponent)),
+    }
+    return next((code for code, broken in rules.items() if broken), None)

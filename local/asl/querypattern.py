@@ -1,0 +1,53 @@
+"""Regular expressions in JSONata.
+
+Decides how long one may look, and that none may match nothing. Does not know what a match is used for.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import regex
+from jsonata.jexception import JException
+
+LONGEST_MATCH_S = 1.0
+"""How long one regular expression may look: backtracking cannot be counted from outside."""
+
+
+def pattern(text: str, flags: Any) -> "Pattern":
+    """Return the compiled regular expression; `flags` is the library's."""
+    chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
+    return Pattern(regex.compile(text, chosen))
+
+
+class Pattern:
+    """What the library takes for a regular expression: whatever has these four methods."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self.pattern = compiled.pattern
+
+    def finditer(self, text: str) -> Iterator[Any]:
+        """Yield the matches; raises JException D1004 for one that is empty, TimeoutError after LONGEST_MATCH_S."""
+        for found in self._compiled.finditer(text, timeout=LONGEST_MATCH_S):
+            if not found.group():
+                raise JException("D1004", -1)
+            yield found
+
+    def search(self, text: str) -> Any:
+        """Return the first match, None where there is none."""
+        return next(self.finditer(text), None)
+
+    def sub(self, new: Any, text: str, count: int = 0) -> str:
+        """Return the text with its matches replaced, at most `count` of them unless that is 0."""
+        return str(self._compiled.sub(new, text, count, timeout=LONGEST_MATCH_S))
+
+    def split(self, text: str, maxsplit: int = 0) -> list[str]:
+        """Return what stands between the matches, groups left out, at most `maxsplit` of them cut unless that is 0."""
+        pieces: list[str] = []
+        at = 0
+        for found in self.finditer(text):
+            if maxsplit and len(pieces) == maxsplit:
+                break
+            pieces.append(text[at : found.start()])
+            at = found.end()
+        return [*pieces, text[at:]]
