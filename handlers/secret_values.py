@@ -53,13 +53,16 @@ class SecretValues:
 
     def _text(self, reference: Reference, *, anew: bool) -> str:
         from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
+        from botocore.exceptions import BotoCoreError
 
         decrypt = {"decrypt": True} if reference.kept_in == "ssm" else {}
-        provider = self._provider(reference.kept_in)
         try:
+            provider = self._provider(reference.kept_in)
             value = provider.get(reference.name, max_age=MAX_AGE_S, force_fetch=anew, **decrypt)
         except GetParameterError as error:
             raise _explained(reference, error.__context__) from None
+        except BotoCoreError as error:  # the client itself cannot be made: no region, no such profile of AWS's
+            raise _explained(reference, error) from None
         if not isinstance(value, str) or not value:
             raise StreamRejected(f"{_named(reference)} is no text")
         return value

@@ -27,7 +27,7 @@ from handlers.stream.references import Reference, Secrets
 from handlers.stream.signals import Chunk, Closed, Opened
 from handlers.upstream import Upstream
 from local.errors import UserError
-from local.streams import placeholders
+from local.streams import placeholders, profile_text
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.played import moved, playing
 
@@ -52,7 +52,7 @@ class Trial:
 
     def opened(self, given: Opened) -> None:
         """Tells of the answer."""
-        self.say(f"answered {given.status}, {_printable(given.headers.get('content-type', 'no content type'))}")
+        self.say(f"answered {given.status}, {printable(given.headers.get('content-type', 'no content type'))}")
         refusal = judge(self.profile, given, self.profile.meaning(given.status))
         if refusal is not None:
             self.ended = True
@@ -65,11 +65,11 @@ class Trial:
         kind = self.profile.kind(frame)
         self.counts[kind.value] += 1
         shown = frame.data if isinstance(frame.data, str) else f"{len(frame.data)} bytes"
-        shown = _printable(shown[:_SHOWN_CHARACTERS])
+        shown = printable(shown[:_SHOWN_CHARACTERS].replace("\n", " "))
         event = self.profile.event(frame, 0)
         if not frame.is_comment and event.cursor is not None:
             self.cursor = event.cursor
-        key = "of its own" if self.profile.key == "each" else _printable(event.key)
+        key = "of its own" if self.profile.key == "each" else printable(event.key)
         self.say(f"{kind.value:<10} key {key}  {shown}" if kind is Kind.EVENT else f"{kind.value:<10} {shown}")
         if kind in _ENDS:
             self.ended = True
@@ -82,10 +82,13 @@ class Trial:
 
     def summary(self) -> None:
         """Tells what came in all."""
-        counted = (
-            ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items())) or "nothing that is a frame"
-        )
-        self.say(f"in all: {counted}; cursor {_printable(self.cursor) if self.cursor is not None else 'none'}")
+        counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
+        self.say(f"in all: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
+
+
+def printable(text: str) -> str:
+    """Returns the text with what a terminal would obey spelled out: an upstream may send anything."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,7 +138,7 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
             except FramingError as error:
                 frames, failure = error.frames, error
             if not frames and failure is None and not decoder.unfinished_bytes:
-                trial.counts["bytes alone (a heartbeat)"] += 1
+                trial.counts["bytes without a frame (a sign of life)"] += 1
             for frame in as_frames(frames):
                 trial.frame(frame)
             trial.chunk_ended(decoder.last_event_id)
@@ -145,6 +148,8 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
         elif isinstance(arrival, Closed):
             trial.say(f"closed: {arrival.reason}{': ' if arrival.detail else ''}{arrival.detail}")
             return was_stream
+    if not was_stream and not trial.ended:
+        trial.say("no answer came in this time")
     return was_stream
 
 
@@ -152,18 +157,15 @@ def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
     variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{int(os.environ.get('PORT') or 3000) + 2}"} | dict(os.environ)
     try:
         name = check_stream_id(stream_id)
-        text = (STREAMS / f"{name}.toml").read_text(encoding="utf-8")
+        path = STREAMS / f"{name}.toml"
+        if not path.is_file():
+            known = ", ".join(sorted(file.stem for file in STREAMS.glob("*.toml")))
+            raise UserError(f"There is no profile {name!r} in env/streams; there are: {known}.")
+        text = profile_text(path)
         profile = parse(name, tomllib.loads(text), placeholders(text) if is_played else variables)
         profile.address_for(stream_id)
-    except FileNotFoundError:
-        raise UserError(f"There is no profile {name!r} in env/streams.") from None
     except tomllib.TOMLDecodeError as problem:
         raise UserError(f"The profile {name!r} is no TOML: {problem}.") from None
     except ProfileError as problem:
         raise UserError(f"{problem}.") from None
     return profile
-
-
-def _printable(text: str) -> str:
-    """`text` without what a terminal would obey: that is not for the upstream to write."""
-    return "".join(character if character.isprintable() else " " for character in text)

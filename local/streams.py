@@ -10,9 +10,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from handlers.stream.profiles import ProfileError, check_stream_id, parse
+from local.errors import UserError
 
 # A variable is an address that is known where the function runs; whether it is set here says nothing of the file.
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
+
+
+# What a profile may be long, in bytes: more is some other file.
+_MOST_BYTES = 1_000_000
+
+
+def profile_text(path: Path) -> str:
+    """Returns the text of a profile's file; raises UserError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    if len(data) > _MOST_BYTES:
+        raise UserError(f"{path} cannot be read: it is larger than a profile may be, {_MOST_BYTES} bytes.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} cannot be read: it is no text in UTF-8.") from None
 
 
 def placeholders(text: str) -> dict[str, str]:

@@ -34,7 +34,7 @@ class Service:
     """`streamkeeper run` of the stage `test` in a folder of its own; may be started again in the same folder."""
 
     def __init__(self, folder: Path, project: Path = support.PROJECT, **environment: str) -> None:
-        self.port = free_port()
+        self.port = int(environment.pop("PORT", "") or free_port())
         self._project = project
         self._log = folder / "run.log"
         self._environment = support.environment(

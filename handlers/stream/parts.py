@@ -6,16 +6,18 @@ Invariant: what is returned without a note is sound.
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast
+from urllib.parse import parse_qsl
 
 from handlers.stream.addresses import ProfileError
 from handlers.stream.backoff import KINDS, FailureKind, Pace
 from handlers.stream.events import JsonPath, Rule, parse_path
 from handlers.stream.fields import Fields
 from handlers.stream.marks import Kind, Mark, Value
-from handlers.stream.references import references, without
+from handlers.stream.references import is_bare, references, without
 
 # RFC 9110, section 5.6.2 and 5.5: a field's name is a token; its value visible characters, spaces and tabs.
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -175,6 +177,7 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
             fields.wrong(f"headers.{header}", "must be a text of visible ASCII characters")
         else:
             _check_references(fields, f"headers.{header}", value)
+            _check_bare(fields, f"headers.{header}", [(header, value)])
             found.append((header, value))
     return tuple(found)
 
@@ -202,7 +205,13 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
             fields.wrong("resume.body", "must lead through objects of the body")
             break
     _check_references(fields, "body", value)
+    _check_bare(fields, "body", _texts(json.loads(value)))
     return value
+
+
+def query(fields: Fields, address: str) -> None:
+    """Notes a secret that stands in plain text in the query of the address."""
+    _check_bare(fields, "address", parse_qsl(address.partition("?")[2]))
 
 
 def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool) -> Rule | None:
@@ -231,6 +240,29 @@ def _check_references(fields: Fields, field: str, text: str) -> None:
         references(text)
     except ProfileError as error:
         fields.wrong(field, str(error))
+
+
+def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) -> None:
+    for name, text in pairs:
+        if is_bare(name, text):
+            fields.wrong(
+                field,
+                f"holds {name!r} in plain text; put the secret into Secrets Manager and refer to it, "
+                "${secret:/streamkeeper/name}",
+            )
+
+
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Each text within, with the name that it has."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if isinstance(inner, str):
+                yield name, inner
+            else:
+                yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _is_header(name: str) -> bool:

@@ -255,9 +255,12 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         key=parts.rule(fields, "key", ("id", "hash", "each"), has_ids) or ("id" if has_ids else "hash"),
         cursor=parts.rule(fields, "cursor", ("id",), has_ids) or ("id" if has_ids else None),
     )
+    parts.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
+    if profile.resume is not None and profile.cursor is None:
+        fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')
     if not has_ids and any(mark.event is not None or mark.comment is not None for _, mark in found):
         fields.wrong("framing", 'must be "sse" where a mark names an event or a comment')
     if fields.problems:

@@ -18,6 +18,8 @@ from handlers.stream.addresses import ProfileError
 
 # What the function's role may read, and nothing else (packaging/resources/roles.yml).
 PREFIX = "/streamkeeper/"
+# Where a name ends like this, its value is a credential.
+_CREDENTIAL = re.compile(r".*(?:authorization|cookie|api-?key|access-?key|token|secret|password)", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]+))?\}")
 
 
@@ -47,6 +49,16 @@ def references(text: str) -> list[Reference]:
         if reference.kept_in == "ssm" and reference.key:
             raise ProfileError(f"refers to a field of the parameter {reference.name!r}; only secrets have fields")
     return found
+
+
+def is_bare(name: str, text: str) -> bool:
+    """Whether `text` is a credential that stands there in plain text: by its name it is one, and nothing refers to it.
+
+    What a stream id brings ({name}) is no secret of the profile's.
+    """
+    if not text or "{" in text or _REFERENCE.search(text):
+        return False
+    return _CREDENTIAL.fullmatch(name.replace("_", "-")) is not None
 
 
 def filled(text: str, secrets: Secrets, spell: Callable[[str], str] = str) -> str:

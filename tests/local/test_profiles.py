@@ -3,15 +3,19 @@
 import re
 from pathlib import Path
 
+import boto3
 import pytest
 
 from handlers.stream.profiles import Profile
 from local.cli import main
 from local.upstreams.behaviours import BEHAVIOURS
-from tests.handlers.servers import serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving
 from tests.local.support import PROJECT
 
 JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+ADDRESS = b'framing = "sse"\naddress = "%s"\n'
+SOUND = ADDRESS % b"https://example.org/"
+CALLED = "must be called NAME.toml, where NAME is 1 to 64 of the characters A-Z a-z 0-9 . _ -"
 MARKS = {"heartbeat", "end", "loss", "disconnect"}
 
 
@@ -40,6 +44,63 @@ def test_a_file_that_is_not_there_is_a_mistake_of_the_users(tmp_path: Path, caps
     assert capsys.readouterr().err.endswith("none.toml cannot be read: No such file or directory.\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("empty", b"", "the profile 'empty': framing is missing"),
+        ("a b", SOUND, CALLED),
+        ("x:y", SOUND, CALLED),
+        ("nested", b"a = " + b"[" * 5000, "is no TOML: "),
+        ("meta", ADDRESS % b"http://169.254.169.254/latest", "address leads to a link-local address, which is never"),
+        (
+            "decimal",
+            ADDRESS % b"http://2852039166/",
+            "address leads to a link-local address, which is never connected to",
+        ),
+        ("hex", ADDRESS % b"https://0xa9.0xfe.0xa9.0xfe./", "address leads to a link-local address"),
+        ("octal", ADDRESS % b"http://0251.0376.0251.0376/", "address leads to a link-local address"),
+        ("mapped", ADDRESS % b"http://[::ffff:a9fe:a9fe]/", "address leads to a link-local address"),
+        ("nat64", ADDRESS % b"http://[64:ff9b::a9fe:a9fe]/", "address leads to a link-local address"),
+        (
+            "private",
+            ADDRESS % b"http://10.0.0.1/",
+            "address leads to a private address, which the profile does not allow",
+        ),
+        ("secret", SOUND + b'headers = { Authorization = "Bearer k3y" }\n', "holds 'Authorization' in plain text"),
+    ],
+)
+def test_a_bad_file_gets_a_sentence(
+    tmp_path: Path, name: str, text: bytes, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on standard error, exit status 1, and no secret in it."""
+    path = tmp_path / f"{name}.toml"
+    path.write_bytes(text)
+    assert main(["profile", "check", str(path)]) == 1
+    told = capsys.readouterr()
+    first = told.err.splitlines()[0]
+    assert (told.out, first.startswith(f"{path}: "), sentence in first, "k3y" in told.err) == ("", True, True, False)
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder, bytes, a file that never ends and one that is not there: a sentence each, and exit status 2."""
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    (tmp_path / "empty.toml").write_text("")
+    names = ("folder", "bytes", "zero", "none", "empty")
+    assert main(["profile", "check", *(str(tmp_path / f"{name}.toml") for name in names)]) == 2
+    assert [line.replace(str(tmp_path), "") for line in capsys.readouterr().err.splitlines()] == [
+        "streamkeeper: /folder.toml cannot be read: Is a directory.",
+        "streamkeeper: /bytes.toml cannot be read: it is no text in UTF-8.",
+        "streamkeeper: /zero.toml cannot be read: it is larger than a profile may be, 1000000 bytes.",
+        "streamkeeper: /none.toml cannot be read: No such file or directory.",
+        "/empty.toml: the profile 'empty': framing is missing",
+        "/empty.toml: the profile 'empty': address is missing",
+    ]
+
+
 def test_the_page_explains_every_field_and_no_other() -> None:
     """docs/profiles.md has a row for each field that a profile may have."""
     text = (PROJECT / "docs" / "profiles.md").read_text()
@@ -61,23 +122,115 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
         'event      key ["d","1-a"]  {"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}',
         'disconnect {"last_seq":"4-x"}',
         "the upstream wants a new connection",
-        "in all: 1 disconnect, 1 event; cursor 4-x",
+        "in all: disconnect 1, event 1; cursor 4-x",
     ]
 
 
-def test_a_trial_writes_nothing_that_a_terminal_obeys_and_knows_an_id_alone(
+def test_a_trial_knows_an_id_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A block with an id and nothing else moves the cursor."""
+    assert tried(lambda peer: peer.send(UNTIL_CLOSE + b"id: 1\ndata: x\n\nid: 2\n\n"), monkeypatch, capsys, "5") == (
+        0,
+        [
+            "answered 200, text/event-stream",
+            "event      key 1  x",
+            "closed: ended_by_upstream",
+            "in all: event 1; cursor 2",
+        ],
+    )
+
+
+def tried(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: str = "0.3"
+) -> tuple[int, list[str]]:
+    """The status and the lines of a trial of `demo` at a server of one script."""
+    with serving(script) as server:
+        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
+        status = main(["profile", "try", "demo", "--seconds", seconds])
+    return status, capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
+            "this is StreamRejected: the upstream answered w",
+        ),
+        (
+            b"HTTP/1.1 302 X\r\nLocation: http://169.254.169.254/\r\n\r\n",
+            "closed: rejected: the upstream's name leads to",
+        ),
+        (
+            b"HTTP/1.1 302 X\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n",
+            "closed: rejected: the upstream redirected more",
+        ),
+        (b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", "this is StreamRejected: the upstream answered 401: a retry"),
+        (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", "this is StreamThrottled: the upstream answered 429"),
+        (b"no http\r\n\r\n", "closed: protocol: the answer is no HTTP (ProtocolError)"),
+    ],
+)
+def test_a_trial_says_why_there_is_no_stream(
+    answer: bytes, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The function's own name and sentence, and exit status 1."""
+    status, lines = tried(lambda peer: peer.send(answer), monkeypatch, capsys, "5")
+    assert (status, lines[-2].startswith(line), lines[-1]) == (1, True, "in all: nothing; cursor none")
+
+
+def test_a_trial_of_who_does_not_answer_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Control characters of the upstream are blanks; a block with an id alone moves the cursor."""
-    wire = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 1\x1b\ndata: \x1b[2Jx\n\nid: 2\x07\n\n"
-    with serving(lambda peer: peer.send(wire)) as server:
-        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
-        assert main(["profile", "try", "demo", "--seconds", "5"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "event      key 1    [2Jx",
+    """Nothing came in the time that was given; and where nothing listens, the reason."""
+    status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys)
+    assert (status, lines) == (1, ["no answer came in this time", "in all: nothing; cursor none"])
+    monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
+    assert main(["profile", "try", "demo"]) == 1
+    assert capsys.readouterr().out.startswith("closed: refused: nothing listens at the address\n")
+
+
+def test_a_trial_shows_heartbeats_and_spells_out_what_a_terminal_would_obey(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stream of comments is a stream; an upstream's escape sequences are shown, not sent."""
+
+    def beats(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE)
+        peer.send(b": beat\n\n")
+        peer.wait_until_gone()
+
+    assert tried(beats, monkeypatch, capsys)[1][1] == "in all: bytes without a frame (a sign of life) 1; cursor none"
+    status, lines = tried(
+        lambda peer: peer.send(UNTIL_CLOSE + b"id: \x1b]0;t\x07\ndata: \x1b[31mred\n\n"), monkeypatch, capsys
+    )
+    shown = [
+        "event      key \\x1b]0;t\\x07  \\x1b[31mred",
         "closed: ended_by_upstream",
-        "in all: 1 event; cursor 2 ",
+        "in all: event 1; cursor \\x1b]0;t\\x07",
     ]
+    assert (status, lines[1:]) == (0, shown)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9", ""])
+def test_a_length_of_time_that_is_none_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence that says what would be right, exit status 2, and nothing is connected."""
+    with pytest.raises(SystemExit) as ended:
+        main(["profile", "try", "demo", f"--seconds={seconds}"])
+    sentence = f"argument --seconds: must be a number of seconds above 0 and at most 86400, not {seconds!r}\n"
+    assert (ended.value.code, capsys.readouterr().err.endswith(sentence)) == (2, True)
+
+
+def test_a_secret_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without an AWS account: one sentence, exit status 2."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    assert main(["profile", "try", "x-filtered"]) == 2
+    sentence = "streamkeeper: the secret '/streamkeeper/x/token' cannot be read now: NoRegionError.\n"
+    assert capsys.readouterr().err == sentence
 
 
 def test_a_trial_of_what_is_no_stream_says_what_it_would_be(
@@ -92,7 +245,7 @@ def test_a_trial_of_what_is_no_stream_says_what_it_would_be(
         "this is StreamRejected: the upstream answered 404: a retry cannot help",
     ]
     assert main(["profile", "try", "none"]) == 2
-    assert capsys.readouterr().err == "streamkeeper: There is no profile 'none' in env/streams.\n"
+    assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: al")
 
 
 @pytest.mark.parametrize("name", sorted(BEHAVIOURS))
@@ -102,7 +255,7 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
     assert main(["profile", "try", stream_id, "--played", "--seconds", "0.25"]) == 0
     answered, *_, summary = capsys.readouterr().out.splitlines()
     assert answered.startswith("answered 200, ")
-    assert re.search("in all: .*[1-9][0-9]* event", summary)
+    assert re.search("in all: .*event [1-9]", summary)
 
 
 def test_who_is_not_played_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,8 @@ VALUES = f'{PATH} a text, a number, true, false or "*" (anything at all) in json
 JSON = 'json a table of places and values such as { "$.type" = "ERROR" }'
 MARKED = 'must be "sse" where a mark names an event or a comment'
 ONE_OF_THEM = "is for a cursor that is an instant, add for one that is a number: give one of them"
+BARE = "in plain text; put the secret into Secrets Manager and refer to it, ${secret:/streamkeeper/name}"
+NEEDS_CURSOR = 'needs cursor = "$...", the place to go on from, where framing is not "sse"'
 SHRINKS = "must not shrink: factor is at least 1, and max_s at least start_s"
 UNDER = "only names under /streamkeeper/ can be read"
 NO_FIELDS = "refers to a field of the parameter '/streamkeeper/x'; only secrets have fields"
@@ -161,6 +163,11 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"headers": {"a": "${secret:/other/x}"}}, f"headers.a refers to '/other/x'; {UNDER}"),
         ({"headers": {"a": "${ssm:/streamkeeper/x:k}"}}, f"headers.a {NO_FIELDS}"),
         ({"address": "https://example.org/?t=${secret:x}"}, f"address refers to 'x'; {UNDER}"),
+        ({"headers": {"X-Api-Key": "k3y"}}, f"headers.X-Api-Key holds 'X-Api-Key' {BARE}"),
+        ({"headers": {"authorization": "Bearer k3y"}}, f"headers.authorization holds 'authorization' {BARE}"),
+        ({"address": "https://example.org/?x=1&access_token=k3y"}, f"address holds 'access_token' {BARE}"),
+        ({"body": '{"a": [{"password": "k3y"}]}', "method": "POST"}, f"body holds 'password' {BARE}"),
+        ({"resume": {"query": "since"}, "framing": "ndjson"}, f"resume {NEEDS_CURSOR}"),
         ({"headers": {"a b": "c"}}, "headers.a b is no name of an HTTP header that may be set"),
         ({"headers": {"a": "b\r\nc: d"}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": 1}}, "headers.a must be a text of visible ASCII characters"),
@@ -345,6 +352,13 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
     assert [moved.asks(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
     minutes = profile(resume={"query": "backfill_minutes", "pattern": "5"})
     assert minutes.request("demo", "123").address.endswith("backfill_minutes=5")
+
+
+def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
+    """Another name, a number, a reference, and what the stream id brings."""
+    address = "https://example.org/?token={name}&tokens=5&key=a&secret=${secret:/streamkeeper/x}"
+    body = '{"max_tokens": "5", "token": 7, "password": "", "access_token": "${ssm:/streamkeeper/x}"}'
+    assert profile(address=address, method="POST", body=body).body == body
 
 
 @pytest.mark.parametrize(
