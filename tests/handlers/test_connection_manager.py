@@ -18,12 +18,12 @@ from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.servers import UNTIL_CLOSE, serving
 
 PROFILE = """
-address = "${UPSTREAM_TEST}/{streamId}?token=secret-query"
+address = "${UPSTREAM_TEST}/{streamId}?q=secret-query"
 allow_private = true
 framing = "sse"
 end = { event = "end" }
 [headers]
-Authorization = "secret-header"
+X-Mine = "secret-header"
 """
 
 
@@ -93,7 +93,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
     with serving(end_after(body)) as server:
         monkeypatch.setenv("UPSTREAM_TEST", server.address)
         answer = call(an_event(lane="A", execution="arn:1"))
-        assert server.peers[0].request.startswith(b"GET /demo?token=secret-query HTTP/1.1\r\n")
+        assert server.peers[0].request.startswith(b"GET /demo?q=secret-query HTTP/1.1\r\n")
     assert answer == {
         "status": "ended",
         "fence": 1,
