@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handlers import items
-from handlers.stream.manager import SETTLE_MS
+from handlers.stream.closing import SETTLE_MS
 from local.chaos.dynamodb import LATEST_MS
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.schedule import Fault, Schedule

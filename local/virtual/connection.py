@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from handlers.effects import Invocation, Report, Requests, manager_of
 from handlers.store import Store
-from handlers.stream.manager import Phase
+from handlers.stream.phases import Phase
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import (
     Chunk,
@@ -91,11 +91,11 @@ class VirtualConnection:
         opened_ms = self._manager.progress.opened_ms
         if self.alive and self._manager.phase is Phase.OPENING and self._manager.lease_due_ms is not None:
             now_ms = self._clock.now_ms()  # it waits for the answer and renews its turn
-            self._store.renew(self._invocation.stream_id, self._manager.fence, now_ms + self._manager.lease_ttl_ms)
+            self._store.renew(self._invocation.stream_id, self._manager.fence, self._manager.expires_at_ms(now_ms))
         elif self.alive and opened_ms is not None and self._manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING):
             now_ms = self._clock.now_ms()
             last_ms = now_ms - (now_ms - opened_ms) % self._invocation.progress_every_ms
-            self._store.renew(self._invocation.stream_id, self._manager.fence, last_ms + self._manager.lease_ttl_ms)
+            self._store.renew(self._invocation.stream_id, self._manager.fence, self._manager.expires_at_ms(last_ms))
 
     def lease_changed(self) -> None:
         """Sets the next poll that will see the change; called by whoever owns the table."""
@@ -132,12 +132,16 @@ class VirtualConnection:
             return
         self._busy = True
         while self.alive and (self._effects or self._lease_is_due()):
-            answer = self._do(self._effects.popleft()) if self._effects else self._requests.read_lease()
+            answer = self._do(self._effects.popleft()) if self._effects else self._lease()
             if answer is not None:
                 self._effects.extend(self._manager.handle(self._clock.now_ms(), answer))
         self._busy = False
         if self.alive:
             self._arm()
+
+    def _lease(self) -> Input:
+        self._renew_all()
+        return self._requests.read_lease()
 
     def _lease_is_due(self) -> bool:
         due_ms = self._manager.lease_due_ms
@@ -202,10 +206,8 @@ class VirtualConnection:
 
     def _read_lease(self) -> None:
         self._poll = None
-        if self._manager.phase is Phase.AWAITING_RELEASE:
-            self._renew_all()
         if self.alive and self._manager.lease_due_ms is not None:
-            self._feed(self._requests.read_lease())
+            self._feed(self._lease())
 
     def _wake(self) -> None:
         self._alarm = self._alarm_ms = None

@@ -139,7 +139,8 @@ class VirtualSandbox:
         return invocation
 
     def _renew_all(self) -> None:
-        if self._profile.overlap == "forbids":  # nobody else looks at when a lease runs out
+        # Nobody else looks at when a lease runs out.
+        if self._profile.overlap == "forbids" or self._profile.standby == "hot":
             for invocation in self._running:
                 invocation.renew()
 

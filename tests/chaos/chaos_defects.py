@@ -11,15 +11,17 @@ from typing import Any
 from handlers import items
 from handlers.errors import StoreUnavailable
 from handlers.event_writer import STORED, EventWriter
-from handlers.handover.lease import Lease, Standing, superseded
+from handlers.handover.lease import Lease, Standing
 from handlers.store import Store
-from handlers.stream.manager import Manager, Phase
+from handlers.stream.manager import Manager
+from handlers.stream.phases import LIVE, Phase
 from handlers.stream.signals import (
     Chunk,
     Claim,
     Claimed,
     Closed,
     Effect,
+    Finish,
     Input,
     LeaseRead,
     Opened,
@@ -30,8 +32,6 @@ from handlers.stream.signals import (
     Written,
 )
 from local.chaos.schedule import Schedule
-
-LIVE = (Phase.CONNECTED, Phase.OVERLAPPING)
 
 
 class EmitsTheTail(Manager):
@@ -49,7 +49,7 @@ class SavesTheCursorFirst(Manager):
         found: list[Effect] = []
         for effect in super().handle(now_ms, given, **when):
             if isinstance(effect, Write):
-                found.append(SaveProgress(effect.events[-1].cursor, self.progress, now_ms + self.lease_ttl_ms))
+                found.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
             found.append(effect)
         return found
 
@@ -69,7 +69,7 @@ class ClaimsAfterConnecting(Manager):
             self.held, self.phase = given, Phase.CLAIMING
             return [Claim()]
         if isinstance(given, Claimed):
-            self.progress, self.phase = replace(self.progress, fence=given.lease.fence), Phase.OPENING
+            self._record.fence, self.phase = given.lease.fence, Phase.OPENING
             assert self.held is not None
             return super().handle(now_ms, self.held, **when)
         return super().handle(now_ms, given, **when)
@@ -81,7 +81,7 @@ class DoesNotWatchTheSuccessor(Manager):
     def _settle(self, now_ms: int, found: Any) -> list[Effect]:
         if found is Standing.CLAIMED:
             assert self._ending is not None
-            return self._finish(self._ending)
+            return [Finish(self._ending)]
         return super()._settle(now_ms, found)
 
 
@@ -109,8 +109,8 @@ class LeavesTheLastBatchAtAStop(Manager):
     def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
         if isinstance(given, LeaseRead) and given.lease.stop:
             for _ in self.kept:
-                self._writes.pop()
-                self._unstored.pop()
+                self._record.pending._writes.pop()
+                self._record.vouching._unstored.pop()
             self.kept = ()
         found = super().handle(now_ms, given, **when)
         kept, self.kept = self.kept, ()
@@ -135,8 +135,8 @@ class ForgetsWhatCameLate(Manager):
     """What comes after a silence is taken for heard and is not stored."""
 
     def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, Chunk) and self.phase in LIVE and now_ms - self._heard_ms > 2_000:
-            self._heard_ms = now_ms
+        if isinstance(given, Chunk) and self.phase in LIVE and now_ms - self._record.vouching.heard_ms > 2_000:
+            self._record.vouching._heard_ms = now_ms
             return []
         return super().handle(now_ms, given, **when)
 
@@ -149,7 +149,7 @@ class LetsGoWhenSuperseded(Manager):
         return super().start(now_ms)
 
     def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, LeaseRead) and self.phase is Phase.CONNECTED and superseded(given.lease, self._execution):
+        if isinstance(given, LeaseRead) and self.phase is Phase.CONNECTED and self._stay.is_superseded(given.lease):
             return self._leave(now_ms, Outcome("", "superseded", "another execution has claimed the stream"), "let_go")
         return super().handle(now_ms, given, **when)
 

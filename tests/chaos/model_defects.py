@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from handlers.handover.lease import Lease, Standing
-from handlers.stream.manager import Manager, Phase
+from handlers.stream.manager import Manager
+from handlers.stream.phases import Phase
 from handlers.stream.signals import (
     Chunk,
     Claim,
@@ -25,7 +26,9 @@ from handlers.stream.signals import (
     Opened,
     Outcome,
     ReadCursor,
+    SaveProgress,
     Woken,
+    Write,
 )
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_world import World
@@ -48,10 +51,10 @@ class _ClaimsAfterConnecting(Manager):
 
     def _claim_then_mark(self, now_ms: int, given: Claimed) -> list[Effect]:
         self._lease = given.lease
-        self.progress = replace(self.progress, fence=given.lease.fence)
+        self._record.fence = given.lease.fence
         self.phase = Phase.CONNECTED
         self.lease_due_ms = now_ms + self._lease_every_ms
-        return [MarkConnected(self.fence, now_ms + self.lease_ttl_ms), self._save(now_ms)]
+        return [MarkConnected(self.fence, self.expires_at_ms(now_ms)), self._save(now_ms)]
 
     _TABLE: ClassVar[Any] = {
         **Manager._TABLE,
@@ -87,7 +90,7 @@ class _ReleasesBeforeClosing(Manager):
 class _OpensAtOnce(Manager):
     def _claimed(self, _now_ms: int, given: Claimed) -> list[Effect]:
         self._lease = given.lease
-        self.progress = replace(self.progress, fence=given.lease.fence)
+        self._record.fence = given.lease.fence
         self.phase = Phase.OPENING
         return [ReadCursor()]
 
@@ -96,7 +99,7 @@ class _OpensAtOnce(Manager):
 
 class _IgnoresTheClaim(Manager):
     def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
-        if self.phase is Phase.CONNECTED and not given.lease.stop and not self._expiring:
+        if self.phase is Phase.CONNECTED and not given.lease.stop and not self._stay._is_expiring:
             given = LeaseRead(replace(given.lease, fence=self.fence, connected=self.fence))
         return super()._lease_read(now_ms, given)
 
@@ -112,17 +115,20 @@ class _IgnoresTheStop(Manager):
 
 class _SavesBeforeStoring(Manager):
     def _chunk(self, now_ms: int, given: Chunk) -> list[Effect]:
-        effects = super()._chunk(now_ms, given)
-        self._written_cursor = self._writes[-1] if self._writes else self._written_cursor
-        return [self._save(now_ms), *effects]
+        found: list[Effect] = []
+        for effect in super()._chunk(now_ms, given):
+            if isinstance(effect, Write):
+                found.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
+            found.append(effect)
+        return found
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, Chunk: (Manager._TABLE[Chunk][0], _chunk)}
 
 
 class _ForgetsItsDeadline(Manager):
     def _woken(self, now_ms: int, given: Woken) -> list[Effect]:
-        if self.phase is Phase.CONNECTED and self._overlap_ends_ms is None:
-            self._leave_at_ms = FOREVER_MS
+        if self.phase is Phase.CONNECTED:
+            self._stay._leave_at_ms = FOREVER_MS
             return []
         return super()._woken(now_ms, given)
 
@@ -130,8 +136,11 @@ class _ForgetsItsDeadline(Manager):
 
 
 class _StaysInPhase(Manager):
-    def _may_part(self, _now_ms: int, _found: Standing) -> bool:
-        return False
+    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
+        self._stay._claimed_ms = -FOREVER_MS
+        return super()._lease_read(now_ms, given)
+
+    _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
 
 
 def with_manager(defective: type[Manager]) -> Rules:

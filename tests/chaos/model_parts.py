@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from handlers.handover.lease import Lease
-from handlers.stream.manager import Phase
+from handlers.stream.phases import Phase
 from handlers.stream.signals import (
     Chunk,
     Claim,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from handlers.stream.manager import Phase
+from handlers.stream.phases import Phase
 from handlers.stream.signals import (
     Claim,
     Claimed,
@@ -212,7 +212,7 @@ class Model:
         elif len(others) + 1 > self._allowed(world):
             names = ", ".join(p.label for p in (*others, process))
             raise Violation("connections allowed", f"{names} are connected, {self._allowed(world)} allowed")
-        since = int(process.manager.__dict__["_saved_cursor"] or 0)
+        since = int(process.manager.__dict__["_record"].pending.asked_from or 0)
         replayed = tuple(chunk(number) for number in range(since + 1, world.emitted + 1))
         accepted = replace(process, link="open", inbox=(*process.inbox, Opened(200), *replayed))
         answered = max(world.answered, process.manager.fence)

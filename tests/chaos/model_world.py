@@ -13,13 +13,14 @@ import copy
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from handlers.handover.lease import Lease
 from handlers.stream.manager import Manager
 from handlers.stream.profiles import parse
-from handlers.stream.signals import Chunk, Closed, Effect, Input, Opened, Outcome, Progress, SaveProgress
+from handlers.stream.signals import Chunk, Closed, Effect, Input, Opened, Outcome, SaveProgress
 
+T = TypeVar("T")
 TICK_MS = 1_000
 START_MS = 1_000_000
 NO_LEASE = Lease()
@@ -52,20 +53,38 @@ IGNORED = frozenset(
         "_profile",
         "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
         "_lease_every_ms",
-        "_spare_ms",
         "_progress_every_ms",
         "lease_ttl_ms",
+        "_spare_ms",
+        "_overlap_ms",
+        "_is_hot",
         "_execution",  # the process's own
-        "_events",
+        "claimed_ms",  # as long before the deadline as a function lives
+        "_claimed_ms",
         "_beside",  # a fence: whether it is the one that is connected is in the key
+        "fence",  # its order is in the key
+        "resumed",
+        "ending",
+        "frames",
+        "bytes",
+        "events",
+        "unterminated_bytes",
+        "_seen_ms",
+        "_ended_by",
+        "_stored",
+        "_duplicates",
+        "_dead_lettered",
         "_heard_ms",
         "_arrived_ms",
         "_unread_ms",
         "_unstored",
         "_gaps_recorded",
-        "_pending_close",
     }
 )
+# Of these instants only counts whether they have come.
+FACTS = frozenset({"opened_ms", "closed_ms"})
+# What a manager consists of.
+PARTS = frozenset({"_stay", "_intake", "_record", "pending", "vouching"})
 
 
 class Violation(Exception):
@@ -206,7 +225,7 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
         tuple([_input_key(given) for given in process.inbox]),
         tuple([_effect_key(effect, now) for effect in process.effects]),
         rank[process.manager.fence],
-        process.manager.__dict__["_beside"] == connected,
+        process.manager.__dict__["_stay"].__dict__["_beside"] == connected,
         tuple([None if at is None else max(at - now, -TICK_MS) for at in instants]),
         rest,
     )
@@ -237,24 +256,34 @@ def _effect_key(effect: Effect, now: int) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which attributes of a manager are instants, and which are the rest."""
+def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Which attributes of a part of a manager are instants, facts, parts again, and which are the rest."""
     counted = [name for name in names if name not in IGNORED]
-    instants = tuple(name for name in counted if name.endswith("_ms"))
-    return instants, tuple(name for name in counted if name not in instants)
+    parts = tuple(name for name in counted if name in PARTS)
+    facts = tuple(name for name in counted if name in FACTS)
+    instants = tuple(name for name in counted if name.endswith("_ms") and name not in FACTS)
+    return instants, facts, parts, tuple(name for name in counted if name not in {*instants, *facts, *parts})
 
 
 def summary(manager: Manager) -> tuple[tuple[int | None, ...], tuple[Any, ...]]:
     """The visible state of a manager but its fence: its instants, and the rest."""
-    found = manager.__dict__
-    instants, rest = _plan(tuple(found))
-    return tuple([found[name] for name in instants]), tuple([_plain(found[name]) for name in rest])
+    instants: list[int | None] = []
+    rest: list[Any] = []
+    _collect(manager.__dict__, instants, rest)
+    return tuple(instants), tuple(rest)
+
+
+def _collect(found: dict[str, Any], instants: list[int | None], rest: list[Any]) -> None:
+    times, facts, parts, others = _plan(tuple(found))
+    instants += [found[name] for name in times]
+    rest += [found[name] is None for name in facts]
+    rest += [_plain(found[name]) for name in others]
+    for name in parts:
+        _collect(found[name].__dict__, instants, rest)
 
 
 def _plain(value: Any) -> Any:
     match value:
-        case Progress():
-            return value.opened_ms is None, value.closed_ms is None
         case Lease():
             return value.execution, value.stop
         case Outcome():
@@ -264,9 +293,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def clone(manager: Manager) -> Manager:
-    """A manager that can be fed without changing the first one."""
-    twin = object.__new__(type(manager))
-    for name, value in manager.__dict__.items():
-        twin.__dict__[name] = copy.copy(value) if isinstance(value, deque | list | dict | set) else value
+def clone(part: T) -> T:
+    """A manager, or a part of one, that can be fed without changing the first one."""
+    twin: T = object.__new__(type(part))
+    for name, value in part.__dict__.items():
+        if name in PARTS:
+            twin.__dict__[name] = clone(value)
+        else:
+            twin.__dict__[name] = copy.copy(value) if isinstance(value, deque | list | dict | set) else value
     return twin

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.handover.lease import Lease
-from handlers.stream.manager import LEASE_TTL_READS, SETTLE_MS, Manager, Phase, ProtocolMisuse
+from handlers.stream.closing import SETTLE_MS
+from handlers.stream.manager import LEASE_TTL_READS, Manager
+from handlers.stream.phases import Phase, ProtocolMisuse
 from handlers.stream.profiles import Profile, parse
 from handlers.stream.signals import (
     Chunk,
