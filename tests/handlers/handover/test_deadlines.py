@@ -1,11 +1,12 @@
-"""When two hot connections that began together get apart, in lanes that hold nothing but their times."""
+"""How long a connection stays; and when two hot ones get apart, in lanes that hold nothing but their times."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.handover.deadlines import parts_at_ms
+from handlers.handover.deadlines import Stay, parts_at_ms
+from handlers.handover.lease import Lease, Standing
 
 LIFE_MS = 10_000
 
@@ -50,3 +51,66 @@ def test_only_the_near_are_moved_apart() -> None:
     assert parts_at_ms(1_000, 9_000, 1_000) == 5_000
     assert parts_at_ms(1_000, 9_000, 2_999) == 6_999
     assert parts_at_ms(1_000, 9_000, 3_000) is None
+
+
+def stay(*, is_hot: bool = False) -> Stay:
+    """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
+    found = Stay(deadline_ms=100_000, margin_ms=8_000, overlap_ms=2_000, is_hot=is_hot, execution="mine")
+    found.begins(0)
+    return found
+
+
+def test_the_margin_is_divided() -> None:
+    """Half for a successor on its way; what was read has until a quarter; nobody watches for longer than half."""
+    found = stay()
+    assert (found.alarm_ms, found.is_over(91_999)) == (92_000, False)
+    assert found.asks_lease(92_000)
+    assert (found.alarm_ms, found.is_over(95_999), found.is_over(96_000)) == (96_000, False, True)
+    assert not found.asks_lease(96_000)
+    assert [found.drains_until_ms(ms) for ms in (50_000, 95_999, 96_000, 99_000)] == [96_000, 96_000, 98_000, 99_000]
+    assert [found.settles_until_ms(ms, 2_000) for ms in (50_000, 95_000, 97_000)] == [52_000, 96_000, 97_000]
+
+
+def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
+    """It lasts as long as it was asked to, unless the deadline is nearer."""
+    early, late = stay(), stay()
+    early.overlaps(50_000)
+    assert (early.alarm_ms, early.is_over(51_999), early.is_over(52_000)) == (52_000, False, True)
+    late.overlaps(91_000)
+    assert (late.alarm_ms, late.is_over(92_000)) == (92_000, True)
+
+
+@given(st.sampled_from(Standing), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())
+def test_nobody_leaves_early_while_another_is_on_its_way(
+    found: Standing, execution: str, expires_ms: int, is_hot: bool
+) -> None:
+    """Alone it leaves where nobody has claimed; beside another, where that one is connected and stays."""
+    lease = Lease(fence=5, connected=5, execution=execution, expires_at_ms=expires_ms)
+    one = stay(is_hot=is_hot)
+    assert not one.may_leave(50_000, lease, found)
+    one.asks_lease(92_000)
+    if one.keeps(lease):
+        assert one.may_leave(92_000, lease, found) == (found is Standing.TAKEN_OVER and expires_ms > 94_000)
+    else:
+        assert one.may_leave(92_000, lease, found) == (found is Standing.HOLDER and execution != "next")
+
+
+def test_a_hot_lease_does_not_outlast_the_stay() -> None:
+    """The older of two reads in it when the newer is about to go; a cold one is vouched for as ever."""
+    assert [stay(is_hot=True).expires_at_ms(ms, 20_000) for ms in (0, 90_000)] == [20_000, 96_000]
+    assert [stay().expires_at_ms(ms, 20_000) for ms in (0, 90_000)] == [20_000, 110_000]
+
+
+def test_the_older_of_two_near_ones_asks_half_way() -> None:
+    """Its alarm is for then, once; a newer connection in place of the other makes it think again."""
+    newer = Lease(fence=5, connected=5, execution="mine", expires_at_ms=200_000)
+    one = stay(is_hot=True)
+    assert not one.may_leave(1_000, newer, Standing.TAKEN_OVER)
+    assert one.alarm_ms == 47_000
+    assert one.asks_lease(47_000)
+    assert one.alarm_ms == 92_000
+    assert not one.may_leave(47_000, replace(newer, expires_at_ms=48_000), Standing.TAKEN_OVER)
+    assert one.may_leave(47_000, newer, Standing.TAKEN_OVER)
+    again = replace(newer, fence=6, connected=6)
+    assert not one.may_leave(47_500, again, Standing.TAKEN_OVER)
+    assert one.alarm_ms == 92_000
