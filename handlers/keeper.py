@@ -12,9 +12,11 @@ from typing import Any
 from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, ReadSecrets, Wish, attempts
 from handlers.driver import Clock, Driver
 from handlers.effects import Invocation, Report
+from handlers.errors import StreamRejected
 from handlers.secret_values import SecretValues
 from handlers.store import Store
-from handlers.stream.profiles import Profile
+from handlers.stream.profiles import Profile, ProfileError
+from handlers.stream.references import Secrets
 from handlers.worker import Worker
 
 Tell = Callable[[Report], None]
@@ -30,7 +32,7 @@ def keep(
         stream_id = invocation.stream_id
         match wish:
             case ReadSecrets(anew):
-                return secrets.read(profile.secrets, anew=anew)
+                return _usable(profile, stream_id, secrets.read(profile.secrets, anew=anew))
             case ReadRest():
                 return worker.ask(lambda: store.read_rest(stream_id))
             case ChangeRest(before, after):
@@ -54,3 +56,12 @@ def keep(
         return found
     finally:
         worker.stop()
+
+
+def _usable(profile: Profile, stream_id: str, values: Secrets) -> Secrets:
+    """The values, before anything is claimed for them; raises StreamRejected where no request can carry one."""
+    try:
+        profile.request(stream_id, None, values)
+    except ProfileError as error:
+        raise StreamRejected(str(error)) from None
+    return values

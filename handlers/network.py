@@ -27,8 +27,10 @@ def refusal(address: str, *, allow_private: bool) -> str:
         return "a link-local address, which is never connected to"
     if found.is_multicast or found.is_unspecified or (found.is_reserved and not found.is_loopback):
         return "an address that is no host's"
-    # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too.
-    if not found.is_global and not allow_private:
+    # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too. IPv6's first private
+    # addresses (fec0::/10, RFC 3879) count as global there.
+    is_private = not found.is_global or (found.version == 6 and found.is_site_local)
+    if is_private and not allow_private:
         return "a private address, which the profile does not allow (allow_private = true)"
     return ""
 
@@ -49,7 +51,8 @@ def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
 def _inner(address: IPAddress) -> IPAddress:
     """The IPv4 address that an IPv6 address stands for, where it does."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
+        # RFC 4380, section 4: the client behind a Teredo address.
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if inner is not None:
             return inner
         if address in _NAT64:

@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus, urljoin, urlsplit
 import urllib3
 from urllib3 import exceptions
 from urllib3.connection import HTTPConnection
+from urllib3.util import parse_url
 
 from handlers.network import resolve
 from handlers.stream.profiles import UpstreamRequest
@@ -55,11 +56,11 @@ def redirected(request: UpstreamRequest, status: int, location: str) -> Upstream
     """The request that follows a redirect; raises RedirectRefused where none may."""
     try:
         address = urljoin(request.address, location).partition("#")[0]
-        parts = urlsplit(address)
+        netloc = urlsplit(address).netloc
         before, after = _origin(request.address), _origin(address)
     except ValueError:
         raise RedirectRefused("the upstream redirected to something that is no address") from None
-    if parts.scheme not in _PORTS or not parts.hostname or "@" in parts.netloc:
+    if after[0] not in _PORTS or not after[1] or "@" in netloc:
         raise RedirectRefused("the upstream redirected to something that is no address of a stream")
     if (before[0], after[0]) == ("https", "http"):
         raise RedirectRefused("the upstream redirected from https to http")
@@ -83,8 +84,10 @@ def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequ
 
 
 def _origin(address: str) -> tuple[str, str, int]:
-    parts = urlsplit(address)
-    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+    """Scheme, host and port as whoever connects reads them: two readers may differ over a malformed address."""
+    url = parse_url(address)
+    scheme = url.scheme or ""
+    return scheme, url.host or "", url.port or _PORTS.get(scheme, 0)
 
 
 @contextlib.contextmanager

@@ -122,6 +122,15 @@ class Aws:
         return found
 
 
+def put_secret(name: str, text: str) -> None:
+    """Makes the secret, or gives it another value."""
+    manager = boto3.client("secretsmanager")
+    try:
+        manager.create_secret(Name=name, SecretString=text)
+    except manager.exceptions.ResourceExistsException:
+        manager.put_secret_value(SecretId=name, SecretString=text)
+
+
 class Client:
     """A client to the real tables in which one operation goes another way."""
 

@@ -14,7 +14,7 @@ from handlers.keeper import keep
 from handlers.secret_values import SecretValues
 from handlers.stream.backoff import KINDS, Pace, Rest, failed
 from handlers.stream.profiles import parse
-from tests.handlers.aws import Aws, Client, fails_with
+from tests.handlers.aws import Aws, Client, fails_with, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 
 TOKEN = "/streamkeeper/test/token"
@@ -28,15 +28,6 @@ def answers(status: bytes, **headers: str) -> Script:
 
 def ends(peer: Peer) -> None:
     peer.send(END)
-
-
-def put_secret(text: str) -> None:
-    """Makes the secret TOKEN, or gives it another value."""
-    manager = boto3.client("secretsmanager")
-    try:
-        manager.create_secret(Name=TOKEN, SecretString=text)
-    except manager.exceptions.ResourceExistsException:
-        manager.put_secret_value(SecretId=TOKEN, SecretString=text)
 
 
 class Keeper:
@@ -164,11 +155,11 @@ def test_paces_grow_as_the_profile_says() -> None:
 
 def test_a_secret_goes_into_the_request_and_nowhere_else(keeper: Keeper) -> None:
     """Text, field and parameter are read; a rotation is seen at the next refusal, once."""
-    put_secret('{"token": "old-value"}')
+    put_secret(TOKEN, '{"token": "old-value"}')
     boto3.client("ssm").put_parameter(Name=TOKEN, Value="par&meter", Type="SecureString", Overwrite=True)
 
     def rotates(peer: Peer) -> None:
-        put_secret('{"token": "new-value"}')
+        put_secret(TOKEN, '{"token": "new-value"}')
         answers(b"401 X")(peer)
 
     headers = {"Authorization": f"Bearer ${{secret:{TOKEN}:token}}"}
@@ -194,7 +185,7 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(keeper: Keeper) -> None
 )
 def test_a_secret_that_is_not_there_is_the_users_to_mend(keeper: Keeper, reference: str, sentence: str) -> None:
     """It is rejected with the secret's name, before anything is claimed or connected."""
-    put_secret('{"token": "s3cret", "list": []}')
+    put_secret(TOKEN, '{"token": "s3cret", "list": []}')
     with serving(ends) as server, pytest.raises(StreamRejected) as caught:
         keeper.run(server, headers={"X-Key": reference})
     assert (str(caught.value), server.peers) == (sentence, [])

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import boto3
 import pytest
 
 from handlers import errors
-from tests.handlers.aws import CONTROL, EVENTS, Aws
-from tests.handlers.servers import UNTIL_CLOSE, serving
+from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
+from tests.handlers.servers import UNTIL_CLOSE, Peer, certificate, serving
 
 PROFILE = """
 address = "${UPSTREAM_TEST}/{streamId}?q=secret-query"
@@ -76,6 +78,39 @@ def call(event: Any, context: LambdaContext | None = None) -> Any:
 
 def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
     return {"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}, **fields}
+
+
+TOLD_ON = """
+address = "${UPSTREAM_TEST}/{streamId}?q=${secret:/streamkeeper/leak:query}"
+allow_private = true
+framing = "sse"
+method = "POST"
+body = '{"key": "${ssm:/streamkeeper/leak}"}'
+stall_after_s = 0.5
+[headers]
+Authorization = "Bearer ${secret:/streamkeeper/leak:header}"
+"""
+# What a value is spelled as where it stands in the query.
+PLANTED = {"query": "pl&nted-query", "header": "planted-header", "body": "planted-body"}
+SPELLED = (*PLANTED.values(), "pl%26nted-query", "planted")
+ECHO = b"planted-header pl%26nted-query planted-body"
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+FAILURES = {
+    "a refusal that says all it was told": b"HTTP/1.1 401 planted-header\r\nX-Echo: %s\r\nContent-Length: 43\r\n\r\n%s",
+    "another refusal": b"HTTP/1.1 429 %s\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n",
+    "a redirect to another host": b"HTTP/1.1 307 X\r\nLocation: http://other.test/?%s\r\nX: %s\r\n\r\n",
+    "a redirect to nowhere": b"HTTP/1.1 302 X\r\nLocation: http://[%s/\r\nX: %s\r\n\r\n",
+    "a redirect to the metadata": b"HTTP/1.1 302 X\r\nLocation: http://169.254.169.254/%s\r\nX: %s\r\n\r\n",
+    "no HTTP": b"%s %s\r\n\r\n",
+    "a head that is none": b"HTTP/1.1 200 OK\r\n%s\r\n%s\r\n\r\n",
+    "a page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html; x=%s\r\n\r\n<html>%s",
+    "a coding that is none": OK + b"Content-Encoding: %s\r\n\r\n%s",
+    "chunks that are none": OK + b"Transfer-Encoding: chunked\r\n\r\n%s\r\n%s",
+    "a body that is not compressed": OK + b"Content-Encoding: gzip\r\n\r\n%s%s",
+    "a length that is none": OK + b"Content-Length: %s\r\n\r\n%s",
+    "an end in the middle": OK + b"Content-Length: 999\r\n\r\n: %s\n\n%s",
+    "comments": OK + b"\r\n: %s\n\n: %s\n\n",
+}
 
 
 DOTS = "the stream id 'demo:..' is malformed: its first part names a profile, and no part is '.' or '..'"
@@ -250,3 +285,61 @@ def test_every_outcome_that_is_raised_has_its_class() -> None:
         "InvalidRequest",
     }
     assert all(issubclass(getattr(errors, name), errors.StreamkeeperError) for name in names)
+
+
+def leaks(aws: Aws, error: BaseException, out: str) -> set[str]:
+    """The planted values in what is raised, with all that led to it, logged, written down and sent to the queue."""
+    told = "".join(traceback.format_exception(error)) + repr(error) + out + json.dumps(aws.letters())
+    records = [*aws.items(CONTROL, "demo").values(), *aws.items(EVENTS, "demo").values()]
+    return {value for value in SPELLED if value in told + json.dumps(records, default=str)}
+
+
+@pytest.fixture
+def planted(sandbox: Path) -> None:
+    """A sandbox whose profile refers to secrets in query, header and body."""
+    boto3.client("ssm").put_parameter(
+        Name="/streamkeeper/leak", Value=PLANTED["body"], Type="SecureString", Overwrite=True
+    )
+    put_secret("/streamkeeper/leak", json.dumps(PLANTED))
+    (sandbox / "demo.toml").write_text(TOLD_ON)
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("failure", FAILURES)
+def test_no_failure_tells_a_secret(
+    aws: Aws, failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The upstream has them all and repeats them where it can: none stands in an error, a log, a table or a letter."""
+    answer = FAILURES[failure] % (ECHO, ECHO)
+    with serving(lambda peer: peer.send(answer)) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        with pytest.raises(errors.StreamkeeperError) as caught:
+            call(an_event(lane="A", execution="arn:1"))
+        assert b"Authorization: Bearer planted-header\r\n" in server.peers[0].request.replace(
+            b"authorization", b"Authorization"
+        )
+        assert server.peers[0].request.startswith(b"POST /demo?q=pl%26nted-query HTTP/1.1\r\n")
+    assert leaks(aws, caught.value, "".join(capsys.readouterr())) == set()
+
+
+@pytest.mark.usefixtures("planted")
+def test_no_failure_before_the_request_tells_a_secret(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A certificate that nobody vouches for, a value that no header can carry, and a host that is not there."""
+    (tmp_path / "tls").mkdir()
+    tls, _ = certificate(tmp_path / "tls")
+    with serving(Peer.wait_until_gone, tls=tls) as server:
+        for address in (server.address, "http://127.0.0.1:1", "http://no-such-host.invalid"):
+            monkeypatch.setenv("UPSTREAM_TEST", address)
+            with pytest.raises(errors.StreamDropped) as caught:
+                call(an_event(lane="A", execution="arn:1"))
+            assert leaks(aws, caught.value, "".join(capsys.readouterr())) == set()
+        assert server.peers[0].request == b""
+    for value in ("planted\r\nX-Other: planted", "planted-\u00fc"):
+        put_secret("/streamkeeper/leak", json.dumps({**PLANTED, "header": value}))
+        with pytest.raises(errors.StreamkeeperError) as refused:
+            call(an_event(lane="A", execution="arn:1"))
+        sentence = "the secret in headers.Authorization holds characters that no header can carry"
+        assert (type(refused.value), str(refused.value)) == (errors.StreamRejected, sentence)
+        assert leaks(aws, refused.value, "".join(capsys.readouterr())) == set()

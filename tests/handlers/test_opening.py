@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from urllib3.util import parse_url
 
 from handlers.network import AddressRefused, refusal, resolve
 from handlers.opening import MAX_REDIRECTS, RedirectRefused, redirected
@@ -16,6 +19,27 @@ from handlers.upstream import Arrival, Upstream
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving
 
 WAIT_S = 5.0
+LAST_ID = frozenset({"last-event-id"})
+# What addresses are written with, and what readers of addresses have differed over.
+PIECES = [
+    "http://",
+    "https://",
+    "//",
+    "good.test",
+    "evil.test",
+    "@",
+    ":",
+    ":80",
+    "\\",
+    "/",
+    "?",
+    "#",
+    "%40",
+    "%2f",
+    "[",
+    "]",
+]
+PIECES += ["\t", "\n", "\0", " ", ".", "..", "::1", "GOOD.TEST", "\u00fc", "\u3002", "\uff0e", "\u2044"]
 SECRETS = {
     "authorization": b"Bearer s3cret",
     "x-key": b"s3cret",
@@ -146,12 +170,18 @@ def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
         ("fd12:3456::1", True, False),
         ("::ffff:10.0.0.1", True, False),
         ("64:ff9b::7f00:1", True, False),
+        ("fec0::1", True, False),
+        ("2001:0:5db8:d822::f5ff:fffe", True, False),
         ("2002:7f00:1::", True, False),
         ("169.254.169.254", False, True),
         ("169.254.0.1", False, True),
         ("::ffff:169.254.169.254", False, True),
         ("64:ff9b::a9fe:a9fe", False, True),
         ("fd00:ec2::254", False, True),
+        ("64:ff9b:1::a9fe:a9fe", False, True),
+        ("2002:a9fe:a9fe::", False, True),
+        ("2001:0:5db8:d822::5601:5601", False, True),
+        ("::a9fe:a9fe", False, True),
         ("fe80::1", False, True),
         ("fe80::1%eth0", False, True),
         ("0.0.0.0", False, True),
@@ -176,6 +206,57 @@ def test_a_private_address_is_refused_before_anything_is_connected() -> None:
     link_local = "the upstream's name leads to a link-local address, which is never connected to"
     assert ask("http://169.254.169.254/latest/meta-data/") == [Closed("rejected", link_local)]
     assert ask_moved("http://169.254.169.254/latest/meta-data/") == Closed("rejected", link_local)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("169.254.169.254", "2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "0251.0376.0251.0376", "169.254.43518"),
+        *("[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "[fe80::1]", "[fd00:ec2::254]"),
+        *("metadata.test", "METADATA.test.", "mixed.test"),
+    ],
+)
+def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a number of any base, within IPv6, or behind a name, alone or among others; whatever the profile allows."""
+    real = socket.getaddrinfo
+    places = {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
+
+    def named(name: Any, *more: Any, **options: Any) -> Any:
+        found = places.get(str(name).lower().rstrip("."), [name])
+        return [entry for one in found for entry in real(one, *more, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", named)
+    refused = Closed("rejected", "the upstream's name leads to a link-local address, which is never connected to")
+    assert ask(f"http://{host}/latest/meta-data/") == [refused]
+    assert ask_moved(f"http://{host}/latest/meta-data/") == refused
+
+
+@pytest.mark.parametrize(
+    ("location", "is_same"),
+    [
+        *((location, True) for location in ("/b", "?x", "//good.test/b", "http://GOOD.test:80/b", "http://good.test")),
+        *((location, False) for location in ("https://good.test/b", "http://good.test:8080/", "http://good.test./")),
+        *((location, False) for location in ("//evil.test/b", "http://sub.good.test/", "http://good.test.evil.test/")),
+        *((location, False) for location in ("http://evil.test\\.good.test/", "http://evil.test?good.test")),
+    ],
+)
+def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
+    """And to nobody whose name is only like it; the cursor's header goes along."""
+    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
+    found = redirected(request, 307, location)
+    assert ("authorization" in found.headers, "last-event-id" in found.headers) == (is_same, True)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
+def test_no_location_takes_credentials_elsewhere(location: str) -> None:
+    """However it is written: where they go along, whoever connects goes to the profile's own host."""
+    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
+    try:
+        found = redirected(request, 307, location)
+    except RedirectRefused:
+        return
+    url = parse_url(found.address)
+    assert "authorization" not in found.headers or (url.scheme, url.host, url.port or 80) == ("http", "good.test", 80)
 
 
 def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
