@@ -16,6 +16,7 @@ from local import mapruns
 from local.asl import Execution, Perform
 from local.asl.nested import Ended
 from local.clock import Clock
+from local.jsonwords import told
 from local.machines import Entry, Machines
 from local.records import Closing, Journal, Opening, Record, Records
 from local.requests import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
@@ -119,7 +120,9 @@ class Executions:
         try:
             size, data = len(text.encode()), parsed(text)
         except ValueError as problem:
-            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
+            raise Refusal(
+                "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{told(text, problem)[0]}'"
+            ) from None
         if size > INPUT_LIMIT_BYTES:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None and not is_name(name):

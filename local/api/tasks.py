@@ -5,6 +5,7 @@ Decides the errors of AWS for a token that is none, or whose Task is over. It do
 
 from local.api.asking import Action, Answer, Parameters
 from local.asl import TokenClosed, Tokens, TokenUnknown
+from local.jsonwords import told
 from local.requests import INPUT_LIMIT_BYTES, Refusal, parsed
 
 
@@ -27,7 +28,7 @@ class TaskActions:
         try:
             too_long, output = len(text.encode()) > INPUT_LIMIT_BYTES, parsed(text)
         except ValueError as problem:
-            raise Refusal("InvalidOutput", f"Invalid Output: '{problem}'") from None
+            raise Refusal("InvalidOutput", f"Invalid Output: '{told(text, problem)[0]}'") from None
         if too_long:
             raise Refusal("InvalidOutput", "Invalid Output: 'It is longer than 262144 bytes of UTF-8.'")
         with _Told():

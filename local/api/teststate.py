@@ -17,6 +17,8 @@ from local.asl.errors import StateError
 from local.asl.timestamps import written
 from local.clock import Clock, VirtualClock
 from local.executions import Executions
+from local.jsonwords import strict
+from local.jsonwords import told as words
 from local.requests import Refusal, parsed
 from local.trial import NAME, NoSuchState, Trial, Wish, cut_out, machine
 
@@ -52,7 +54,7 @@ class TestStateActions:
             trial = Trial(state, wish, run)
             answer = await trial.answer()
         except DefinitionError as problem:
-            raise invalid(problem) from None
+            raise invalid(problem, state) from None
         found = {name: answer[name] for name in _TEXTS if name in answer}
         if "output" in found:
             found["output"] = _text(found["output"])
@@ -107,8 +109,8 @@ def _quickly(
 def _state(parameters: Parameters) -> dict[str, Any]:
     text, name = parameters["definition"], parameters.get("stateName")
     try:
-        definition = parsed(text)
-    except ValueError:
+        definition = strict(text)
+    except (ValueError, RecursionError):
         definition = None
     if not isinstance(definition, dict):
         raise Refusal("InvalidDefinition", "Invalid State Machine Definition: 'Definition must be a valid JSON object'")
@@ -122,7 +124,7 @@ def _state(parameters: Parameters) -> dict[str, Any]:
     except NoSuchState as problem:
         raise Refusal("ValidationException", str(problem)) from None
     except DefinitionError as problem:
-        raise invalid(problem) from None
+        raise invalid(problem, definition) from None
     return state
 
 
@@ -131,7 +133,8 @@ def _wish(parameters: Parameters) -> Wish:
     try:
         data = parsed(text)
     except ValueError as problem:
-        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{problem}'") from None
+        told = words(text, problem)[0]
+        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{told}'") from None
     mock, settings = parameters.get("mock", {}), parameters.get("stateConfiguration", {})
     if "result" in mock and "errorOutput" in mock:
         raise Refusal("ValidationException", "A mock has a result or an errorOutput, not both.")
@@ -152,7 +155,7 @@ def _json(parameters: Parameters, name: str) -> Any:
     try:
         return parsed(parameters[name])
     except ValueError as problem:
-        raise Refusal("ValidationException", f"{name} is no JSON: {problem}") from None
+        raise Refusal("ValidationException", f"Invalid JSON in {name}: {words(parameters[name], problem)[0]}") from None
 
 
 def _object(parameters: Parameters, name: str) -> dict[str, Any]:

@@ -10,18 +10,16 @@ from typing import Any
 from local.api.asking import Action, Answer, Parameters
 from local.asl import DefinitionError
 from local.asl.check import below
-from local.asl.functions import parse_json
+from local.asl.place import keys, value_at
 from local.asl.problems import problems
+from local.jsonwords import strict, told
 from local.requests import Refusal
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 _USUAL = 100
 _EXPRESS = "Express state machine does not support"
-_TARGET = re.compile(r"there is no state '(.*)'", re.DOTALL)
-_REQUIRED = re.compile(r"these fields are required: (.*)", re.DOTALL)
 _RESOURCE = "The resource provided "
-_TOKEN = re.compile(r"[A-Za-z_$][\w$]*")
-_UNREACHED = re.compile(r"the state '(.*)' is not reachable", re.DOTALL)
+_NO_STATE = re.compile(r"there is no state '.*'", re.DOTALL)
 
 
 class VerdictActions:
@@ -39,47 +37,113 @@ class VerdictActions:
 
 
 def refuse_bad(definition: str, kind: str) -> None:
-    """Returns nothing; raises Refusal InvalidDefinition with the first diagnostic of a definition that cannot run."""
-    for found in diagnostics(definition, kind):
-        place = f" at {found['location']}" if "location" in found else ""
-        told = f"{found['code']}: {found['message']}{place}"
-        raise Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{told}'")
+    """Returns nothing; raises Refusal InvalidDefinition with the diagnostics of a definition that cannot run."""
+    if found := diagnostics(definition, kind):
+        raise _refusal(found)
 
 
-def invalid(problem: DefinitionError) -> Refusal:
+def invalid(problem: DefinitionError, definition: Any) -> Refusal:
     """Returns the refusal of a definition with this problem."""
-    found = _told(problem)
-    told = f"{found['code']}: {found['message']} at {found['location']}"
-    return Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{told}'")
+    return _refusal([_told(problem, definition)])
+
+
+def _refusal(found: list[dict[str, str]]) -> Refusal:
+    # One code, message and place each, "null" for a problem of no place (measured by others).
+    words = ", ".join(f"{one['code']}: {one['message']} at {one.get('location', 'null')}" for one in found)
+    return Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{words}'")
 
 
 def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
     """Returns the diagnostics of a definition for a STANDARD or EXPRESS machine; none where it can run."""
     try:
-        definition = parse_json(text)
+        definition = strict(text)
         if not isinstance(definition, dict):
             return [_error(_SCHEMA, "Definition must be a valid JSON object")]
         if found := problems(definition):
-            return [_told(problem) for problem in found]
+            return [_told(problem, definition) for problem in found] + _without_end(definition, found)
         return [] if kind == "STANDARD" else _express(definition, "/")
     except RecursionError:
         return [_error(_SCHEMA, "Definition is nested too deeply")]
     except ValueError as problem:
         if not text.strip():
             return [_error(_SCHEMA, "Definition must be a valid JSON object")]
-        return [_no_json(text, problem)]
+        message, place = told(text, problem)
+        return [_error("INVALID_JSON_DESCRIPTION", message, place)]
 
 
-def _told(problem: DefinitionError) -> dict[str, str]:
-    if _TARGET.fullmatch(problem.rule):
-        return _error("MISSING_TRANSITION_TARGET", f"Missing 'Next' target: {problem.rule}", problem.pointer)
-    if _UNREACHED.fullmatch(problem.rule):
-        return _error("MISSING_TRANSITION_TARGET", f"{problem.rule[0].upper()}{problem.rule[1:]}.", problem.pointer)
-    if (found := _REQUIRED.fullmatch(problem.rule)) is not None:
-        names = sorted(found[1].split(", "), reverse=True)
-        return _error(_SCHEMA, f"These fields are required: [{', '.join(names)}]", problem.pointer)
+def _without_end(definition: dict[str, Any], found: list[DefinitionError]) -> list[dict[str, str]]:
+    """What AWS says beside a missing target, and we do not: that no state ends the machine either."""
+    if not all(_NO_STATE.fullmatch(each.rule) and keys(each.pointer)[-1] == "Next" for each in found):
+        return []
+    states = definition["States"].values()
+    lead_on = all(isinstance(state, dict) and "Next" in state for state in states)
+    return [_error("MISSING_END_STATE", "Workflow has no terminal state")] if lead_on else []
+
+
+def _told(problem: DefinitionError, definition: Any) -> dict[str, str]:
+    for pattern, code, words, of_owner in _WORDS:
+        found = re.fullmatch(pattern, problem.rule, re.DOTALL)
+        if found is not None:
+            path = keys(problem.pointer)
+            names = {"field": path[-1] if path else "", **found.groupdict("")}
+            if "names" in names:
+                names["names"] = ", ".join(sorted(names["names"].split(", "), reverse=True))
+            where = _location(definition, path[:-1] if of_owner else path)
+            return _error(code, words.format(**names), None if code == "MISSING_END_STATE" else where)
     rule = problem.rule.partition(" (")[0] if problem.rule.startswith(_RESOURCE) else problem.rule
-    return _error(_SCHEMA, f"{rule[:1].upper()}{rule[1:]}", problem.pointer)
+    return _error(_SCHEMA, f"{rule[:1].upper()}{rule[1:]}", _location(definition, keys(problem.pointer)))
+
+
+def _location(definition: Any, path: tuple[str, ...]) -> str:
+    """Returns a place as AWS writes it: names as they are, an element's number in brackets."""
+    written = ""
+    for at, part in enumerate(path):
+        written += f"[{part}]" if isinstance(value_at(definition, path[:at]), list) else f"/{part}"
+    return written or "/"
+
+
+_TRANSITION = "MISSING_TRANSITION_TARGET"
+_WORDS: tuple[tuple[str, str, str, bool], ...] = (
+    (r"there is no state '(?P<name>.*)'", _TRANSITION, "Missing 'Next' target: {name}", False),
+    (r"the state '(?P<name>.*)' is not reachable", _TRANSITION, 'State "{name}" is not reachable.', False),
+    (r"no state ends the machine.*", "MISSING_END_STATE", "Workflow has no terminal state", False),
+    (
+        r"the name of the state '(?P<name>.*)' is used twice.*",
+        "DUPLICATE_STATE_NAME",
+        "Duplicate State name: {name}",
+        False,
+    ),
+    (r"these fields are required: (?P<names>.*)", _SCHEMA, "These fields are required: [{names}]", False),
+    (r"is not a field of .*", _SCHEMA, "Field '{field}' is not supported", True),
+    (
+        r"is a field of (?P<only>\w+); the query language here is (?P<here>\w+)",
+        _SCHEMA,
+        "The QueryLanguage is set to '{here}', but field '{field}' is only supported for the '{only}' QueryLanguage",
+        True,
+    ),
+    (r"must be JSONPath or JSONata", _SCHEMA, "Value should be one of the following: [JSONPath, JSONata]", False),
+    (r"must be a string", _SCHEMA, "Expected value of type [STRING]", False),
+    (
+        r"'.*' is no JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)",
+        "INVALID_JSONATA_EXPRESSION",
+        "{what}",
+        False,
+    ),
+    (
+        r"a reference to '(?P<name>.*)' (?P<where>at the top level )?is not supported; .*",
+        "UNSUPPORTED_JSONATA_EXPRESSION",
+        "Reference to '{name}' {where}is not supported.",
+        False,
+    ),
+    (
+        r"there is no \$states.errorOutput but in a Catcher",
+        "UNSUPPORTED_JSONATA_EXPRESSION",
+        "Field '$states.errorOutput' does not exist.",
+        False,
+    ),
+)
+"""What a rule of the loader is called by AWS: a pattern of the rule, the code, the words, and whether the place is the
+object that has the field. Recorded, or measured by others."""
 
 
 def _express(line: dict[str, Any], pointer: str) -> list[dict[str, str]]:
@@ -101,21 +165,6 @@ def _express(line: dict[str, Any], pointer: str) -> list[dict[str, str]]:
         for member in ("ItemProcessor", "Iterator"):
             found += _express(state[member], below(place, member)) if isinstance(state.get(member), dict) else []
     return found
-
-
-def _no_json(text: str, problem: ValueError) -> dict[str, str]:
-    """AWS's parser is Jackson: it names the token that it did not expect, and the column after it (recorded)."""
-    at, line, column = getattr(problem, "pos", 0), getattr(problem, "lineno", 1), getattr(problem, "colno", 1)
-    token = _TOKEN.match(text, at)
-    message = str(problem)
-    if token is not None:
-        column += len(token[0])
-        message = (
-            f"Unrecognized token '{token[0]}': was expecting (JSON String, Number, Array, Object or token 'null', "
-        )
-        message += "'true' or 'false')"
-    place = f'[Source: (String)"{text}"; line: {line}, column: {column}]'
-    return _error("INVALID_JSON_DESCRIPTION", f"{message}\n at {place}", place)
 
 
 def _error(code: str, message: str, location: str | None = None) -> dict[str, str]:

@@ -46,18 +46,20 @@ def _machine(definition: dict[str, Any]) -> Machine:
     if fields.string("Version") not in (None, "1.0"):
         raise fields.fail("Version", "must be 1.0")
     timeout_s = fields.integer("TimeoutSeconds", 1)
-    line = _line(fields, "a state machine", language)
+    line = _line(fields, "a state machine", language, ends=True)
+    _check_names(line, {})
     _check_scopes(line, {})
     return Machine(line, timeout_s, definition)
 
 
-def _line(fields: Fields, kind: str, language: str) -> Line:
-    """`language` is the machine's: that of a state is not handed down to the states within it."""
+def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Line:
+    """`language` is the machine's: that of a state is not handed down to the states within it, which have none."""
 
     def inner(value: Any, pointer: str, what: str) -> Line:
         found = Fields(value, pointer)
         found.string("Comment")
-        return _line(found, what, query_language(found, language))
+        found.language = language
+        return _line(found, what, language)
 
     fields.require("StartAt", "States")
     start_at = fields.string("StartAt") or ""
@@ -67,7 +69,11 @@ def _line(fields: Fields, kind: str, language: str) -> Line:
     states = {name: _state(name, value, below(where, name), language, inner) for name, value in values.items()}
     if start_at not in states:
         raise fields.fail("StartAt", f"there is no state '{start_at}'")
-    _check_targets(states, start_at, where)
+    _check_targets(states)
+    # A line within a state may go round for ever, a machine may not (measured by others).
+    if ends and not any(state.ends for state in states.values()):
+        raise DefinitionError(fields.pointer, "no state ends the machine: one has End, or is a Succeed or a Fail")
+    _check_reached(states, start_at, where)
     return Line(start_at, states)
 
 
@@ -83,11 +89,14 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -
     return TYPES[kind](name, fields, inner)
 
 
-def _check_targets(states: dict[str, State], start_at: str, where: str) -> None:
+def _check_targets(states: dict[str, State]) -> None:
     for state in states.values():
         for target, pointer in state.targets():
             if target not in states:
                 raise DefinitionError(pointer, f"there is no state '{target}'")
+
+
+def _check_reached(states: dict[str, State], start_at: str, where: str) -> None:
     reached, open_names = {start_at}, [start_at]
     while open_names:
         for target, _ in states[open_names.pop()].targets():
@@ -97,6 +106,17 @@ def _check_targets(states: dict[str, State], start_at: str, where: str) -> None:
     for name in states:
         if name not in reached:
             raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
+
+
+def _check_names(line: Line, known: dict[str, str]) -> None:
+    """State names "MUST be unique within the scope of the whole state machine" (Amazon States Language)."""
+    for name, state in line.states.items():
+        if name in known:
+            raise DefinitionError(state.pointer, f"the name of the state '{name}' is used twice, see {known[name]}")
+        known[name] = state.pointer
+    for state in line.states.values():
+        for inner in (*state.inner(), *state.apart()):
+            _check_names(inner, known)
 
 
 def _check_scopes(line: Line, outer: dict[str, str]) -> None:

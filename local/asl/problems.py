@@ -20,7 +20,8 @@ MOST = 200
 """Problems that are looked for in one definition."""
 
 _FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
-_LINE = {"StartAt": "S", "States": {"S": {"Type": "Succeed"}}}
+_STAND_IN_STATE = "state that stands in"
+_LINE = {"StartAt": _STAND_IN_STATE, "States": {_STAND_IN_STATE: {"Type": "Succeed"}}}
 # What stands in for a field that must be there, until the loader has seen the rest.
 _STAND_INS: dict[str, Any] = {
     "Resource": _FUNCTION,
@@ -40,6 +41,8 @@ _STAND_INS: dict[str, Any] = {
 _REQUIRED = re.compile(r"(one of )?these fields (?:is|are) required: (.+)")
 _ONE_ONLY = re.compile(r"only one of these fields may be given: (.+)")
 _NO_STATE = re.compile(r"there is no state '(.*)'")
+_TWIN = re.compile(r"is used twice, see (.+)", re.DOTALL)
+_NO_END = "no state ends the machine"
 _WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Type"})
 
 
@@ -70,11 +73,15 @@ class _Mender:
         self._ours: set[tuple[Key, ...]] = set()
         self._gone: dict[tuple[Key, ...], set[Key]] = {}
         self._ways_lost: set[tuple[Key, ...]] = set()
+        self._renamed: set[Key] = set()
 
     def is_new(self, problem: DefinitionError) -> bool:
         """Return whether the problem is the definition's own and not one that a mend made."""
         path = keys(problem.pointer)
         if (path, problem.rule) in self._told or self._follows(path, problem.rule):
+            return False
+        twin = _TWIN.search(problem.rule)
+        if self._renamed & set(path) or (twin and (keys(twin[1]) in self._ours or path in self._ours)):
             return False
         for ours in self._ours:
             # A rule or a Catcher that was replaced leads where it led.
@@ -84,6 +91,8 @@ class _Mender:
 
     def _follows(self, path: tuple[Key, ...], rule: str) -> bool:
         """Whether it is so only because something was taken away."""
+        if rule.startswith(_NO_END):
+            return () in self._ways_lost
         if "not reachable" in rule:
             return _line(locate(path)).path in self._ways_lost
         if found := _NO_STATE.search(rule):
@@ -100,6 +109,9 @@ class _Mender:
         self._tries[path] += 1
         if "not reachable" in problem.rule:
             self._remove(path)
+            return True
+        if "is used twice" in problem.rule:
+            self._rename(path)
             return True
         named = {str(place.rest[0])} if place.rest else set(re.findall(r"\w+", problem.rule))
         if named & _WAYS and not self._follows(path, problem.rule):
@@ -123,6 +135,7 @@ class _Mender:
             target = owner.get(name)
             if isinstance(target, str) and target not in self._gone.get((*_line(place).path, "States"), ()):
                 line["States"][target] = {"Type": "Succeed"}
+                self._ours.add((*_line(place).path, "States", target))
             else:
                 owner[name] = next(iter(line["States"]))
         elif name in ("Parameters", "Arguments") and isinstance(owner, dict):
@@ -178,6 +191,18 @@ class _Mender:
         owner[int(key) if isinstance(owner, list) else key] = copy.deepcopy(stand_ins[place.kind])
         self._ours.add(place.path)
         return True
+
+    def _rename(self, path: tuple[Key, ...]) -> None:
+        """Give a state another name, and whatever leads to it too."""
+        line, old, new = value_at(self.copy, path[:-2]), path[-1], f"{path[-1]} {len(self._told)}"
+        line["States"] = {new if name == old else name: state for name, state in line["States"].items()}
+        if line.get("StartAt") == old:
+            line["StartAt"] = new
+        for state in line["States"].values():
+            for target, way in list(ways(state)):
+                if target == old:
+                    value_at(state, way[:-1])[way[-1]] = new
+        self._renamed.add(new)
 
     def _remove(self, path: tuple[Key, ...]) -> None:
         owner = value_at(self.copy, path[:-1])

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from local.asl import DefinitionError, load
-from tests.asl.machines import INVOKE
+from tests.asl.machines import INVOKE, line
 
 PASS = {"Type": "Pass", "End": True}
 TASK = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "f"}, "End": True}
@@ -168,8 +168,8 @@ REFUSED: list[tuple[Any, str, str]] = [
     ),
     (one({"Type": "Parallel", "Branches": [], "End": True}), "/States/S/Branches", "must hold at least one branch"),
     (
-        one({"Type": "Parallel", "Branches": [one({"Type": "Pass", "Next": "T"})], "End": True}),
-        "/States/S/Branches/0/States/S/Next",
+        one({"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "Next": "T"}))], "End": True}),
+        "/States/S/Branches/0/States/B/Next",
         "there is no state 'T'",
     ),
     (

@@ -121,7 +121,7 @@ def test_nothing_of_a_run_goes_on_after_its_end() -> None:
 def test_a_failing_sibling_aborts_a_run() -> None:
     """In a Parallel state the run is told as MapRunAborted."""
     slow = line(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
-    fast = line(("W", {"Type": "Wait", "Seconds": 1, "Next": "F"}), ("F", {"Type": "Fail"}))
+    fast = line(("V", {"Type": "Wait", "Seconds": 1, "Next": "F"}), ("F", {"Type": "Fail"}))
     execution = machine(("P", {"Type": "Parallel", "Branches": [slow, fast]})).execute([1])
     assert types(execution)[-4:] == ["MapStateAborted", "MapRunAborted", "ParallelStateFailed", "ExecutionFailed"]
 

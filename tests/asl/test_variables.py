@@ -91,7 +91,7 @@ def test_a_branch_sees_outer_variables_and_keeps_its_own() -> None:
                 "Type": "Parallel",
                 "Branches": [
                     line(own, ("Y", {"Type": "Pass", "InputPath": "$inner"})),
-                    line(own, ("Y", {"Type": "Pass"})),
+                    line(("V", {**own[1], "Next": "W"}), ("W", {"Type": "Pass"})),
                 ],
                 "Next": "Z",
             },

@@ -61,7 +61,8 @@ def test_data_that_nests_ever_deeper_ends_the_execution() -> None:
         wrapped = {"a": wrapped}
     execution = machine(
         ("A", {"Type": "Pass", "Parameters": wrapped, "Next": "B"}),
-        ("B", {"Type": "Choice", "Choices": [{"Variable": "$.stop", "IsPresent": True, "Next": "A"}], "Default": "A"}),
+        ("B", {"Type": "Choice", "Choices": [{"Variable": "$.stop", "IsPresent": True, "Next": "C"}], "Default": "A"}),
+        ("C", {"Type": "Succeed"}),
     ).execute()
     assert execution.status == "FAILED"
     assert execution.error == "States.Runtime"

@@ -50,10 +50,10 @@ def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
 
     def branch(lane: str, first: str) -> dict[str, Any]:
         parameters = {"FunctionName": "work", "Payload": {"lane": lane}}
-        catch = [{"ErrorEquals": ["States.ALL"], "Next": "Wait"}]
+        catch = [{"ErrorEquals": ["States.ALL"], "Next": f"Wait {lane}"}]
         task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": parameters, "Catch": catch}
-        wait = {"Type": "Wait", "Seconds": 5, "Next": "Do"}
-        return {"StartAt": first, "States": {"Wait": wait, "Do": {**task, "End": True}}}
+        wait = {"Type": "Wait", "Seconds": 5, "Next": f"Do {lane}"}
+        return {"StartAt": f"{first} {lane}", "States": {f"Wait {lane}": wait, f"Do {lane}": {**task, "End": True}}}
 
     parallel = {"Type": "Parallel", "Branches": [branch("A", "Wait"), branch("B", "Do")], "End": True}
     machine = load({"StartAt": "Both", "States": {"Both": parallel}})

@@ -28,6 +28,11 @@ class State:
         fields.string("Type")
         fields.string("Comment")
 
+    @property
+    def ends(self) -> bool:
+        """Return whether its line ends with it: it leads to no other state, unless an error is caught."""
+        return not any(True for _ in self.targets())
+
     async def run(self, branch: "Branch", data: Any) -> Step:
         """Return the next state's name and the output; raises StateError, EvaluationError or Fatal."""
         raise TypeError(f"{type(self).__name__} has no way from {data} on ({branch})")  # each state type has its own
@@ -54,6 +59,11 @@ class Flowing(State):
         self.next = fields.string("Next")
         if (self.next is None) == (end is not True):
             raise DefinitionError(fields.pointer, "exactly one of Next and End: true is required")
+
+    @property
+    def ends(self) -> bool:
+        """Return whether it has End."""
+        return self.next is None
 
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield the state of Next."""
