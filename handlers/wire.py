@@ -16,6 +16,8 @@ from urllib3.exceptions import HeaderParsingError
 from urllib3.util.response import assert_header_parsing
 
 LINES_BYTES = 128 * 1024
+# Python's own limit for the lines of a head, each as short as it may be.
+MOST_LINES = 100
 # RFC 9112, section 7.1: "chunk-size = 1*HEXDIG", and behind it blanks that a sender should not have sent.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
 
@@ -38,12 +40,12 @@ class StrictResponse(http.client.HTTPResponse):
 
     def begin(self) -> None:
         """Reads the head of the final answer."""
-        super().begin()
+        self._begin()
         # RFC 9110, section 15.2: "A client MUST be able to parse one or more 1xx responses received prior to a final
         # response". Python's client knows 100 alone. 101 is final, and nobody asked for it.
         while 101 < self.status < 200:
             self.headers = None  # type: ignore[assignment]
-            super().begin()
+            self._begin()
         try:
             assert_header_parsing(self.headers)
         except HeaderParsingError:
@@ -53,6 +55,16 @@ class StrictResponse(http.client.HTTPResponse):
         codings = self.headers.get_all("transfer-encoding", [])
         if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
             raise BadAnswer("the answer has a transfer coding that was not asked for")
+
+    def _begin(self) -> None:
+        """Reads one head."""
+        try:
+            super().begin()
+        except http.client.HTTPException as error:
+            # Python's client raises the class itself for this alone: for all else it has names.
+            if type(error) is http.client.HTTPException:
+                raise BadAnswer(f"the answer's head has more than {MOST_LINES} lines") from None
+            raise
 
     def read1(self, n: int = -1) -> bytes:
         """The next bytes of the body, of one chunk at most; none at its end."""

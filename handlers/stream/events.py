@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from handlers.stream.canonical import canonical_json
+from handlers.stream.canonical import canonical_json, has_too_many_values
 from handlers.stream.frames import Frame
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
@@ -128,6 +128,8 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def _parsed(data: str | bytes) -> Any:
+    if has_too_many_values(data):
+        return None
     try:
         if isinstance(data, str):
             # json.loads takes twice as long: it looks for blanks around the value, where there rarely are.

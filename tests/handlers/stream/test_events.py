@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.stream.canonical import MOST_MARKS
 from handlers.stream.events import MAX_KEY_BYTES, JsonPath, Rule, StreamEvent, canonical, parse_path, to_event
 from handlers.stream.framing import Frame
 
@@ -152,3 +154,23 @@ def test_any_body_gives_a_key_that_dynamodb_takes(body: object) -> None:
     """A key is 1 to 1024 bytes of UTF-8, whatever the body is."""
     event = to_event(Frame(json.dumps(body)), 0, key=path("$.a"), cursor=path("$.a"))
     assert 1 <= len(event.key.encode()) <= MAX_KEY_BYTES
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", '{"a":1}', "1.5", "[[]]"])
+def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
+    """16 MB of the most wasteful JSON take no memory of Python's but copies of the text; its hash is of its bytes."""
+    text = f'{{"id":"x","list":[{",".join([value] * (16_000_000 // (len(value) + 1)))}]}}'
+    tracemalloc.start()
+    try:
+        event = to_event(Frame(text), 0, key=path("$.id"), cursor=path("$.id"))
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(text)
+    finally:
+        tracemalloc.stop()
+    assert (event.key, event.cursor) == (hashlib.sha256(text.encode()).hexdigest(), None)
+
+
+def test_json_of_many_values_is_looked_into() -> None:
+    """Up to so many brackets and commas that they fit into the smallest function; those of a text count as well."""
+    for count, found in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
+        text = f'{{"id":"x","list":[{",".join("1" * (count + 1))}]}}'
+        assert to_event(Frame(text), 0, key="hash", cursor=path("$.id")).cursor == found
