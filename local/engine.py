@@ -34,7 +34,8 @@ def try_lock(folder: Path) -> IO[str] | None:
     The lock lasts until every process that inherited the descriptor has ended.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # What the embedded Secrets Manager holds is saved here as it is.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = (folder / "lock").open("a")
     except OSError as failure:
         raise UserError(

@@ -174,3 +174,11 @@ def test_no_save_is_under_way_after_the_end(tmp_path: Path) -> None:
 
     asyncio.run(body())
     assert on_disk(tmp_path, '"last"')
+
+
+def test_a_data_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    """It holds the secrets of the embedded Secrets Manager; one that was there before keeps its rights."""
+    lock(tmp_path / "new").close()
+    (tmp_path / "old").mkdir(mode=0o755)
+    lock(tmp_path / "old").close()
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "old")] == [0o700, 0o755]

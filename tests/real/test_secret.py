@@ -7,7 +7,7 @@ from tests.handlers.servers import Peer, serving
 from tests.harness import running
 from tests.local.support import client, until
 
-STREAM = "kubernetes:pods"
+STREAM, REFUSED = "kubernetes:pods", "kubernetes:nodes"
 VALUE = "a-token-that-nobody-else-may-see"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 POD = b'{"type": "ADDED", "object": {"metadata": {"uid": "u", "resourceVersion": "10596"}}}\n'
@@ -19,9 +19,18 @@ def watches(peer: Peer) -> None:
     peer.wait_until_gone()
 
 
+def repeats(peer: Peer) -> None:
+    """A refusal that says all it was told, in its status line, a header and its body."""
+    told = peer.request.replace(b"\r\n", b" ")
+    peer.send(b"HTTP/1.1 401 %s\r\nX-Told: %s\r\nContent-Length: %d\r\n\r\n%s" % (told, told, len(told), told))
+
+
 def test_a_local_function_sends_a_secret_and_tells_it_to_nobody(tmp_path: Path) -> None:
-    """It comes by reference from the local Secrets Manager; no log, no history, no table and no answer holds it."""
-    with serving(watches) as upstream, running(tmp_path, UPSTREAM_KUBERNETES=upstream.address) as service:
+    """It comes by reference from the local Secrets Manager; no log, history, table, letter and answer holds it.
+
+    One stream is served and another refused, by an upstream that repeats what it was told.
+    """
+    with serving(watches, repeats) as upstream, running(tmp_path, UPSTREAM_KUBERNETES=upstream.address) as service:
         endpoint = f"http://127.0.0.1:{service.port + 1}"
         secrets = client("secretsmanager", endpoint)
         secrets.create_secret(Name="/streamkeeper/kubernetes/token", SecretString=VALUE)
@@ -29,18 +38,23 @@ def test_a_local_function_sends_a_secret_and_tells_it_to_nobody(tmp_path: Path) 
         assert until(lambda: service.items("events", STREAM), 30)
         assert f"\r\nauthorization: Bearer {VALUE}\r\n".encode() in upstream.peers[0].request
 
-        _, answer = service.ask("GET", STREAM)
+        refused = service.post(REFUSED)["executionArn"]
+        assert until(lambda: service.execution(refused)["status"] != "RUNNING", 30)
+        assert service.ask("GET", REFUSED)[1]["status"] == "rejected"
+        assert f"authorization: Bearer {VALUE} ".encode() in upstream.peers[1].request.replace(b"\r\n", b" ")
         service.ask("DELETE", STREAM)
         assert until(lambda: service.execution(arn)["status"] != "RUNNING", 30)
-        steps = client("stepfunctions", endpoint)
-        history = steps.get_execution_history(executionArn=arn, includeExecutionData=True)
-        told = [
-            answer,
-            service.execution(arn),
-            history,
-            service.items("control", STREAM),
-            service.items("events", STREAM),
+        steps, queues = client("stepfunctions", endpoint), client("sqs", endpoint)
+        letters = [
+            queues.receive_message(QueueUrl=address, MaxNumberOfMessages=10).get("Messages", [])
+            for address in queues.list_queues()["QueueUrls"]
         ]
+        assert any(letters)
+        told = [service.ask("GET", ""), *letters]
+        for stream_id, ran in ((STREAM, arn), (REFUSED, refused)):
+            history = steps.get_execution_history(executionArn=ran, includeExecutionData=True)
+            records = [service.items(table, stream_id) for table in ("control", "events")]
+            told += [history, service.execution(ran), service.ask("GET", stream_id), *records]
         logs = {path.name: path.read_text(errors="replace") for path in (tmp_path / "data" / "logs").rglob("*.log")}
     assert logs
     assert VALUE not in json.dumps(told, default=str) + service.log + "".join(logs.values())
