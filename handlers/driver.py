@@ -26,6 +26,7 @@ from handlers.stream.signals import (
     Outcome,
     StoreFailed,
     Woken,
+    Write,
 )
 from handlers.upstream import Upstream
 from handlers.worker import Worker
@@ -76,17 +77,24 @@ class Driver:
             self._forget_upstream()
             self._worker.stop()
 
-    def _next_effects(self) -> list[Effect]:
-        """What follows from the next thing that happens: an instant the manager named, or an arrival."""
+    def _due_effects(self) -> list[Effect]:
+        """What follows from an instant that the manager named and that has come; nothing where none has."""
         manager = self._manager
         now_ms = self._clock.now_ms()
-        # First what is due: a stream that never pauses must not keep the lease from being read.
         if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
             return self._handle(Woken())
         if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
             return self._handle(self._ask(self._requests.read_lease))
+        return []
+
+    def _next_effects(self) -> list[Effect]:
+        """What follows from the next thing that happens: an instant the manager named, or an arrival."""
+        # First what is due: a stream that never pauses must not keep the lease from being read.
+        if due := self._due_effects():
+            return due
+        manager, now_ms = self._manager, self._clock.now_ms()
         instants = [instant for instant in (manager.wake_at_ms, manager.lease_due_ms) if instant is not None]
-        wait_s = (min(instants) - now_ms) / 1000
+        wait_s = max(0, min(instants) - now_ms) / 1000
         if self._upstream is None:
             time.sleep(wait_s)
             return []
@@ -110,6 +118,9 @@ class Driver:
     def _perform_all(self, effects: deque[Effect]) -> Outcome | None:
         """Performs effects and what follows from them until none is left; the outcome once it is known."""
         while effects:
+            if isinstance(effects[0], Write):
+                # Thousands of events may have come at once: not even they keep the lease from being read.
+                effects.extendleft(reversed(self._due_effects()))
             effect = effects.popleft()
             if isinstance(effect, Finish):
                 return effect.outcome
@@ -120,7 +131,8 @@ class Driver:
             if isinstance(given, StoreFailed) and following:
                 # The manager ends for it: what was still to be written before is not tried any more.
                 effects.clear()
-            effects.extend(following)
+            # What follows from an effect comes before what was to come after it: progress is saved between two writes.
+            effects.extendleft(reversed(following))
         return None
 
     def _perform(self, effect: Effect) -> Input | None:

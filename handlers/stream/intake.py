@@ -17,6 +17,10 @@ from handlers.stream.reading import Reading, read
 from handlers.stream.record import CURSOR_EXPIRED, Record
 from handlers.stream.signals import Effect, Opened, Outcome, Write
 
+# As many events as one Write holds: a chunk may hold thousands. The cursor moves on with each Write, and how long a
+# throttled table is asked again counts for each.
+MOST_EVENTS = 250
+
 
 class End(NamedTuple):
     """What ends a connection: its outcome, the ledger's word for it, and whether the lease may explain it otherwise."""
@@ -63,10 +67,11 @@ class Intake:
         record.frames += found.frames
         record.bytes += len(data)
         effects: list[Effect] = []
-        if found.events:
-            effects.append(Write(record.fence, record.events, found.events))
-            record.sent(len(found.events), found.cursor)
-        elif found.cursor is not None:
+        for first in range(0, len(found.events), MOST_EVENTS):
+            events = found.events[first : first + MOST_EVENTS]
+            effects.append(Write(record.fence, record.events, events))
+            record.sent(len(events), next((one.cursor for one in reversed(events) if one.cursor is not None), None))
+        if found.cursor is not None:
             record.pending.skipped(found.cursor)
         effects += [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(found.losses)]
         if found.stop is None and failure is None:

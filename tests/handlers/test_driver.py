@@ -298,6 +298,28 @@ def test_a_slow_store_slows_the_upstream_and_loses_nothing(aws: Aws) -> None:
     assert report.progress.stored == 60
 
 
+def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(aws: Aws) -> None:
+    """While they are written the cursor follows, and a stop wish closes the upstream; what was read is stored."""
+    count = 1000
+    found: list[tuple[str | None, bool]] = []
+
+    def slow(call: Callable[..., Any], **parameters: Any) -> Any:
+        threading.Event().wait(0.02)
+        found.append((aws.store().read_cursor(STREAM), server.peers[0].gone.is_set()))
+        if len(found) == 12:
+            aws.put_control(STREAM, "lease", stop={"BOOL": True})
+        return call(**parameters)
+
+    events = b"".join(event(number) for number in range(count))
+    with serving(sends(UNTIL_CLOSE + events, then=Peer.wait_until_gone)) as server:
+        report = run(profile(server), aws.store(Client(aws.dynamodb, "batch_execute_statement", slow)), lasts_ms=9000)
+    assert (report.outcome.status, report.progress.stored) == ("stopped", count)
+    assert found[0] == (None, False)
+    # The first write's cursor is saved at once.
+    assert [cursor for cursor, _ in found][10] == "249"
+    assert found[-1][1]
+
+
 def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) -> None:
     """Whenever a record is saved, every event that was sent before the instant it vouches for is stored."""
     idle = threading.Event()

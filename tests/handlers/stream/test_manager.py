@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from handlers.handover.lease import Lease
 from handlers.stream.closing import SETTLE_MS
+from handlers.stream.intake import MOST_EVENTS
 from handlers.stream.manager import LEASE_TTL_READS, Manager
 from handlers.stream.phases import Phase, ProtocolMisuse
 from handlers.stream.profiles import Profile, parse
@@ -544,6 +545,19 @@ def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str 
         effects += manager.handle(50, Written(len(write.events), 0, 0))
     effects += manager.handle(60, Closed("ended_by_upstream"))
     assert [effect.cursor for effect in effects if isinstance(effect, SaveProgress)] == [cursor]
+
+
+def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> None:
+    """The cursor moves on with each that is stored, and stands behind none that is not."""
+    manager = connected()
+    wire = b"".join(event(number) for number in range(8, 8 + 2 * MOST_EVENTS + 1)) + b"id: 9999\n\n"
+    writes = [effect for effect in manager.handle(40, Chunk(wire)) if isinstance(effect, Write)]
+    assert [(write.first, len(write.events)) for write in writes] == [(0, 250), (250, 250), (500, 1)]
+    cursors = []
+    for number, write in enumerate(writes, 1):
+        effects = manager.handle(10_000 * number, Written(len(write.events), 0, 0))
+        cursors += [effect.cursor for effect in effects if isinstance(effect, SaveProgress)]
+    assert cursors == [str(7 + MOST_EVENTS), str(7 + 2 * MOST_EVENTS), "9999"]
 
 
 def test_an_id_alone_waits_for_the_events_before_it() -> None:
