@@ -14,6 +14,7 @@ from typing import Any
 
 from local import mapruns
 from local.asl import Execution, Perform
+from local.asl.functions import compact, same
 from local.asl.nested import Ended
 from local.clock import Clock
 from local.jsonwords import told
@@ -211,7 +212,7 @@ class Executions:
         live = known.live
         if live is None or known.closing is not None or self._closed:
             return
-        output = json.dumps(live.output, ensure_ascii=False) if live.status == "SUCCEEDED" else None
+        output = compact(live.output) if live.status == "SUCCEEDED" else None
         stopped_ms = live.stopped_ms or self._clock.now_ms()
         known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause, mapruns.kept(live))
         if known.journal is not None:
@@ -296,4 +297,4 @@ def _first_input(text: str) -> str:
 
 def _same(text: str, data: Any) -> bool:
     """AWS compares the input as data, so white space does not matter."""
-    return bool(json.loads(text) == data)
+    return same(json.loads(text), data)

@@ -3,12 +3,12 @@
 Decides how one is named and answered. It does not know what an execution does. Invariant: none outlives `close`.
 """
 
-import json
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from local.asl import Execution
+from local.asl.functions import compact
 from local.clock import Clock
 from local.executions import Executions
 
@@ -70,7 +70,7 @@ class Express:
             },
         }
         if live.status == "SUCCEEDED":
-            found |= {"output": json.dumps(live.output, ensure_ascii=False), "outputDetails": {"included": True}}
+            found |= {"output": compact(live.output), "outputDetails": {"included": True}}
         return {key: value for key, value in found.items() if value is not None}
 
     def close(self) -> None:

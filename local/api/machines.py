@@ -4,6 +4,7 @@ Decides which requests are refused and what the answers look like. It does not k
 a machine that is answered for has a definition that can run.
 """
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,13 @@ from local.executions import Executions
 from local.machines import Described, Entry, Machines, compiled, new_revision
 from local.requests import Refusal
 
-_SETTINGS = ("loggingConfiguration", "tracingConfiguration", "encryptionConfiguration")
+_USUAL: dict[str, dict[str, Any]] = {
+    "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
+    "tracingConfiguration": {"enabled": False},
+    "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
+}
+"""The configurations of a machine, as they are where nothing else is said."""
+_LOG_GROUP = re.compile(r"arn:aws[a-z-]*:logs:[a-z0-9-]+:\d{12}:log-group:[^:]+:\*")
 _MOST_TAGS = 50
 
 
@@ -64,7 +71,11 @@ class MachineActions:
         old = existing.described
         if existing.deleting:
             raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{old.arn}'")
-        if (old.definition, old.type, old.settings) != (new.definition, new.type, new.settings):
+        if (old.definition, old.type, configuration(old.settings)) != (
+            new.definition,
+            new.type,
+            configuration(new.settings),
+        ):
             raise Refusal("StateMachineAlreadyExists", f"State Machine Already Exists: '{old.arn}'")
 
     def _update(self, parameters: Parameters) -> Answer:
@@ -72,7 +83,7 @@ class MachineActions:
         _no_versions(parameters)
         if entry.deleting:
             raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{entry.described.arn}'")
-        if not {"definition", "roleArn", *_SETTINGS} & parameters.keys():
+        if not {"definition", "roleArn", *_USUAL} & parameters.keys():
             raise Refusal(
                 "MissingRequiredParameter", "Either the definition, the role ARN, the LoggingConfiguration, "
                 "the TracingConfiguration or the EncryptionConfiguration must be specified",
@@ -172,16 +183,27 @@ def missing(machine_arn: str) -> Refusal:
 
 def configuration(settings: dict[str, Any]) -> Answer:
     """Returns the configurations of a machine as the API describes them, those that were left out too."""
-    usual = {
-        "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
-        "tracingConfiguration": {"enabled": False},
-        "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
-    }
-    return usual | settings
+    return _USUAL | settings
 
 
 def _settings(parameters: Parameters) -> dict[str, Any]:
-    return {name: parameters[name] for name in _SETTINGS if parameters.get(name) is not None}
+    """Return the configurations that are given, each whole, as they are described and compared (recorded)."""
+    given = {name: _USUAL[name] | parameters[name] for name in _USUAL if parameters.get(name) is not None}
+    if "loggingConfiguration" in given:
+        _check_logging(given["loggingConfiguration"])
+    return given
+
+
+def _check_logging(logging: dict[str, Any]) -> None:
+    destinations = logging.get("destinations", [])
+    if len(destinations) > 1 or (logging["level"] != "OFF" and not destinations):
+        said = "Must specify exactly one Log Destination."
+        raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {said}")
+    for one in destinations:
+        arn_of_group = one.get("cloudWatchLogsLogGroup", {}).get("logGroupArn", "")
+        if _LOG_GROUP.fullmatch(arn_of_group) is None:
+            said = f"'{arn_of_group}' is no ARN of a log group that ends with :*"
+            raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {said}")
 
 
 def _role(parameters: Parameters) -> str:

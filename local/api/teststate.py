@@ -5,7 +5,6 @@ that is mocked asks no service.
 """
 
 import asyncio
-import json
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +13,7 @@ from local.api.asking import PREFIX, Action, Answer, Parameters
 from local.api.verdict import invalid, refuse_bad
 from local.asl import DefinitionError, Execution, Machine, TaskCall
 from local.asl.errors import StateError
+from local.asl.functions import compact
 from local.asl.timestamps import written
 from local.clock import Clock, VirtualClock
 from local.executions import Executions
@@ -23,6 +23,10 @@ from local.requests import Refusal, parsed
 from local.trial import NAME, NoSuchState, Trial, Wish, cut_out, machine
 
 _TEXTS = ("output", "error", "cause", "nextState", "status")
+_NEEDS_A_MOCK = (
+    "TestState API does not support Map or Parallel states. "
+    "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
+)
 _NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails")
 
 
@@ -41,8 +45,7 @@ class TestStateActions:
 
     async def _test(self, parameters: Parameters) -> Answer:
         state, wish = _state(parameters), _wish(parameters)
-        if state.get("Type") in ("Parallel", "Map") and not wish.mocked:
-            raise Refusal("ValidationException", f"A mock is needed to test a {state['Type']} state.")
+        _check_mock(parameters, state, wish)
         context = self._context(parameters, state, wish.data)
 
         async def run(tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None) -> Execution:
@@ -65,7 +68,9 @@ class TestStateActions:
 
     async def _really(self, tested: Machine, data: Any, context: dict[str, Any]) -> Execution:
         assert self._executions.perform is not None
-        execution = tested.start(data, clock=self._clock, perform=self._executions.perform)
+        # What a service is told of the caller is the account of every other execution here.
+        machine_arn = f"{PREFIX}:stateMachine:{uuid.uuid4()}"
+        execution = tested.start(data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn)
         execution.given_context = context
         return await execution.wait()
 
@@ -136,8 +141,6 @@ def _wish(parameters: Parameters) -> Wish:
         told = words(text, problem)[0]
         raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{told}'") from None
     mock, settings = parameters.get("mock", {}), parameters.get("stateConfiguration", {})
-    if "result" in mock and "errorOutput" in mock:
-        raise Refusal("ValidationException", "A mock has a result or an errorOutput, not both.")
     error = mock.get("errorOutput")
     items = _json(settings, "mapItemReaderData") if "mapItemReaderData" in settings else None
     return Wish(
@@ -149,6 +152,31 @@ def _wish(parameters: Parameters) -> Wish:
         failed_items=settings.get("mapIterationFailureCount", 0),
         item_count=len(items) if isinstance(items, list) else 0,
     )
+
+
+def _check_mock(parameters: Parameters, state: dict[str, Any], wish: Wish) -> None:
+    """Return nothing; raises Refusal for a mock that this state cannot have, or for want of one. Recorded."""
+    kind, mock = state.get("Type"), parameters.get("mock")
+    if not mock:
+        if kind in ("Parallel", "Map"):
+            raise Refusal("InvalidDefinition", _NEEDS_A_MOCK)
+        return
+    if parameters.get("revealSecrets"):
+        raise Refusal("ValidationException", "TestState does not support RevealSecrets when a mock is specified.")
+    if {"result", "errorOutput"} <= mock.keys():
+        fields = "[result, errorOutput]"
+        raise Refusal("ValidationException", f"A test mock should have only one of the following fields: {fields}.")
+    if kind not in ("Task", "Parallel", "Map"):
+        raise Refusal("ValidationException", f"State type '{kind}' is not supported when a mock is specified")
+    if kind == "Task" or wish.result is None:
+        return
+    result = wish.result[0]
+    wanted, words_for_it = (dict, "a JSON object") if "ResultWriter" in state else (list, "an array")
+    if not isinstance(result, wanted):
+        raise Refusal("ValidationException", f"Mocked result must be {words_for_it}.")
+    if kind == "Parallel" and len(result) != len(state["Branches"]):
+        same = "the same number of items as number of Parallel branches"
+        raise Refusal("ValidationException", f"Mocked result must contain {same}.")
 
 
 def _json(parameters: Parameters, name: str) -> Any:
@@ -166,4 +194,4 @@ def _object(parameters: Parameters, name: str) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return compact(value)

@@ -67,7 +67,7 @@ def test_a_machine_from_creation_to_deletion(states: Any) -> None:
     assert described["loggingConfiguration"]["level"] == "OFF"
     assert arn in [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]]
     ended = over(states, states.start_execution(stateMachineArn=arn, input='{"a":1}')["executionArn"])
-    assert (ended["status"], ended["output"]) == ("SUCCEEDED", '{"a": 1}')
+    assert (ended["status"], ended["output"]) == ("SUCCEEDED", '{"a":1}')
     assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "b"}]
     states.delete_state_machine(stateMachineArn=arn)
     states.delete_state_machine(stateMachineArn=arn)
@@ -246,7 +246,7 @@ def test_a_missed_heartbeat_times_the_task_out(states: Any) -> None:
     assert (ended["status"], ended["error"]) == ("FAILED", "States.Timeout")
 
 
-@pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n": 5}'), ("sync:2", {"n": 5})])
+@pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n":5}'), ("sync:2", {"n": 5})])
 def test_a_nested_execution_is_waited_for(states: Any, pattern: str, output: Any) -> None:
     """.sync gives the output as text, .sync:2 as JSON."""
     inner = created(states, "inner")
@@ -290,7 +290,7 @@ def test_an_express_execution_is_answered_at_once(states: Any) -> None:
     """StartSyncExecution gives output or error; a Standard machine has no such start."""
     arn = created(states, "express", type="EXPRESS")
     answer = states.start_sync_execution(stateMachineArn=arn, input='{"a":1}', name="one")
-    assert (answer["status"], answer["output"], answer["name"]) == ("SUCCEEDED", '{"a": 1}', "one")
+    assert (answer["status"], answer["output"], answer["name"]) == ("SUCCEEDED", '{"a":1}', "one")
     assert answer["executionArn"].startswith(PREFIX.replace("stateMachine", "express") + "express:one:")
     assert answer["billingDetails"]["billedMemoryUsedInMB"] == 64
     fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
@@ -408,10 +408,107 @@ def test_what_cannot_be_tried_is_refused(states: Any) -> None:
         "ValidationException",
         "State not found in the definition: 'T'",
     )
-    parallel = json.dumps({"Type": "Parallel", "Branches": [PASS], "End": True})
-    assert refusal(states.test_state, definition=parallel)[0] == "ValidationException"
-    both = {"result": "1", "errorOutput": {"error": "A"}}
-    assert refusal(states.test_state, definition=passes, mock=both)[0] == "ValidationException"
+
+
+_MAP = {"Type": "Map", "ItemProcessor": PASS, "End": True}
+_WRITER = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "p"}}
+_WRITTEN = {
+    **_MAP,
+    "ItemProcessor": {**PASS, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}},
+    "ResultWriter": _WRITER,
+}
+_PARALLEL = {
+    "Type": "Parallel",
+    "Branches": [PASS, {"StartAt": "T", "States": {"T": {"Type": "Succeed"}}}],
+    "End": True,
+}
+_UNMOCKED = (
+    "TestState API does not support Map or Parallel states. "
+    "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
+)
+_FIELDS = "A test mock should have only one of the following fields: [result, errorOutput]."
+_SIZES = "Mocked result must contain the same number of items as number of Parallel branches."
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "code", "told"),
+    [
+        ({"Type": "Pass", "End": True}, {"mock": {"result": "1"}}, "ValidationException",
+         "State type 'Pass' is not supported when a mock is specified"),
+        ({"Type": "Fail"}, {"mock": {"errorOutput": {"error": "A"}}}, "ValidationException",
+         "State type 'Fail' is not supported when a mock is specified"),
+        (_MAP, {}, "InvalidDefinition", _UNMOCKED),
+        (_PARALLEL, {}, "InvalidDefinition", _UNMOCKED),
+        (_MAP, {"mock": {"result": "[]", "errorOutput": {"error": "A"}}}, "ValidationException", _FIELDS),
+        (_MAP, {"mock": {"result": "[]"}, "revealSecrets": True}, "ValidationException",
+         "TestState does not support RevealSecrets when a mock is specified."),
+        (_MAP, {"mock": {"result": "{}"}}, "ValidationException", "Mocked result must be an array."),
+        (_WRITTEN, {"mock": {"result": "[]"}}, "ValidationException", "Mocked result must be a JSON object."),
+        (_PARALLEL, {"mock": {"result": "1"}}, "ValidationException", "Mocked result must be an array."),
+        (_PARALLEL, {"mock": {"result": "[1]"}}, "ValidationException", _SIZES),
+    ],
+)  # fmt: skip
+def test_a_mock_that_a_state_cannot_have(
+    states: Any, state: dict[str, Any], more: dict[str, Any], code: str, told: str
+) -> None:
+    """Codes and words are those that AWS's TestState gave, recorded by localstack (test_state_mock_validation)."""
+    assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, told)
+
+
+def test_a_tested_task_is_told_of_the_account_of_all_others(states: Any) -> None:
+    """A function that is missing is named by an ARN of the account in which this service's machines stand."""
+    state = {**task("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
+    cause = states.test_state(definition=json.dumps(state))["cause"]
+    assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")
+
+
+_GROUP = "arn:aws:logs:us-east-1:000000000000:log-group:mine:*"
+_ONE = "Invalid Logging Configuration: Must specify exactly one Log Destination."
+
+
+def _to(*groups: str) -> list[dict[str, Any]]:
+    return [{"cloudWatchLogsLogGroup": {"logGroupArn": group}} for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("logging", "told"),
+    [
+        ({"level": "ALL"}, _ONE),
+        ({"level": "ALL", "destinations": []}, _ONE),
+        ({"level": "OFF", "destinations": _to(_GROUP, _GROUP)}, _ONE),
+        ({"level": "ALL", "destinations": _to("mine")},
+         "Invalid Logging Configuration: 'mine' is no ARN of a log group that ends with :*"),
+    ],
+)  # fmt: skip
+def test_a_bad_logging_configuration_is_refused(states: Any, logging: dict[str, Any], told: str) -> None:
+    """More than one destination, none where something is logged (recorded), and one that is no log group."""
+    wish = {"name": "logs", "definition": json.dumps(PASS), "roleArn": ROLE}
+    assert refusal(states.create_state_machine, **wish, loggingConfiguration=logging) == (
+        "InvalidLoggingConfiguration",
+        told,
+    )
+
+
+def test_a_configuration_is_described_whole_and_compared_whole(states: Any) -> None:
+    """What a configuration leaves out is as usual, so that to say the usual is to say nothing (recorded)."""
+    arn = created(states, "whole", loggingConfiguration={"level": "ALL", "destinations": _to(_GROUP)})
+    assert states.describe_state_machine(stateMachineArn=arn)["loggingConfiguration"] == {
+        "level": "ALL",
+        "includeExecutionData": False,
+        "destinations": _to(_GROUP),
+    }
+    usual = {"loggingConfiguration": {"level": "OFF"}, "tracingConfiguration": {"enabled": False}}
+    assert created(states, "plain") == created(states, "plain", **usual)
+
+
+def test_true_is_not_the_input_that_1_was(states: Any) -> None:
+    """The same name and the same data are the execution that runs; true is other data than 1, and 1.0 is not."""
+    arn = created(states, "alike", WAIT)
+    wish = {"stateMachineArn": arn, "name": "one"}
+    first = states.start_execution(**wish, input='{"a":1}')["executionArn"]
+    assert states.start_execution(**wish, input='{ "a" : 1.0 }')["executionArn"] == first
+    told = refusal(states.start_execution, **wish, input='{"a":true}')
+    assert told == ("ExecutionAlreadyExists", f"Execution Already Exists: '{first}'")
 
 
 def test_a_function_answers_with_six_megabytes_at_most(states: Any) -> None:

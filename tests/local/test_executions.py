@@ -71,7 +71,7 @@ def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
     """Status, output and history of an ended execution are read from disk."""
 
     async def first(executions: Executions) -> None:
-        known = executions.start(ANSWERS, '{"a": 1}', "done")
+        known = executions.start(ANSWERS, '{"a":1}', "done")
         async with asyncio.timeout(10):
             while known.closing is None:
                 await asyncio.sleep(0)
@@ -82,12 +82,12 @@ def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
         assert (known.status, known.opening.name, known.closing and known.closing.output) == (
             "SUCCEEDED",
             "done",
-            '{"a": 1}',
+            '{"a":1}',
         )
         kinds = [event["type"] for event in executions.history(known)]
         assert kinds == ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
         with pytest.raises(Refusal, match="Already Exists"):
-            executions.start(ANSWERS, '{"a": 1}', "done")
+            executions.start(ANSWERS, '{"a":1}', "done")
 
     in_service(tmp_path, first)
     in_service(tmp_path, second)
