@@ -11,9 +11,6 @@ from typing import Any
 
 # Python takes up to 130 bytes for each bracket and comma of a text of JSON, so this many are 50 MB.
 MOST_MARKS = 400_000
-# Doubles hold every whole number up to here.
-_WHOLE_BELOW = 2**53
-
 
 def has_too_many_values(data: str | bytes) -> bool:
     """Whether JSON's values in `data` would take more memory than the smallest function has for them."""
@@ -46,9 +43,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _number(text: str) -> int | float:
     found = float(text)
-    if _parts(text) != _parts(repr(found)):
+    digits, power = _parts(text)
+    if (digits, power) != _parts(repr(found)):
         raise ValueError("no double holds this number as it is written")
-    return int(found) if found.is_integer() and abs(found) < _WHOLE_BELOW else found
+    # A whole number has one spelling, however large: with all its digits, as one without a point or a power has it.
+    return found if power < 0 else int(digits or "0") * 10**power
 
 
 def _parts(text: str) -> tuple[str, int]:
