@@ -13,10 +13,11 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from handlers.posts import post
 from handlers.sigv4 import Signer
 
 Answer = dict[str, Any]
@@ -87,13 +88,14 @@ class DynamoDb:
         """As boto3's."""
         return self.call("BatchGetItem", parameters)
 
-    def batch_execute_statement(self, **parameters: Any) -> Answer:
-        """As boto3's."""
-        return self.call("BatchExecuteStatement", parameters)
+    def batch_execute_statement(self, *, Statements: Sequence[dict[str, Any] | str]) -> Answer:
+        """As boto3's; a statement may be JSON already."""
+        texts = [statement if isinstance(statement, str) else encode(statement) for statement in Statements]
+        return self.send("BatchExecuteStatement", f'{{"Statements":[{",".join(texts)}]}}'.encode())
 
     def call(self, operation: str, parameters: dict[str, Any]) -> Answer:
         """The answer to an operation by its name in DynamoDB's API; raises ClientError or another BotoCoreError."""
-        return self.send(operation, _ENCODE(parameters).encode())
+        return self.send(operation, encode(parameters).encode())
 
     def send(self, operation: str, body: bytes) -> Answer:
         """As `call`, for parameters that are JSON already."""
@@ -120,23 +122,21 @@ class DynamoDb:
         headers = self._signer.headers(self._netloc, operation, body, stamp)
         connection = self._connection()
         try:
-            connection.request("POST", "/", body, headers)
-            response = connection.getresponse()
-            data = response.read()
+            status, data, is_kept = post(connection, headers, body)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise self._broken(error) from None
-        if response.will_close:
-            connection.close()
-        else:
+        if is_kept:
             self._idle.append(connection)
+        else:
+            connection.close()
         try:
-            answer = json.loads(data, object_hook=_binary) if b'"B"' in data else json.loads(data)
+            answer = json.loads(data, object_hook=binary) if b'"B"' in data else json.loads(data)
         except ValueError:
             answer = None
-        metadata = {"HTTPStatusCode": response.status, "RetryAttempts": retries}
-        if response.status != 200 or not isinstance(answer, dict):
-            raise _refused(operation, response.status, answer, metadata)
+        metadata = {"HTTPStatusCode": status, "RetryAttempts": retries}
+        if status != 200 or not isinstance(answer, dict):
+            raise _refused(operation, status, answer, metadata)
         answer["ResponseMetadata"] = metadata
         return answer
 
@@ -220,11 +220,11 @@ def _base64(value: Any) -> str:
     raise TypeError(f"no parameter of DynamoDB is a {type(value).__name__}")
 
 
-# Parameters hold no cycles; to look for them costs a quarter of the encoding.
-_ENCODE = json.JSONEncoder(separators=(",", ":"), default=_base64, check_circular=False).encode
+# Parameters as the JSON of a request. They hold no cycles; to look for them costs a quarter of the encoding.
+encode = json.JSONEncoder(separators=(",", ":"), default=_base64, check_circular=False).encode
 
 
-def _binary(value: Answer) -> Answer:
+def binary(value: Answer) -> Answer:
     """An attribute's value with its bytes as bytes. An attribute that is named B has an object in place of the text."""
     if len(value) == 1 and isinstance(value.get("B"), str):
         return {"B": base64.b64decode(value["B"])}

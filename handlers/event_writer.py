@@ -7,23 +7,24 @@ is stored, was known already, or lies whole in the dead-letter queue; what is se
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from handlers.answers import ConditionFailed, Refused, answering
 from handlers.dead_letters import DeadLetters
+from handlers.dynamodb import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.event_items import (
     FOR_EVER,
     MAX_ITEM_BYTES,
     Keeping,
     body_of,
-    event_item,
     in_bucket,
     mark,
     size_bytes,
     stream_of,
 )
+from handlers.inserts import Inserts, as_parameters
 from handlers.items import Item
 from handlers.objects import Objects
 from handlers.stream.events import StreamEvent
@@ -49,7 +50,8 @@ TRANSIENT = frozenset(
 TRIES = 8
 REST_S, REST_MOST_S, REST_IN_ALL_S = 0.025, 1.0, 5.0
 
-Pending = tuple[StreamEvent, Item]
+# The number of an event, the event, and its INSERT.
+Pending = tuple[int, StreamEvent, str]
 
 
 class EventWriter:
@@ -58,12 +60,11 @@ class EventWriter:
     def __init__(
         self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetters, rest: Callable[[float], None]
     ) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
-        self._objects = objects
-        self._dead_letters = dead_letters
-        self._rest = rest
-        self._statements: dict[tuple[str, ...], str] = {}
+        self.dynamodb = dynamodb
+        self.table = table
+        self.objects = objects
+        self.dead_letters = dead_letters
+        self.rest = rest
 
     def write(
         self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent], keeping: Keeping = FOR_EVER
@@ -74,91 +75,101 @@ class EventWriter:
         for number, event in enumerate(events, first):
             fresh.setdefault(event.key, (number, event))
         outcomes = [DUPLICATE] * (len(events) - len(fresh))
-        tries = _Tries(self._rest)
-        batch: list[Pending] = []
-        batch_bytes = 0
-        for number, event in fresh.values():
-            item = event_item(stream_id, fence, number, event, keeping)
-            item_bytes = size_bytes(item)
-            if item_bytes > MAX_ITEM_BYTES:
-                outcomes.append(self._put_large((event, item)))
-                continue
-            if len(batch) == BATCH or batch_bytes + item_bytes > BATCH_BYTES:
-                outcomes += self._put_batch(batch, tries)
-                batch, batch_bytes = [], 0
-            batch.append((event, item))
-            batch_bytes += item_bytes
-        outcomes += self._put_batch(batch, tries)
+        outcomes += OneWrite(self, Inserts(self.table, stream_id, fence, keeping)).outcomes(fresh.values())
         return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
 
-    def _put_large(self, pending: Pending) -> str:
+
+class OneWrite:
+    """One call of `write`: events of one connection, no two of which have the same key."""
+
+    def __init__(self, writer: EventWriter, inserts: Inserts) -> None:
+        self._writer = writer
+        self._dynamodb = writer.dynamodb
+        self._inserts = inserts
+        self._tries = _Tries(writer.rest)
+
+    def outcomes(self, events: Iterable[tuple[int, StreamEvent]]) -> list[str]:
+        """What became of each, in any order."""
+        found: list[str] = []
+        batch: list[Pending] = []
+        batch_bytes = 0
+        for number, event in events:
+            text = self._inserts.of_short(number, event)
+            if text is None:
+                item = self._inserts.item(number, event)
+                if size_bytes(item) > MAX_ITEM_BYTES:
+                    found.append(self._put_large(event, item))
+                    continue
+                text = self._inserts.of_item(item)
+            if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
+                found += self._put_batch(batch)
+                batch, batch_bytes = [], 0
+            batch.append((number, event, text))
+            batch_bytes += len(text)
+        return found + self._put_batch(batch)
+
+    def _put_large(self, event: StreamEvent, item: Item) -> str:
         """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
-        event, item = pending
-        referring = in_bucket(item)
-        if not self._objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
-            return self._dead_letter(pending, f"too large for an item: {size_bytes(item)} bytes")
+        referring, objects = in_bucket(item), self._writer.objects
+        if not objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
+            return self._dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
         if self._position(item) is not None:
             return DUPLICATE
         # In this order: a kill between the two leaves an object that nothing refers to, the other would lose the body.
-        self._objects.put(referring["object"]["S"], body_of(item))
-        return self._put_alone((event, referring), False)
+        objects.put(referring["object"]["S"], body_of(item))
+        return self._put_alone(event, referring, False)
 
-    def _put_batch(self, batch: list[Pending], tries: "_Tries") -> list[str]:
+    def _put_batch(self, batch: list[Pending]) -> list[str]:
         """What became of each, in any order."""
         if len(batch) < 2:
-            return [self._put_alone(pending, False) for pending in batch]
+            return [self._put_alone(event, self._inserts.item(number, event), False) for number, event, _ in batch]
         outcomes: list[str] = []
         was_sent = False
         while batch:
             try:
-                answers, retries = self._insert(batch)
+                answers, retries = self._insert([text for *_, text in batch])
             except Refused:
                 # The request as a whole: one of the statements must be at fault, and alone it says so.
-                return outcomes + [self._put_alone(pending, was_sent) for pending in batch]
+                alone = [(event, self._inserts.item(number, event)) for number, event, _ in batch]
+                return outcomes + [self._put_alone(event, item, was_sent) for event, item in alone]
             was_sent = was_sent or retries > 0
             again: list[Pending] = []
             for pending, answer in zip(batch, answers, strict=True):
                 code = answer["Error"].get("Code", "Unknown") if "Error" in answer else ""
-                if code in TRANSIENT:
+                if not code:
+                    outcomes.append(STORED)
+                elif code in TRANSIENT:
                     again.append(pending)
                 else:
-                    outcomes.append(self._outcome(pending, code, was_sent))
+                    outcomes.append(self._refused(pending, code, was_sent))
             took_some, batch, was_sent = len(again) < len(batch), again, True
             if batch:
-                tries.count(took_some)
+                self._tries.count(took_some)
         return outcomes
 
-    def _outcome(self, pending: Pending, code: str, was_sent: bool) -> str:
-        """What an answer to one statement means; `was_sent` is whether it may have been carried out before."""
-        if not code:
-            return STORED
+    def _refused(self, pending: Pending, code: str, was_sent: bool) -> str:
+        """What a statement's error means; `was_sent` is whether it may have been carried out before."""
+        number, event, _ = pending
+        item = self._inserts.item(number, event)
         if code == "DuplicateItem":
-            return STORED if was_sent and self._is_ours(pending[1]) else DUPLICATE
+            return STORED if was_sent and self._is_ours(item) else DUPLICATE
         if code == "ValidationError":
-            return self._dead_letter(pending, f"refused by DynamoDB: {code}")
+            return self._dead_letter(event, item, f"refused by DynamoDB: {code}")
         raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}")
 
-    def _insert(self, batch: list[Pending]) -> tuple[list[dict[str, Any]], int]:
+    def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], int]:
         """An answer for each, in order, and how often the client has sent the request again."""
-        statements = [
-            {"Statement": self._statement(tuple(item)), "Parameters": list(item.values())} for _, item in batch
-        ]
         with answering("BatchExecuteStatement", refusals=True):
+            is_ours = isinstance(self._dynamodb, DynamoDb)
+            statements = texts if is_ours else [as_parameters(text) for text in texts]
             response = self._dynamodb.batch_execute_statement(Statements=statements)
         return response["Responses"], response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
 
-    def _statement(self, names: tuple[str, ...]) -> str:
-        """The INSERT of an item with these attributes: it adds the item where none has its key, and is refused else."""
-        if names not in self._statements:
-            places = ", ".join(f"'{name}': ?" for name in names)
-            self._statements[names] = f'INSERT INTO "{self._table}" VALUE {{{places}}}'
-        return self._statements[names]
-
-    def _put_alone(self, pending: Pending, was_sent: bool) -> str:
+    def _put_alone(self, event: StreamEvent, item: Item, was_sent: bool) -> str:
         try:
-            return STORED if self._put_once(pending[1], was_sent) else DUPLICATE
+            return STORED if self._put_once(item, was_sent) else DUPLICATE
         except Refused as refusal:
-            return self._dead_letter(pending, f"refused by DynamoDB: {refusal}")
+            return self._dead_letter(event, item, f"refused by DynamoDB: {refusal}")
 
     def _put_once(self, item: Item, was_sent: bool = False) -> bool:
         """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
@@ -166,7 +177,7 @@ class EventWriter:
             with answering("PutItem", refusals=True):
                 # The item of this key does not exist: the first writer wins, and every later one is turned away.
                 self._dynamodb.put_item(
-                    TableName=self._table, Item=item, ConditionExpression="attribute_not_exists(PK)"
+                    TableName=self._writer.table, Item=item, ConditionExpression="attribute_not_exists(PK)"
                 )
             return True
         except ConditionFailed as failed:
@@ -179,19 +190,18 @@ class EventWriter:
     def _position(self, item: Item) -> Any:
         with answering("GetItem"):
             response = self._dynamodb.get_item(
-                TableName=self._table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
+                TableName=self._writer.table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
             )
         return response.get("Item", {}).get("position")
 
-    def _dead_letter(self, pending: Pending, reason: str) -> str:
+    def _dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
         """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
 
         In this order: a kill between the two sends it twice, the other order would lose it.
         """
-        event, item = pending
         if self._position(item) is not None:
             return DUPLICATE
-        self._dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
+        self._writer.dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
         with contextlib.suppress(Refused):
             self._put_once(mark(item, reason))
         return DEAD_LETTERED

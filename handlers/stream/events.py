@@ -8,13 +8,14 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from handlers.stream.canonical import canonical_json, has_too_many_values
 from handlers.stream.frames import Frame
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
 MAX_KEY_BYTES = 1024
+_MOST_BYTES_A_CHARACTER = 4  # of UTF-8
 # Far more than any server takes in a header or an address, and far less than an item holds.
 MAX_CURSOR_CHARACTERS = 65_536
 _raw_decode = json.JSONDecoder().raw_decode
@@ -22,8 +23,7 @@ _last_parsed: list[tuple[str | bytes, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
+class StreamEvent(NamedTuple):
     """What the stream delivered in one frame: the thing that is stored.
 
     `key` is the dedup key. `cursor` is where to resume after this event: None where it says nothing about that, ""
@@ -110,6 +110,8 @@ def _fitting(key: str | None) -> str | None:
     """`key` where DynamoDB takes it as a sort key, its hash where it is too long, None where it is empty."""
     if not key:
         return None
+    if len(key) * _MOST_BYTES_A_CHARACTER <= MAX_KEY_BYTES:
+        return key
     data = key.encode()
     return key if len(data) <= MAX_KEY_BYTES else hashlib.sha256(data).hexdigest()
 

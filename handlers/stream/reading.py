@@ -4,7 +4,7 @@ Knows no lease, no clock and no store. Invariants: nothing behind an end, a disc
 cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from handlers.stream.events import StreamEvent
 from handlers.stream.frames import Found, Frame, as_frames
@@ -43,7 +43,7 @@ def read(profile: Profile, frames: Found, last_id: str | None, now_ms: int, plac
         if kind in _STORED and not frame.is_comment:
             event = profile.event(frame, now_ms)
             if profile.key == "each":
-                event = replace(event, key=f"{place}-{first + len(events):09d}")
+                event = event._replace(key=f"{place}-{first + len(events):09d}")
             events.append(event)
             cursor = event.cursor if event.cursor is not None else cursor
         elif kind not in _SILENT and not frame.is_comment:

@@ -10,7 +10,7 @@ from typing import Any
 
 from handlers import items
 from handlers.errors import StoreUnavailable
-from handlers.event_writer import STORED, EventWriter
+from handlers.event_writer import STORED, OneWrite
 from handlers.handover.lease import Lease, Standing
 from handlers.store import Store
 from handlers.stream.manager import Manager
@@ -164,20 +164,20 @@ def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, 
     return True
 
 
-def stores_duplicates(writer: EventWriter, batch: Any, _tries: Any) -> list[str]:
+def stores_duplicates(write: OneWrite, batch: Any) -> list[str]:
     """An event is written whether it is there or not."""
     try:
-        for _, item in batch:
-            writer._dynamodb.put_item(TableName=writer._table, Item=item)
+        for number, event, _ in batch:
+            write._dynamodb.put_item(TableName=write._writer.table, Item=write._inserts.item(number, event))
     except Exception as error:
         raise StoreUnavailable("no answer") from error
     return [STORED] * len(batch)
 
 
-def overlooks_single_refusals(writer: EventWriter, batch: Any, _tries: Any) -> list[str]:
+def overlooks_single_refusals(write: OneWrite, batch: Any) -> list[str]:
     """A batch that was answered counts as stored, whatever is said of its statements."""
     if batch:
-        writer._insert(batch)
+        write._insert([text for *_, text in batch])
     return [STORED] * len(batch)
 
 
@@ -287,12 +287,12 @@ DEFECTS = [
     Defect(
         "an event is written without its condition",
         {"duplicated"},
-        function=("handlers.event_writer.EventWriter._put_batch", stores_duplicates),
+        function=("handlers.event_writer.OneWrite._put_batch", stores_duplicates),
     ),
     Defect(
         "errors of single statements of a batch are ignored",
         {"lost", "cursor-ahead"},
-        function=("handlers.event_writer.EventWriter._put_batch", overlooks_single_refusals),
+        function=("handlers.event_writer.OneWrite._put_batch", overlooks_single_refusals),
         among=lambda schedule: any(fault.kind == "unknown outcomes" for fault in schedule.faults),
     ),
     Defect(

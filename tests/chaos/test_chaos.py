@@ -47,7 +47,7 @@ def test_every_kind_of_fault_is_drawn() -> None:
     assert max(fault.at_ms for fault in faults) < LAST_MS
 
 
-def only_says_so(_writer: object, batch: list[object], _tries: object) -> list[str]:
+def only_says_so(_write: object, batch: list[object]) -> list[str]:
     return [STORED] * len(batch)
 
 
@@ -55,7 +55,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
-    monkeypatch.setattr("handlers.event_writer.EventWriter._put_batch", only_says_so)
+    monkeypatch.setattr("handlers.event_writer.OneWrite._put_batch", only_says_so)
     status = main(["chaos", "--schedules", "1", "--seed", "3"])
     told = capsys.readouterr().out
     assert status == 1
