@@ -85,7 +85,7 @@ def marks(found: Sequence[tuple[Kind, Mark]]) -> Marks:
         tuple(found),
         read_json=any(mark.json for _, mark in found),
         read_comments=any(mark.comment is not None for _, mark in found),
-        names=None if None in names else frozenset(name for name in names if name is not None),
+        names=None if None in names or not found else frozenset(name for name in names if name is not None),
     )
 
 
