@@ -12,6 +12,7 @@ from typing import Any
 # Python takes up to 130 bytes for each bracket and comma of a text of JSON, so this many are 50 MB.
 MOST_MARKS = 400_000
 
+
 def has_too_many_values(data: str | bytes) -> bool:
     """Whether JSON's values in `data` would take more memory than the smallest function has for them."""
     if len(data) <= MOST_MARKS:  # each mark is a character
