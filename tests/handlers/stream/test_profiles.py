@@ -397,3 +397,73 @@ def test_rules_and_times_are_what_the_table_says() -> None:
     found = profile(key="$.meta.id", cursor="$.seq", resume={"query": "since"}, overlap_s=1.5, connect_timeout_s=0.25)
     assert (found.key, found.cursor) == (parse_path("$.meta.id"), parse_path("$.seq"))
     assert (found.resume, found.overlap_ms, found.connect_timeout_ms) == (Resume("query", "since"), 1500, 250)
+
+
+FIELDS = sorted(
+    set(Profile.__dataclass_fields__) - {"name", "marks"} | {"heartbeat", "end", "loss", "disconnect", "more"}
+)
+WITHIN = [
+    "header",
+    "query",
+    "body",
+    "pattern",
+    "add",
+    "back_s",
+    "expired",
+    "event",
+    "data",
+    "comment",
+    "json",
+    "start_s",
+]
+WITHIN += ["factor", "max_s", "network", "http", "throttled", "$.a", "416", "X-A", "Authorization"]
+WORDS = [
+    "",
+    "raw",
+    "POST",
+    "http://[::1",
+    "${UPSTREAM_DEMO}/a",
+    "https://example.org/?a=${secret:/streamkeeper/x}",
+    "$.a",
+]
+WORDS += [
+    "$.a[-1]",
+    "id",
+    "each",
+    "{cursor}",
+    '{"a": {"b": 1}}',
+    "/a/b",
+    "hot",
+    "*",
+    "\0",
+    "\u00fc",
+    "${",
+    "\ud800",
+    "x" * 3000,
+]
+LEAVES = (
+    st.sampled_from(WORDS) | st.integers(-(10**30), 10**30) | st.floats() | st.booleans() | st.datetimes() | st.times()
+)
+VALUES_OF_TOML = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WITHIN), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(["sse", "ndjson"]), st.dictionaries(st.sampled_from(FIELDS), VALUES_OF_TOML, max_size=3))
+def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: dict[str, Any]) -> None:
+    """Whatever TOML holds: nothing but BadProfile is raised; a profile that exists can be asked and judge any frame."""
+    problems: tuple[str, ...] = ()
+    try:
+        found = parse("demo", {"address": "https://example.org/", "framing": framing} | table, VARIABLES)
+    except BadProfile as bad:
+        problems = bad.problems
+    assert all(problem.startswith("the profile 'demo': ") for problem in problems)
+    if problems:
+        return
+    values = dict.fromkeys(found.secrets, "s3cret")
+    for cursor in (None, "", "3", "2026-01-01T00:00:00Z", "\r\n"):
+        assert "s3cret" not in repr(found.request("demo:one", cursor, values))
+    for frame in (Frame("x"), Frame('{"a": [1, "2"]}', "7", "x", "7"), Frame(b"\xff")):
+        assert found.event(frame, 0).key or found.kind(frame)
