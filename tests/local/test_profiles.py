@@ -1,6 +1,9 @@
 """`streamkeeper profile check`, and the page that explains the fields."""
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import boto3
@@ -10,7 +13,7 @@ from handlers.stream.profiles import Profile
 from local.cli import main
 from local.upstreams.behaviours import BEHAVIOURS
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving
-from tests.local.support import PROJECT
+from tests.local.support import PROJECT, environment
 
 JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 ADDRESS = b'framing = "sse"\naddress = "%s"\n'
@@ -208,6 +211,25 @@ def test_a_trial_shows_heartbeats_and_spells_out_what_a_terminal_would_obey(
         "in all: event 1; cursor \\x1b]0;t\\x07",
     ]
     assert (status, lines[1:]) == (0, shown)
+
+
+def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
+    """Ctrl-C: what came is told, the connection is closed, and the status is 130."""
+
+    def beats(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"data: x\n\n")
+        peer.wait_until_gone()
+
+    with serving(beats) as server:
+        command = [sys.executable, "-m", "local.cli", "profile", "try", "demo", "--seconds", "60"]
+        given = environment(UPSTREAM_DEMO=server.address, PYTHONUNBUFFERED="1")
+        with subprocess.Popen(command, cwd=PROJECT, env=given, stdout=subprocess.PIPE, text=True) as trial:
+            assert trial.stdout is not None
+            lines = [trial.stdout.readline(), trial.stdout.readline()]
+            trial.send_signal(signal.SIGINT)
+            lines += trial.stdout.readlines()
+        assert server.peers[0].gone.wait(5)
+    assert (trial.returncode, lines[-1]) == (130, "in all: event 1; cursor none\n")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9", ""])
