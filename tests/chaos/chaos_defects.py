@@ -10,6 +10,7 @@ from typing import Any
 
 from handlers import items
 from handlers.errors import StoreUnavailable
+from handlers.event_items import FOR_EVER
 from handlers.event_writer import STORED, OneWrite
 from handlers.handover.lease import Lease, Standing
 from handlers.store import Store
@@ -181,11 +182,11 @@ def overlooks_single_refusals(write: OneWrite, batch: Any) -> list[str]:
     return [STORED] * len(batch)
 
 
-def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events: Any, keeping: Any) -> Written:
+def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events: Any, kept: Any = FOR_EVER) -> Written:
     """An event that the store refuses counts as stored."""
     for number, event in enumerate(events, first):
         try:
-            store._writer.write(stream_id, fence, number, [event], keeping)
+            store._writer.write(stream_id, fence, number, [event], kept)
         except StoreUnavailable:
             continue
     return Written(len(events), 0)

@@ -6,9 +6,10 @@ import pytest
 
 from handlers.stream.manager import Manager
 from tests.chaos import chaos_defects, model_defects
-from tests.chaos.teeth import FOREMOST, OF_THE_MANAGER, OF_THE_STORE, managers, table
-from tests.handlers import test_event_writer, test_store
-from tests.handlers.stream import test_manager
+from tests.chaos.teeth import FOREMOST, OF_THE_MACHINE, OF_THE_MANAGER, OF_THE_STORE, UNITS, managers, table
+from tests.chaos.unit_defects import MACHINE, STORE
+from tests.handlers.stream import managers as built
+from tests.handlers.stream import test_closing, test_hot_standby, test_intake, test_manager
 
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs.md"
 
@@ -25,19 +26,22 @@ def test_what_must_be_caught_is_caught_by_a_proof_at_least() -> None:
     assert len(names) >= 25
 
 
+def test_every_defect_fails_a_unit_test_as_well() -> None:
+    """None is caught only by a proof that takes seconds."""
+    names = {defect.what for defect in model_defects.DEFECTS} | {defect.name for defect in chaos_defects.DEFECTS}
+    assert set(UNITS) == names
+    assert set(OF_THE_STORE) == set(STORE)
+    assert set(OF_THE_MACHINE) == set(MACHINE)
+
+
 @pytest.mark.parametrize(("name", "defective"), managers().items(), ids=list(managers()))
 def test_the_named_unit_test_catches_the_defect_of_the_manager(
     name: str, defective: type[Manager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It passes with the sound manager and fails with the defective one."""
-    unit_test = getattr(test_manager, OF_THE_MANAGER[name])
+    subjects = (test_manager, test_intake, test_closing, test_hot_standby)
+    unit_test = next(vars(subject)[test] for subject in subjects if (test := OF_THE_MANAGER[name]) in vars(subject))
     unit_test()
-    monkeypatch.setattr(test_manager, "Manager", defective)
+    monkeypatch.setattr(built, "Manager", defective)
     with pytest.raises(AssertionError):
         unit_test()
-
-
-def test_the_named_unit_tests_of_the_store_exist() -> None:
-    """What they catch was tried by hand; they are there."""
-    there = {**vars(test_store), **vars(test_event_writer)}
-    assert {name: name in there for name in OF_THE_STORE.values()} == dict.fromkeys(OF_THE_STORE.values(), True)

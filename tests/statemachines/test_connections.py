@@ -100,6 +100,15 @@ def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, 
     assert execution.status == "SUCCEEDED"
 
 
+def test_a_function_that_was_killed_is_retried_without_leaving_its_state(aws: Aws) -> None:
+    """Nobody knows how its connection ended: the lane connects again, and the execution goes on."""
+    killed = type("Sandbox.Timedout", (Exception,), {})  # an error is called what its class is called
+    execution = aws.run(scripted(killed(), "ended"))
+    lanes = [name for _, name in entered(execution) if name[:2] in ("A ", "B ")]
+    assert lanes == ["A waits", "B connects", "B has ended"]
+    assert execution.output == {"status": "ended"}
+
+
 def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> None:
     """Nobody has taken over, so the lane connects in the same millisecond."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "ended"))

@@ -1,0 +1,97 @@
+"""The deliberate defects of the store and the machine as the unit tests meet them: in the requests and the definition.
+
+What chaos puts into the store is taken from there; the others, which the model has as rules, are clauses left out here.
+It decides nothing else. Invariant: the unit
+test that is named for a defect passes without it (`teeth.py` names them).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from handlers.store import Store
+from tests.chaos import chaos_defects
+
+Edit = Callable[[dict[str, Any]], None]
+LANES = "AB"
+
+
+def without(clause: str, where: str) -> Callable[..., Any]:
+    """A `Store._update` whose conditions lack `clause` in each request whose update has `where`."""
+    sound = Store._update
+
+    def update(store: Store, stream_id: str, key: str, text: str, condition: str, names: Any, values: Any, *more: Any,
+               **named: Any) -> Any:  # fmt: skip
+        if where in text:
+            condition = condition.replace(clause, "attribute_not_exists(nothing)")
+            names = [name for name in names if f"#{name}" in text + condition]
+            values = {name: value for name, value in values.items() if name in f"{text} {condition}"}
+        return sound(store, stream_id, key, text, condition, names, values, *more, **named)
+
+    return update
+
+
+def raises_no_fence(store: Store, *given: Any, sound: Callable[..., Any] = Store._update, **named: Any) -> Any:
+    """A claim that leaves the fence as it is."""
+    values = dict(given[5])
+    if ":one" in values:
+        values[":one"] = values[":zero"]
+    return sound(store, *given[:5], values, *given[6:], **named)
+
+
+def _of_chaos(name: str) -> tuple[str, Callable[..., Any]]:
+    defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
+    if defect.function is not None:
+        return defect.function
+    assert defect.store is not None
+    return f"handlers.store.Store.{defect.store[0]}", defect.store[1]
+
+
+UPDATE = "handlers.store.Store._update"
+CONNECTED = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
+RELEASED = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
+# What is replaced, and by what.
+STORE: dict[str, tuple[str, Callable[..., Any]]] = {
+    name: _of_chaos(name)
+    for name in (
+        "no fence on the cursor",
+        "an event is written without its condition",
+        "errors of single statements of a batch are ignored",
+        "the store's errors are ignored",
+        "nobody is marked as connected",
+        "the lease is not renewed",
+    )
+} | {
+    "the claim raises no fence": (UPDATE, raises_no_fence),
+    "the standby ignores the stop": (UPDATE, without("(attribute_not_exists(#stop) OR #stop = :no)", "#holder")),
+    "a claim asks for no execution's right": (
+        UPDATE,
+        without("(attribute_not_exists(#execution) OR #execution = :execution)", "#holder"),
+    ),
+    "connected is marked without a condition": (UPDATE, without(CONNECTED, "SET #connected")),
+    "released is marked without a condition": (UPDATE, without(RELEASED, "SET #released")),
+}
+
+
+def _claims_without(clause: str) -> Edit:
+    def edit(definition: dict[str, Any]) -> None:
+        claim = definition["States"]["Claim"]["Parameters"]
+        claim["ConditionExpression"] = claim["ConditionExpression"].replace(clause, "attribute_not_exists(nothing)")
+
+    return edit
+
+
+def ends_with_a_killed_function(definition: dict[str, Any]) -> None:
+    """A function that was killed counts as one that has returned."""
+    for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
+        task = branch["States"][f"{lane} connects"]
+        killed = next(rule["ErrorEquals"] for rule in task["Retry"] if "Sandbox.Timedout" in rule["ErrorEquals"])
+        task["Retry"] = [rule for rule in task["Retry"] if rule["ErrorEquals"] != killed]
+        task["Catch"].insert(0, {"ErrorEquals": killed, "ResultPath": "$.result", "Next": task["Next"]})
+
+
+MACHINE: dict[str, Edit] = {
+    "a lane waits after a drop": chaos_defects.waits_after_a_drop,
+    "an execution ends with a killed function": ends_with_a_killed_function,
+    "a second POST takes the stream": _claims_without("attribute_not_exists(execution)"),
+    "a claim clears a younger wish": _claims_without("(attribute_not_exists(stop_at) OR stop_at < :started)"),
+}
