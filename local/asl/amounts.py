@@ -77,7 +77,7 @@ class Amount:
         number = _number(found, whole)
         if number is None:
             raise self._refusal(
-                f'field refers to value "{_shown(found)}" which is not a valid {"integer" if whole else "float"}'
+                f'field refers to value "{shown(found)}" which is not a valid {"integer" if whole else "float"}'
             )
         name = self.name.removesuffix("Path")
         if most is not None and not 0 <= number <= most:
@@ -102,7 +102,8 @@ def _number(found: Any, whole: bool) -> float | None:
     return found if isinstance(found, int) or not whole else None
 
 
-def _shown(found: Any) -> str:
+def shown(found: Any) -> str:
+    """Return a value as a cause writes it: a text bare, else as JSON; nothing for MISSING."""
     if found is MISSING:
         return ""
     return found if isinstance(found, str) else compact(found)

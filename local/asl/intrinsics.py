@@ -48,38 +48,42 @@ def compile_expression(text: str) -> Expression:
     return call
 
 
-def evaluate(expression: Expression, data: Any, env: Env) -> Any:
-    """Return the expression's value; raises IntrinsicFailure where a function refuses, EvaluationError for a path."""
+def evaluate(expression: Expression, data: Any, env: Env, whole: str | None = None) -> Any:
+    """Return the expression's value; raises IntrinsicFailure where a function refuses, EvaluationError for a path.
+
+    whole: the outermost call, which a cause names (measured by others), where this one stands within it.
+    """
     if isinstance(expression, Path):
         return expression.read(data, env)
     if isinstance(expression, Literal):
         return expression.value
+    whole = whole or expression.text
     try:
-        arguments = [_argument(expression, argument, data, env) for argument in expression.arguments]
+        arguments = [_argument(expression, argument, data, env, whole) for argument in expression.arguments]
         return FUNCTIONS[expression.name].apply(arguments, env.random)
     except (ValueError, OverflowError) as refusal:
         if isinstance(refusal, EvaluationError):
             raise
-        raise IntrinsicFailure(f"The function '{expression.text}' had the following error: {refusal}") from None
+        raise IntrinsicFailure(f"The function '{whole}' had the following error: {refusal}") from None
 
 
-def _argument(call: Call, argument: Expression, data: Any, env: Env) -> Any:
+def _argument(call: Call, argument: Expression, data: Any, env: Env, whole: str) -> Any:
     if isinstance(argument, Path):
         found = argument.look(data, env)
         if found is MISSING:
             shown = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
             raise EvaluationError(
-                f"The function '{call.text}' had the following error: The JsonPath argument for the field "
-                f"'{argument.text}' could not be found in the input '{shown}'"
+                f"The function '{whole}' had the following error: The JsonPath argument for the field "
+                f"'{argument.text.replace('$$', '$', 1)}' could not be found in the input '{shown}'"
             )
         return found
     if isinstance(argument, Literal) and argument.raw is not None and call.name == "States.Format":
         return argument.raw
-    return evaluate(argument, data, env)
+    return evaluate(argument, data, env, whole)
 
 
 _NAME = re.compile(r"States\.[A-Za-z0-9]+")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"true|false|null")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _SPACE = re.compile(r"\s*")

@@ -131,7 +131,6 @@ class Iterations:
             for branch in self.parent.children:
                 branch.kill()
             self.parent.last_id = child.last_id
-            self.parent.add("MapStateFailed")
         except Halted:
             return
         self._settle(failure)

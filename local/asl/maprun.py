@@ -100,7 +100,6 @@ class MapRun:
             if not isinstance(refusal, StateError):
                 raise refusal from None
             branch.add("MapRunFailed", failure(refusal.error, refusal.cause))
-            branch.add("MapStateFailed")
             return refusal
         self._end("SUCCEEDED")
         branch.add("MapRunSucceeded")

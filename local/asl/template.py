@@ -4,6 +4,7 @@ Decides how a template is filled: a key that ends in .$ names a path or an intri
 Invariant: what a template does not change is shared with the definition, and nobody writes to it.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from local.asl.check import DefinitionError, below
 from local.asl.errors import EvaluationError
 from local.asl.functions import compact
 from local.asl.intrinsics import Expression, compile_expression, evaluate
-from local.asl.jsonpath import MISSING, Env, Path
+from local.asl.jsonpath import MISSING, Env, Index, Path
 from local.asl.pathtext import PathSyntaxError
 
 Fill = Callable[[Any, Env], Any]
@@ -77,4 +78,15 @@ def _object(value: dict[str, Any], pointer: str) -> Fill | None:
 
 
 def _member(key: str, source: Expression) -> Fill:
+    if isinstance(source, Path) and source.steps and isinstance(source.steps[-1], Index):
+        return lambda data, env: _element(source, key, data, env)
     return lambda data, env: look_up(source, key, data, env)
+
+
+def _element(source: Path, key: str, data: Any, env: Env) -> Any:
+    """An element behind the end of an array is null in a template, and in a template alone (measured by others)."""
+    found = source.look(data, env)
+    if found is not MISSING:
+        return found
+    array = dataclasses.replace(source, steps=source.steps[:-1]).look(data, env)
+    return None if isinstance(array, list) else look_up(source, key, data, env)

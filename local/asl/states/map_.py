@@ -106,7 +106,7 @@ class Map(Retrying):
         if self.distributed:
             yield self.line
 
-    def refused(self, branch: "Branch") -> None:
+    def failed(self, branch: "Branch") -> None:
         """Return nothing; MapStateFailed is added (recorded)."""
         branch.add("MapStateFailed")
 

@@ -47,8 +47,8 @@ class Parallel(Retrying):
         branch.aside("ParallelStateSucceeded")
         return outcome
 
-    def refused(self, branch: "Branch") -> None:
-        """Return nothing; ParallelStateFailed is added, as MapStateFailed is for a Map (recorded)."""
+    def failed(self, branch: "Branch") -> None:
+        """Return nothing; ParallelStateFailed is added."""
         branch.add("ParallelStateFailed")
 
     def inner(self) -> Iterator[Line]:
@@ -98,7 +98,6 @@ class _Group:
             for branch in self.branches:
                 branch.kill()
             self.parent.last_id = child.last_id
-            self.parent.add("ParallelStateFailed")
         except Halted:
             return
         self._settle(failure)

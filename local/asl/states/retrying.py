@@ -37,15 +37,15 @@ class Retrying(Flowing):
         """Return the result of one attempt; raises StateError or EvaluationError."""
         raise TypeError(f"{type(self).__name__} has no attempt at {data} ({branch})")  # each such type has its own
 
-    def refused(self, branch: "Branch") -> None:
-        """Return nothing; tell in the history that the attempt ended before it began, where the type has an event."""
+    def failed(self, branch: "Branch") -> None:
+        """Return nothing; tell in the history that the state failed, where the type has an event for it."""
 
     async def run(self, branch: "Branch", data: Any) -> Step:
         """Return Next and the output, or a Catcher's Next and the error output; raises StateError if none catches."""
         attempts = Attempts(self.retriers)
         branch.retries = 0
         while True:
-            done = False
+            done = told = False
             try:
                 result = await self.attempt(branch, data)
                 done = True
@@ -54,21 +54,28 @@ class Retrying(Flowing):
                 refusal = branch.refused(problem)
                 if not isinstance(refusal, StateError):
                     raise refusal from None
-                if isinstance(problem, QueryFailure) and not done:
-                    self.refused(branch)
+                told = isinstance(problem, QueryFailure) and not done
                 error = refusal
             except StateError as failure:
-                error = failure
+                told, error = True, failure
             delay_ms = attempts.next_delay_ms(error, branch.random)
             if delay_ms is None:
                 break
             await branch.pause_ms(delay_ms)
             branch.retries = attempts.retries
             branch.execution.transitions += 1
+        # A failure that is retried is not told: ParallelStateStarted alone is repeated (measured by others).
+        if told:
+            self.failed(branch)
         catcher = caught(self.catchers, error)
         if catcher is None:
             raise error
-        return catcher.next, catcher.output(data, error, branch)
+        try:
+            return catcher.next, catcher.output(data, error, branch)
+        except QueryFailure as problem:
+            refusal = branch.refused(problem)
+            self.failed(branch)
+            raise refusal from None
 
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield the state of Next, and those of the Catchers."""

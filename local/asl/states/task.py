@@ -10,7 +10,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from local.asl.amounts import Amount
+from local.asl.amounts import Amount, shown
 from local.asl.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
 from local.asl.calls import TaskCall, TaskFailure, Whole
 from local.asl.check import Fields
@@ -219,6 +219,7 @@ def _seconds(limit: Amount, data: Any, narrowed: Any, branch: "Branch") -> int |
         limit.path.read(narrowed, branch)  # raises: it leads nowhere, which is told as of InputPath
     if isinstance(found, int) and not isinstance(found, bool) and found >= 1:
         return found
+    told = "cannot be parsed as a positive long value:"
     if limit.query is not None:
-        raise QueryFailure(f"The {limit.name} field cannot be parsed as a positive long value: {found}", limit.name)
-    raise EvaluationError(f"The {limit.name} parameter cannot be parsed as a positive long value: {text} == {found}")
+        raise QueryFailure(f"The {limit.name} field {told} {shown(found)}", limit.name)
+    raise EvaluationError(f"The {limit.name} parameter {told} {text} == {shown(found)}")

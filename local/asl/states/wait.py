@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from local.asl.amounts import Amount
+from local.asl.amounts import Amount, shown
 from local.asl.check import DefinitionError, Fields
 from local.asl.dataflow import Dataflow, Flow, compiled
 from local.asl.errors import EvaluationError, QueryFailure
-from local.asl.functions import compact
 from local.asl.jsonpath import MISSING, Path
 from local.asl.query import is_query
 from local.asl.queryflow import QueryFlow, Template, states_of
@@ -86,7 +85,7 @@ class Wait(Flowing):
         if at_ms is None:
             raise EvaluationError(
                 "The TimestampPath parameter does not reference a valid ISO-8601 extended offset date-time format "
-                f"string: {text} == {found}"
+                f"string: {text} == {shown(found)}"
             )
         return at_ms
 
@@ -94,11 +93,11 @@ class Wait(Flowing):
         name = self.seconds.name
         text = "" if self.seconds.path is None else f"{self.seconds.path.text} == "
         if found is MISSING:
-            shown = self.seconds.path.text if self.seconds.path else ""
-            raise EvaluationError(f"The {name} parameter does not reference an input value: {shown}")
+            where = self.seconds.path.text if self.seconds.path else ""
+            raise EvaluationError(f"The {name} parameter does not reference an input value: {where}")
         problem = None
         if not isinstance(found, int) or isinstance(found, bool):
-            problem = f"cannot be parsed as a long value: {text}{_shown(found)}"
+            problem = f"cannot be parsed as a long value: {text}{shown(found)}"
         elif found < 0:
             problem = f"references a negative value: {text}{found}"
         if problem is None:
@@ -109,7 +108,3 @@ class Wait(Flowing):
 
 
 _NO_TIMESTAMP = "cannot be parsed as an ISO-8601 extended offset date-time format string"
-
-
-def _shown(found: Any) -> str:
-    return found if isinstance(found, str) else compact(found)
