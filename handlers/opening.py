@@ -37,13 +37,15 @@ Watch = Callable[[socket.socket], None]
 
 
 @contextlib.contextmanager
-def opened(request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch) -> Iterator[urllib3.BaseHTTPResponse]:
-    """The answer to `request`, or to where it was redirected; its body is not read yet.
+def opened(
+    request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: type[StrictResponse]
+) -> Iterator[urllib3.BaseHTTPResponse]:
+    """The answer to `request`, or to where it was redirected; its body, not read yet, comes as `response_class` says.
 
     Raises RedirectRefused, AddressRefused, and what urllib3 raises.
     """
     for _ in range(MAX_REDIRECTS + 1):
-        with _answer(request, timeout, watch) as response:
+        with _answer(request, timeout, watch, response_class) as response:
             location = response.headers.get("location") if response.status in _REDIRECTS else None
             if location is None:
                 yield response
@@ -91,11 +93,13 @@ def _origin(address: str) -> tuple[str, str, int]:
 
 
 @contextlib.contextmanager
-def _answer(request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch) -> Iterator[urllib3.BaseHTTPResponse]:
+def _answer(
+    request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: type[StrictResponse]
+) -> Iterator[urllib3.BaseHTTPResponse]:
     # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
     with urllib3.PoolManager(num_pools=1, maxsize=1, block=True, cert_reqs="CERT_REQUIRED") as pools:
         pool = pools.connection_from_url(request.address)
-        pool.ConnectionCls = _checked(pool.ConnectionCls, request.allow_private, watch)
+        pool.ConnectionCls = _checked(pool.ConnectionCls, response_class, request.allow_private, watch)
         response = pools.urlopen(
             request.method,
             request.address,
@@ -113,12 +117,12 @@ def _answer(request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch) ->
             response.close()
 
 
-def _checked(connection_class: Any, allow_private: bool, watch: Watch) -> Any:
+def _checked(connection_class: Any, answer_class: type[StrictResponse], allow_private: bool, watch: Watch) -> Any:
     """The class whose sockets go only where they may, and are shown to `watch` before the request."""
 
     class Checked(connection_class):  # type: ignore[misc]
         _dns_host: str
-        response_class = StrictResponse
+        response_class = answer_class
 
         def _new_conn(self) -> socket.socket:
             name = self._dns_host

@@ -22,7 +22,7 @@ from handlers.opening import RedirectRefused, opened
 from handlers.stream import encodings
 from handlers.stream.profiles import UpstreamRequest
 from handlers.stream.signals import Chunk, Closed, Opened
-from handlers.wire import BadAnswer, TooSlow
+from handlers.wire import BadAnswer, JoiningResponse, StrictResponse, TooSlow
 
 # As much as one read takes, and as much of what waits as is handed over at once: enough to fill several batches, and
 # small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
@@ -53,6 +53,7 @@ class Upstream:
     ) -> None:
         self._request = request
         self._most_bytes = CHUNK_BYTES if joins else 0
+        self._response_class = JoiningResponse if joins else StrictResponse
         self._timeout = urllib3.Timeout(connect=connect_timeout_s, read=stall_after_s)
         self._stall_after_s = stall_after_s
         self._inbox: Inbox[Arrival] = Inbox(INBOX_BYTES)
@@ -106,7 +107,7 @@ class Upstream:
 
     def _run(self) -> None:
         try:
-            with opened(self._request, self._timeout, self._connected) as response:
+            with opened(self._request, self._timeout, self._connected, self._response_class) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 if codings := response.headers.get("content-encoding"):
                     # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.

@@ -16,10 +16,15 @@ from urllib3.exceptions import HeaderParsingError
 from urllib3.util.response import assert_header_parsing
 
 LINES_BYTES = 128 * 1024
+# As much as one read of the socket takes.
+BUFFER_BYTES = 64 * 1024
 # Python's own limit for the lines of a head, each as short as it may be.
 MOST_LINES = 100
 # RFC 9112, section 7.1: "chunk-size = 1*HEXDIG", and behind it blanks that a sender should not have sent.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n", re.DOTALL)
+
+# What ends a chunk, and the size of the next one, without all that might stand behind it.
+_NEXT_CHUNK = re.compile(rb"\r\n([0-9A-Fa-f]{1,16})\r\n")
 
 
 class BadAnswer(http.client.HTTPException):
@@ -101,18 +106,48 @@ class StrictResponse(http.client.HTTPResponse):
         return size
 
 
+class JoiningResponse(StrictResponse):
+    """As StrictResponse, for whom chunks mean nothing: with a piece come the whole chunks behind it that have come."""
+
+    def read1(self, n: int = -1) -> bytes:
+        """The next bytes of the body; none at its end. Waits for no more than one chunk's."""
+        data = super().read1(n)
+        if self._chunk_left != 0 or not data:
+            return data
+        held = self._lines.held()
+        pieces, at, left = [data], 0, n - len(data)
+        # What is anything else than the next chunk, whole and plainly said, is left to `_next_chunk`.
+        while (found := _NEXT_CHUNK.match(held, at)) is not None:
+            begin, size = found.end(), int(found[1], 16)
+            if not size or begin + size > len(held) or (n >= 0 and size > left):
+                break
+            at = begin + size
+            left -= size
+            pieces.append(held[begin:at])
+        self._lines.read(at)
+        return b"".join(pieces)
+
+
 class _Lines(io.BufferedReader):
     """The bytes of the socket; its lines, which are never part of the body, are bounded until the body goes on."""
 
     def __init__(self, raw: io.RawIOBase, limit_s: float | None) -> None:
         self._timed = _Timed(raw, limit_s)
         self._line_bytes = 0
-        super().__init__(self._timed)
+        super().__init__(self._timed, BUFFER_BYTES)
 
     def body_goes_on(self) -> None:
         """What comes next is of the body; the lines that follow it are counted anew."""
         self._line_bytes = 0
         self._timed.stop()
+
+    def held(self) -> bytes:
+        """What has come and is not read yet; waits for nothing."""
+        self._timed.is_held_back = True
+        try:
+            return self.peek()
+        finally:
+            self._timed.is_held_back = False
 
     def readline(self, size: int | None = -1, /) -> bytes:
         """The next line with its end; shorter only at the end of all, or where it has `size` bytes."""
@@ -132,6 +167,7 @@ class _Timed(io.RawIOBase):
         self._limit_s = limit_s
         self._since: float | None = None
         self.is_line = True
+        self.is_held_back = False
 
     def stop(self) -> None:
         """The body goes on, which may take its time."""
@@ -143,7 +179,9 @@ class _Timed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
-        """As the socket's; raises TooSlow where what came came too late."""
+        """As the socket's; nothing while it is held back; raises TooSlow where what came came too late."""
+        if self.is_held_back:
+            return None
         count = self._raw.readinto(buffer)
         if self.is_line and self._limit_s is not None:
             now = time.monotonic()
