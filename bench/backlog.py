@@ -15,6 +15,9 @@ from typing import Any
 
 from bench.ingest import PROFILE, environment, process
 
+# The smallest function of Lambda's.
+GOAL_MB = 128
+
 
 def run(events: int, event_bytes: int, items_per_s: int) -> dict[str, Any]:
     """What the function used and held, and how long the upstream stood still; `items_per_s` 0 throttles nothing."""
@@ -36,7 +39,12 @@ def run(events: int, event_bytes: int, items_per_s: int) -> dict[str, Any]:
 def measure(events: int, event_bytes: int, items_per_s: int) -> dict[str, Any]:
     """Both runs; every event is stored in each."""
     found = {"fast": run(events, event_bytes, 0), "slow": run(events, event_bytes, items_per_s)}
-    return {"sent_mb": round(events * event_bytes / 1e6, 1), "items_per_s": items_per_s, **found}
+    return {
+        "sent_mb": round(events * event_bytes / 1e6, 1),
+        "items_per_s": items_per_s,
+        **found,
+        "goal_mb": GOAL_MB,
+    }
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
         row = found[name]
         held = f"{row['max_rss_mb']:>7.1f} MB{row['stood_still_s']:>21.1f} s"
         print(f"{words:<22}{row['events']:>8}{row['events_per_s']:>10}{held}")
+    verdict = "ok" if found["slow"]["max_rss_mb"] < GOAL_MB else "missed"
+    print(f"goal: less than {GOAL_MB} MB: {verdict}")
     return 0
 
 
