@@ -1,16 +1,20 @@
 """The runs of distributed Maps as they are told and kept.
 
-Decides what is kept of a run when its execution has ended: numbers, and the first thousand of its executions. It does
-not know how a run goes. Invariant: times are milliseconds since 1970.
+Decides what is kept of a run when its execution has ended: numbers, the first thousand of its executions, and what
+happened in the first hundred. It does not know how a run goes. Invariant: times are milliseconds since 1970.
 """
 
 from collections import Counter
 from typing import Any
 
 from local.asl import Execution
+from local.asl.functions import compact
 from local.asl.maprun import MapRun
 
 MOST_EXECUTIONS = 1000
+MOST_HISTORIES = 100
+UNBOUNDED = 2**31 - 1
+"""What AWS tells as MaxConcurrency where there is none (measured by others)."""
 _COUNTED = {"RUNNING": "running", "SUCCEEDED": "succeeded", "FAILED": "failed"} | {
     "TIMED_OUT": "timedOut",
     "ABORTED": "aborted",
@@ -30,15 +34,19 @@ def _told(run: MapRun, above: Execution) -> dict[str, Any]:
         "stateMachineArn": run.machine_arn,
         "status": run.status,
         "startDate": run.started_ms,
-        "maxConcurrency": run.max_concurrency,
+        "maxConcurrency": run.max_concurrency or UNBOUNDED,
         "toleratedFailureCount": int(run.tolerated[0] or 0),
         "toleratedFailurePercentage": float(run.tolerated[1] or 0),
         "executionCounts": _counts(statuses, len(run.executions)),
         "itemCounts": _items(run, statuses),
         "redriveCount": 0,
-        "executions": [_child(one) for one in run.executions[:MOST_EXECUTIONS]],
+        "executions": [_child(one, at < MOST_HISTORIES) for at, one in enumerate(run.executions[:MOST_EXECUTIONS])],
     }
-    return found if run.stopped_ms is None else found | {"stopDate": run.stopped_ms}
+    if run.stopped_ms is None:
+        return found
+    for counts in (found["executionCounts"], found["itemCounts"]):
+        counts["resultsWritten"] = counts["total"] - counts["pending"] - counts["running"]
+    return found | {"stopDate": run.stopped_ms}
 
 
 def _items(run: MapRun, statuses: "Counter[str]") -> dict[str, int]:
@@ -52,15 +60,22 @@ def _items(run: MapRun, statuses: "Counter[str]") -> dict[str, int]:
 def _counts(statuses: "Counter[str]", total: int) -> dict[str, int]:
     counts = {name: statuses[name] for name in _COUNTED.values()}
     pending = max(statuses["pending"], total - sum(counts.values()))
-    return {**counts, "pending": pending, "total": total, "resultsWritten": 0}
+    none = dict.fromkeys(("resultsWritten", "failuresNotRedrivable", "pendingRedrive"), 0)
+    return {**counts, "pending": pending, "total": total, **none}
 
 
-def _child(execution: Execution) -> dict[str, Any]:
+def _child(execution: Execution, with_history: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine_arn,
         "name": execution.name,
         "status": execution.status,
         "startDate": execution.started_ms,
+        "input": compact(execution.input),
     }
+    if execution.status == "SUCCEEDED":
+        found["output"] = compact(execution.output)
+    found |= {name: told for name, told in (("error", execution.error), ("cause", execution.cause)) if told is not None}
+    if with_history:
+        found["events"] = execution.history
     return found if execution.stopped_ms is None else found | {"stopDate": execution.stopped_ms}

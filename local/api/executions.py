@@ -7,7 +7,7 @@ from typing import Any
 
 from local.api.asking import Action, Answer, Parameters, arn, page
 from local.api.machines import configuration, missing
-from local.api.mapruns import children
+from local.api.mapruns import child, children
 from local.executions import Executions, Known, description
 from local.express import Express
 from local.requests import Refusal
@@ -59,7 +59,9 @@ class ExecutionActions:
         return answer
 
     def _describe(self, parameters: Parameters) -> Answer:
-        found = description(self._get(parameters))
+        execution_arn = arn(parameters, "executionArn", "execution")
+        of_run = child(self._executions, execution_arn)
+        found = description(self._get(parameters)) if of_run is None else of_run[0]
         if parameters.get("includedData") == "METADATA_ONLY":
             found = {key: value for key, value in found.items() if key not in ("input", "output", "cause", "error")}
             found |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in found}
@@ -106,7 +108,13 @@ class ExecutionActions:
         return {"executions": listed} | rest
 
     def _history(self, parameters: Parameters) -> Answer:
-        events = self._executions.history(self._get(parameters))
+        of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        if of_run is None:
+            events = self._executions.history(self._get(parameters))
+        elif of_run[1] is None:
+            raise Refusal("ExecutionDoesNotExist", "Only the first hundred executions of a Map Run keep their history.")
+        else:
+            events = of_run[1]
         with_data = parameters.get("includeExecutionData") is not False
         backwards = bool(parameters.get("reverseOrder"))
         # By the event's id: one that runs adds events while its history is read backwards.

@@ -1,4 +1,4 @@
-"""Listing and describing the runs of distributed Maps, and listing the executions of one.
+"""Listing and describing the runs of distributed Maps and their executions.
 
 Decides the shape of these answers. What is kept of a run, `local.mapruns` says. Invariant: times are epoch seconds.
 """
@@ -10,6 +10,7 @@ from local.executions import Executions
 from local.requests import Refusal
 
 _LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
+_CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate")
 
 
 class MapRunActions:
@@ -52,7 +53,23 @@ def children(executions: Executions, parameters: Parameters) -> Answer:
     wanted = parameters.get("statusFilter")
     found = [(number, one) for number, one in enumerate(run["executions"]) if wanted in (None, one["status"])]
     shown, rest = page(parameters, "executions", reversed(found), lambda one: one[0], descending=True)
-    return {"executions": [_dated(one | {"mapRunArn": run["mapRunArn"]}) for _, one in shown]} | rest
+    named = [{key: one[key] for key in _CHILD if key in one} | {"mapRunArn": run["mapRunArn"]} for _, one in shown]
+    return {"executions": [_dated(one) for one in named]} | rest
+
+
+def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict[str, Any]] | None] | None:
+    """Returns DescribeExecution's answer for an execution of a Map Run, and its events where they are kept."""
+    if "/" not in execution_arn:
+        return None
+    for known in executions.all():
+        for run in known.map_runs:
+            for one in run["executions"]:
+                if one["executionArn"] == execution_arn:
+                    told = {key: value for key, value in one.items() if key != "events"}
+                    told |= {f"{key}Details": {"included": True} for key in ("input", "output") if key in told}
+                    told |= {"mapRunArn": run["mapRunArn"], "redriveCount": 0, "redriveStatus": "NOT_REDRIVABLE"}
+                    return _dated(told), one.get("events")
+    return None
 
 
 def _dated(found: dict[str, Any]) -> Answer:

@@ -575,10 +575,16 @@ def test_the_runs_of_a_distributed_map_are_told(states: Any) -> None:
     assert (described["status"], described["maxConcurrency"], described["toleratedFailureCount"]) == ("SUCCEEDED", 2, 1)
     assert described["itemCounts"] | {"pending": 0} == {
         "pending": 0, "running": 0, "succeeded": 2, "failed": 1, "timedOut": 0, "aborted": 0, "total": 3,
-        "resultsWritten": 0,
+        "resultsWritten": 3, "failuresNotRedrivable": 0, "pendingRedrive": 0,
     }  # fmt: skip
     children = states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
     assert sorted(one["status"] for one in children) == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
     failed = states.list_executions(mapRunArn=run["mapRunArn"], statusFilter="FAILED")["executions"]
     assert [one["mapRunArn"] for one in failed] == [run["mapRunArn"]]
+    of_two = states.describe_execution(executionArn=failed[0]["executionArn"])
+    assert (of_two["status"], of_two["input"], of_two["error"]) == ("FAILED", "2", "Bad")
+    assert of_two["mapRunArn"] == run["mapRunArn"]
+    told = states.get_execution_history(executionArn=failed[0]["executionArn"])["events"]
+    assert [event["type"] for event in told][-2:] == ["FailStateEntered", "ExecutionFailed"]
+    assert states.describe_execution(executionArn=children[-1]["executionArn"])["output"] == "1"
     assert refusal(states.describe_map_run, mapRunArn=run["mapRunArn"] + "x")[0] == "ResourceNotFound"
