@@ -13,6 +13,7 @@ import heapq
 import random
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -214,8 +215,16 @@ class VirtualClock:
         """Return what the coroutine returns, however much virtual time it takes; all else then stands still.
 
         A later call goes on from there. Raises Deadlock when nothing can ever happen again, and what a callback or an
-        abandoned task raised without anyone looking at it.
+        abandoned task raised without anyone looking at it. A caller in an event loop of its own, such as a notebook's
+        or another clock's, waits as for any call.
         """
+        if not _in_a_loop():
+            return self._run(main)
+        # A thread runs one loop at a time.
+        with ThreadPoolExecutor(1) as beside:
+            return beside.submit(contextvars.copy_context().run, self._run, main).result()
+
+    def _run(self, main: Coroutine[Any, Any, T]) -> T:
         task = self._loop.create_task(main)
         thresholds = gc.get_threshold()
         # Nearly all that a run makes is a history, which is kept: to look through all of it again and again for garbage
@@ -265,6 +274,14 @@ def uuid4(random: Callable[[], float]) -> str:
     bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 4 << 76 | 2 << 62
     text = f"{bits:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _nothing() -> None:

@@ -142,8 +142,10 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
         if inspect.isawaitable(result):
             result = await _awaited(result)
         answer = _marshalled(result, invocation.request_id)
-    except SystemExit as left:
-        error = f"Runtime exited with error: exit status {left.code if isinstance(left.code, int) else 1}"
+    except (SystemExit, asyncio.CancelledError, GeneratorExit) as left:
+        # What is no Exception ends the runtime itself; nothing but the function can have raised these here.
+        status = left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
+        error = f"Runtime exited with error: exit status {status}"
         invocation.kill("Runtime.ExitError", error)
         return
     except Exception as raised:
@@ -154,7 +156,7 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
 
 def _marshalled(result: Any, request_id: str) -> Any:
     try:
-        text = json.dumps(result)
+        text = json.dumps(result, allow_nan=False)
         if len(text) > RESPONSE_LIMIT_BYTES:
             return TaskFailure(TOO_LARGE, too_large())
         return json.loads(text)

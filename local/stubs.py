@@ -14,7 +14,15 @@ from local.asl.calls import TaskCall, TaskFailure
 from local.asl.functions import compact
 from local.clock import Clock
 
-ECHO: Any = object()
+
+class _Echo:
+    """The answer that is what was given; it is named where a behaviour is shown."""
+
+    def __repr__(self) -> str:
+        return "ECHO"
+
+
+ECHO: Any = _Echo()
 YEAR_MS = 366 * 24 * 3600 * 1000
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from local.asl.check import JSONPATH, DefinitionError, Fields, below, query_language
+from local.asl.functions import compact, parse_json
 from local.asl.lines import Compile, Line
 from local.asl.machine import Machine
 from local.asl.source import read_definition
@@ -33,10 +34,18 @@ def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
     Raises DefinitionError, whose pointer names the place and whose rule says what is wrong with it.
     """
     try:
-        definition = dict(source) if isinstance(source, Mapping) else read_definition(source)
-        return _machine(definition)
+        return _machine(_as_json(source) if isinstance(source, Mapping) else read_definition(source))
     except RecursionError:
         raise DefinitionError("/", "is nested too deeply") from None
+
+
+def _as_json(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the data as JSON has it: whoever changes the data later changes no machine."""
+    try:
+        found: dict[str, Any] = parse_json(compact(dict(source)))
+    except (TypeError, ValueError) as problem:
+        raise DefinitionError("/", f"is no JSON: {problem}") from None
+    return found
 
 
 def _machine(definition: dict[str, Any]) -> Machine:

@@ -15,7 +15,7 @@ from local.asl.branch import ENTERED, Branch
 from local.asl.calls import Latencies, Perform, TaskFailure
 from local.asl.context import execution_context
 from local.asl.errors import Fatal, Halted, StateError
-from local.asl.functions import compact
+from local.asl.functions import compact, parse_json
 from local.asl.history import LIMIT, Event, History, failure, payload
 from local.asl.limits import HISTORY_FULL, NESTED
 from local.asl.queryfunctions import frame
@@ -62,8 +62,8 @@ class Execution:
         history_limit: int | None = LIMIT,
         keep_history: bool = True,
     ) -> None:
+        text, self.input = _as_json(data)
         self.machine = machine
-        self.input = data
         self.name, self.arn = identity.name, identity.arn
         self.machine_name, self.machine_arn = identity.machine_name, identity.machine_arn
         self.role_arn = identity.role_arn
@@ -84,7 +84,7 @@ class Execution:
         self.store = Store()
         self.map_runs: list[MapRun] = []
         self._root = Branch(self, 0, Scope(self.store))
-        self._begin()
+        self._begin(text)
 
     @functools.cached_property
     def functions(self) -> Any:
@@ -145,11 +145,7 @@ class Execution:
 
     # ---- from the beginning to the end ----
 
-    def _begin(self) -> None:
-        try:
-            text = compact(self.input)
-        except (TypeError, ValueError, RecursionError) as problem:
-            raise ValueError(f"the input is no JSON value: {problem}") from None
+    def _begin(self, text: str) -> None:
         details = {**payload("input", text), "roleArn": self.role_arn}
         self.record.add("ExecutionStarted", 0, details)
         limit_s = min(self.machine.timeout_s or YEAR_S, YEAR_S)
@@ -193,3 +189,12 @@ class Execution:
         self._root.kill()
         self.record.add(kind, previous_id, details)
         self._ended.set()
+
+
+def _as_json(data: Any) -> tuple[str, Any]:
+    """Return an input's text and what it says: keys are texts, no array is a tuple, and nobody else holds it."""
+    try:
+        text = compact(data)
+        return text, parse_json(text)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ValueError(f"the input is no JSON value: {problem}") from None

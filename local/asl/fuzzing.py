@@ -6,6 +6,7 @@ machines needs none. Invariant: a case that is run again gives the same executio
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -140,6 +141,8 @@ class _Seen:
             for name, value in rules.items():
                 if name in ("And", "Or", "Not"):
                     self._look(value)
+                elif name == "Condition" and isinstance(value, str):
+                    self.constants += _literals(value)
                 elif name not in ("Next", "Comment", "Variable") and isinstance(value, str | int | float):
                     self.constants.append(value)
 
@@ -156,17 +159,28 @@ def _called(state: Mapping[str, Any]) -> str:
     return f"{'aws-sdk:' if resource.sdk else ''}{resource.service}:{resource.action}"
 
 
+_PATH = re.compile(r"(?:(?<!\$)\$|\$states\.(?:input|result))\.(?:Payload\.)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+_LITERAL = re.compile(r"\"([^\"\\]*)\"|'([^'\\]*)'|(?<![\w.$])(-?\d+(?:\.\d+)?)")
+
+
 def _paths(value: Any) -> Iterator[tuple[str, ...]]:
-    if isinstance(value, dict):
+    """Yield the members that paths, intrinsic functions and JSONata expressions read of what they are given."""
+    if isinstance(value, str):
+        if value.startswith(("$", "States.", "{%")):
+            yield from (tuple(found[1].split(".")) for found in _PATH.finditer(value))
+    elif isinstance(value, dict):
         for name, member in value.items():
-            if isinstance(member, str) and member.startswith("$.") and name != "ResultPath":
-                names = member[2:].split(".")
-                if all(part.isidentifier() for part in names):
-                    yield tuple(names)
-            yield from _paths(member)
+            if name not in ("ResultPath", "Branches", "ItemProcessor", "Iterator"):
+                yield from _paths(member)
     elif isinstance(value, list):
         for member in value:
             yield from _paths(member)
+
+
+def _literals(expression: str) -> Iterator[Any]:
+    """Yield the texts and numbers with which a JSONata expression compares."""
+    for found in _LITERAL.finditer(expression):
+        yield json.loads(found[3]) if found[3] else found[1] or found[2] or ""
 
 
 def _values(seen: _Seen) -> "SearchStrategy[Any]":
@@ -182,7 +196,7 @@ def _values(seen: _Seen) -> "SearchStrategy[Any]":
     paths = sorted(seen.paths)
     if not paths:
         return anything
-    chosen = st.lists(st.tuples(st.sampled_from(paths), anything), max_size=len(paths) + 2)
+    chosen = st.lists(st.tuples(st.sampled_from(paths), plain | anything), max_size=len(paths) + 2)
     return chosen.map(_object) | anything
 
 

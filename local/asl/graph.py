@@ -5,6 +5,7 @@ such as `${self:custom.settings.wait_s}` is drawn as its last name. `python -m l
 of a folder of machines. Invariant: the same definition gives the same text, to the byte.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,9 @@ _SHAPES = {
 }
 _BOX = '["{}"]'
 _OPERATORS = {"GreaterThanEquals": "≥", "LessThanEquals": "≤", "GreaterThan": ">", "LessThan": "<", "Equals": "="}
+_ENTITIES = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", "&": "#amp;", "`": "#96;"})
+_LIST = re.compile(r"^(\d+)\.(?= )")
+"""What Mermaid's Markdown would read as a numbered list."""
 _NO_OPERATORS = ("Variable", "Next", "Comment", "Assign", "Output")
 _KINDS = ("String", "Numeric", "Boolean", "Timestamp")
 HEAD = """# State machines
@@ -63,10 +67,13 @@ def words(rule: Definition) -> str:
     ((operator, value),) = ((name, one) for name, one in rule.items() if name not in _NO_OPERATORS)
     if operator == "IsPresent":
         return f"{rule['Variable']} is {'there' if value else 'absent'}"
+    if operator.startswith("Is"):
+        return f"{rule['Variable']} is {'' if value else 'not '}{operator.removeprefix('Is').lower()}"
     name = operator.removesuffix("Path")
     for kind in _KINDS:
         name = name.removeprefix(kind)
-    return f"{rule['Variable']} {_OPERATORS.get(name, operator)} {plain(value)}"
+    shown = json.dumps(value) if isinstance(value, bool) else plain(value)
+    return f"{rule['Variable']} {_OPERATORS.get(name, 'matches' if name == 'Matches' else operator)} {shown}"
 
 
 def flowchart(line: Definition) -> str:
@@ -75,10 +82,8 @@ def flowchart(line: Definition) -> str:
     key = {name: f"s{number}" for number, name in enumerate(states)}
     drawn = ["flowchart TD", f"  start(( )) --> {key[line['StartAt']]}"]
     for name, state in states.items():
-        label = name
-        if state["Type"] == "Wait":
-            label += f"<br/>{duration(state)}"
-        drawn.append(f"  {key[name]}{shape(state['Type'], label)}")
+        rows = [name, duration(state)] if state["Type"] == "Wait" else [name]
+        drawn.append(f"  {key[name]}{shape(state['Type'], *rows)}")
     for name, state in states.items():
         for target, said in targets(state):
             drawn.append(f"  {key[name]} -->{f'|{chr(34)}{quoted(said)}{chr(34)}|' if said else ''} {key[target]}")
@@ -122,14 +127,14 @@ def plain(value: Any) -> str:
     return " ".join(_VARIABLE.sub(r"\1", str(value)).removeprefix("{%").removesuffix("%}").split())
 
 
-def quoted(text: str) -> str:
-    """Returns a text as it stands between quotes in Mermaid."""
-    return plain(text).replace('"', "#quot;")
+def quoted(*rows: str) -> str:
+    """Returns a text as it stands between quotes in Mermaid: nothing in it is markup, whatever a state is called."""
+    return "<br/>".join(_LIST.sub(r"\1#46;", plain(row).translate(_ENTITIES)) for row in rows)
 
 
-def shape(kind: str, label: str) -> str:
+def shape(kind: str, *rows: str) -> str:
     """Returns the Mermaid text of a box for a state of this type."""
-    return _SHAPES.get(kind, _BOX).replace("{}", quoted(label))
+    return _SHAPES.get(kind, _BOX).replace("{}", quoted(*rows))
 
 
 if __name__ == "__main__":

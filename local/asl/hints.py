@@ -42,6 +42,24 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "catcher": ("ErrorEquals", "Next", "ResultPath", "Comment", "Assign", "Output"),
 }
+_INSTEAD = {
+    **dict.fromkeys(("OutputPath", "ResultPath", "ResultSelector", "Result"), "Output"),
+    **{f"{name}Path": name for name in ("Seconds", "Timestamp", "TimeoutSeconds", "HeartbeatSeconds")},
+    **{f"{name}Path": name for name in ("Error", "Cause", "MaxConcurrency")},
+    "Output": "ResultPath",
+    "Parameters": "Arguments",
+    "Arguments": "Parameters",
+    "ItemsPath": "Items",
+    "Items": "ItemsPath",
+    "Variable": "Condition",
+    "Condition": "Variable",
+}
+"""The field of the other query language that does what a field of one does."""
+_NO_WAY_ON = {
+    "Succeed state": "Remove it: a Succeed state ends its line.",
+    "Fail state": "Remove it: a Fail state ends the execution.",
+    "Choice state": "Remove it: a Choice goes on by the Next of its rules, and by Default.",
+}
 # The first pattern that a rule holds decides.
 _ADVICE = (
     (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
@@ -51,6 +69,8 @@ _ADVICE = (
         "A path begins with $ for the input, or with $$ for the Context Object: $.a.b[0].",
     ),
     (r"intrinsic function", "A path begins with $; a call is written States.Name(...), a text in it in 'quotes'."),
+    (r"can not be 'JSONPath'", "Remove it, and write the state in JSONata."),
+    (r"must be JSONPath or JSONata", "Write QueryLanguage: JSONata, or leave it out for JSONPath."),
     (r"[Jj]SONata|\{%", "A JSONata expression is a text that begins with {% and ends with %}."),
     (r"exactly one of Next and End", "Say where to go on (Next: a state) or that the line ends here (End: true)."),
     (r"States\.ALL stands alone", "Move States.ALL to an element of its own at the end of the list."),
@@ -60,8 +80,12 @@ _ADVICE = (
     (r"RFC ?3339", "Write the time as 2026-01-31T23:59:59Z."),
     (r"resource .* not recognized", "Name a function's ARN, or arn:aws:states:::service:action."),
     (r"only one of these fields", "Keep one of them and remove the others."),
+    (r"at least one (rule|branch)", "Write a list with at least one element."),
+    (r"must be 1\.0", "Leave Version out, or write it as a text: Version: '1.0'."),
+    (r"is no variable", "Choose a name such as count or last_seen."),
+    (r"smaller than TimeoutSeconds", "Lower HeartbeatSeconds or raise TimeoutSeconds."),
     (
-        r"whole number|must be a number|between|at least|must be 1\.0",
+        r"whole number|must be a number|between|at least",
         "Give a number within the bounds, without quotes.",
     ),
     (r"JSON object", "Write name: value pairs, in JSON within braces."),
@@ -78,9 +102,15 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
     path, rule = keys(problem.pointer), problem.rule
     if found := re.search(r"there is no state '(.*)'", rule):
         return _state(definition, path, found[1])
+    if found := re.fullmatch(r"is a field of (\w+); the query language here is (\w+)", rule):
+        instead = _INSTEAD.get(str(path[-1]))
+        other = f" {instead} is what {found[2]} has for it." if instead else ""
+        return f"Remove it, or say QueryLanguage: {found[1]}." + other
     if "is not a field of" in rule:
-        place = locate(path)
-        near = difflib.get_close_matches(str(path[-1]), _FIELDS.get(place.kind, ()), 1)
+        place, name = locate(path), str(path[-1])
+        if name in ("Next", "End"):
+            return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; where to go on is said elsewhere.")
+        near = difflib.get_close_matches(name, [one for one in _FIELDS.get(place.kind, ()) if one != name], 1)
         return f"Did you mean {near[0]}?" if near else "Remove it; what is meant for people goes into Comment."
     if found := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
         name = found[1] or found[2]

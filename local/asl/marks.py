@@ -25,10 +25,11 @@ class Marks:
 
 
 def marks(history: Iterable[Event]) -> Marks:
-    """Return the marks of an execution; a retried branch begins at its Parallel or Map again."""
+    """Return the marks of an execution, whichever way round its history is; a retried branch begins at its Parallel or
+    Map again."""
     found = Marks()
     by_id: dict[int, Event] = {}
-    for event in history:
+    for event in sorted(history, key=lambda one: int(one["id"])):
         by_id[event["id"]] = event
         if _EXITED in event:
             found.left.add(event[_EXITED]["name"])

@@ -42,7 +42,7 @@ def _frame(frame: Frame, indent: str) -> Iterator[str]:
 def _box(box: Box) -> str:
     if box.kind in _POINTS:
         return _POINTS[box.kind]
-    return shape(box.kind, box.state + (f"<br/>{box.note}" if box.note else ""))
+    return shape(box.kind, box.state, *([box.note] if box.note else []))
 
 
 def _marked(drawing: Drawing, marks: Marks) -> Iterator[str]:

@@ -14,7 +14,7 @@ from local.asl.check import below
 from local.asl.history import LIMIT
 from local.asl.place import Key, lines_of, ways
 
-EVENTS_OF_AN_ATTEMPT = 3
+EVENTS_OF_A_TASK = 3
 """Scheduled, started and how it ended."""
 
 MUCH = LIMIT // 2
@@ -89,8 +89,19 @@ def _events_of_retries(state: Definition) -> tuple[int, int]:
     shares = []
     for retrier in state.get("Retry", ()):
         most = retrier.get("MaxAttempts", 3)
-        shares.append(most * len(retrier["ErrorEquals"]) * EVENTS_OF_AN_ATTEMPT if isinstance(most, int) else 0)
+        shares.append(most * len(retrier["ErrorEquals"]) * _events_of_an_attempt(state) if isinstance(most, int) else 0)
     return (sum(shares), shares.index(max(shares))) if shares else (0, 0)
+
+
+def _events_of_an_attempt(state: Definition) -> int:
+    """What one attempt adds: of a Parallel each state of each branch once, of a Map those of one item."""
+    inner = [line for line in (state.get("ItemProcessor"), state.get("Iterator"), *state.get("Branches", ())) if line]
+    if not inner or inner[0].get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
+        return EVENTS_OF_A_TASK if state["Type"] in ("Task", "Map") else 0
+    entered_and_exited = 2
+    return 1 + sum(
+        entered_and_exited + _events_of_an_attempt(below_it) for line in inner for below_it in line["States"].values()
+    )
 
 
 # ---- loops ----
@@ -147,7 +158,10 @@ def _mutual(start: str, following: Mapping[str, list[str]]) -> set[str]:
     return {name for name in reached(start) if start in reached(name)}
 
 
-_ORDER = re.compile(r"^(Numeric|Timestamp)|[<>]")
+_ORDER = re.compile(r"^(Numeric|Timestamp)")
+_TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|~>|/\*.*?\*/", re.DOTALL)
+"""What of a JSONata expression looks like a comparison and is none: texts, ~> and comments."""
+_COMPARED = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
 
 
 def _bounds(state: Definition) -> bool:
@@ -157,6 +171,6 @@ def _bounds(state: Definition) -> bool:
 
 def _compares(rule: Definition) -> bool:
     if isinstance(rule.get("Condition"), str):
-        return bool(_ORDER.search(rule["Condition"]))
+        return bool(_COMPARED.search(_TEXT.sub(" ", rule["Condition"])))
     inner = [*rule.get("And", ()), *rule.get("Or", ()), *([rule["Not"]] if "Not" in rule else [])]
     return any(map(_compares, inner)) or any(_ORDER.match(name) for name in rule)

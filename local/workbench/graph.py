@@ -61,9 +61,13 @@ def history(path: Path) -> Marks:
     found = files.data(path, "The history")
     if isinstance(found, dict):
         found = found.get("events", found.get("history"))
-    if not isinstance(found, list) or not all(isinstance(one, dict) and {"id", "type"} <= one.keys() for one in found):
+    if not isinstance(found, list) or not all(map(_is_event, found)):
         raise UserError(f"The history {path} is no list of events, nor an object with events or history.")
     return marks(found)
+
+
+def _is_event(value: Any) -> bool:
+    return isinstance(value, dict) and type(value.get("id")) is int and isinstance(value.get("type"), str)
 
 
 def svg(text: str) -> str:

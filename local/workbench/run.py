@@ -48,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
     """Returns the exit status once the answer is printed."""
     machine = files.machine(args.file, args.stage)
     data = _input(args.input)
-    answers = given.read(args.functions)
-    execution = _virtual(machine, data, answers) if args.virtual else asyncio.run(_real(machine, data, answers))
+    # What functions print is their log.
+    with contextlib.redirect_stdout(sys.stderr):
+        answers = given.read(args.functions)
+        execution = _virtual(machine, data, answers) if args.virtual else asyncio.run(_real(machine, data, answers))
     if args.json:
         print(json.dumps(_as_json(execution, args.history), ensure_ascii=False, indent=1))
     else:

@@ -212,6 +212,16 @@ def test_a_definition_is_refused_with_place_and_rule(definition: Any, pointer: s
     assert str(refusal.value) == f"{pointer}: {rule}"
 
 
+def test_a_definition_of_data_is_as_json_has_it() -> None:
+    """What is no JSON is refused, keys are texts, and a machine does not change with the data it was made of."""
+    with pytest.raises(DefinitionError, match="is no JSON: Object of type set is not JSON serializable"):
+        load({"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": {1}, "End": True}}})
+    data: dict[Any, Any] = {"StartAt": "1", "States": {1: {"Type": "Pass", "Result": [], "End": True}}}
+    machine = load(data)
+    data["States"][1]["Result"].append(0)
+    assert machine.execute().output == []
+
+
 def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) -> None:
     """No YAML surprise: time stamps, `on` and 1:30 are texts, 010 is ten."""
     text = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.asl import Execution, TaskCall, TaskFailure
+from local.asl import Execution, TaskCall, TaskFailure, load
 from local.clock import EPOCH_2026_MS, RealClock, VirtualClock
 from tests.asl.machines import INVOKE, at_ms, chain, line, machine, named, raising, task, types
 
@@ -157,6 +157,27 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
             "executionSucceededEventDetails": {"output": '"ä"', "outputDetails": {"truncated": False}},
         },
     ]
+
+
+def test_an_input_is_what_its_json_says() -> None:
+    """Keys are texts, a tuple is an array, and whoever gave it may change it; NaN is no JSON."""
+    given: dict[Any, Any] = {1: (True, [])}
+    found = load(line(("A", {"Type": "Pass"}))).execute(given)
+    given[1][1].append(0)
+    assert (found.input, found.output) == ({"1": [True, []]}, {"1": [True, []]})
+    with pytest.raises(ValueError, match="the input is no JSON value: NaN"):
+        load(line(("A", {"Type": "Pass"}))).execute([float("nan")])
+
+
+def test_a_machine_runs_within_a_running_loop() -> None:
+    """In a function of another machine, and in an async test or a notebook."""
+    inner = load(line(("A", {"Type": "Wait", "Seconds": 9, "Next": "B"}), ("B", {"Type": "Pass", "Result": 5})))
+    outer = load(line(("Do", task(OutputPath="$.Payload"))))
+
+    async def elsewhere() -> Any:
+        return outer.execute(functions={"work": lambda _payload, _context: inner.execute().output}).output
+
+    assert asyncio.run(elsewhere()) == 5
 
 
 def test_each_event_is_told_as_it_happens() -> None:

@@ -64,12 +64,13 @@ def test_each_branch_has_its_own_picture() -> None:
     [
         ({"Variable": "$.a", "StringEquals": "b"}, "$.a = b"),
         ({"Variable": "$.a", "IsPresent": False}, "$.a is absent"),
-        ({"Variable": "$.a", "StringMatches": "b*"}, "$.a StringMatches b*"),
+        ({"Variable": "$.a", "StringMatches": "b*"}, "$.a matches b*"),
+        ({"Variable": "$.a", "IsNumeric": False}, "$.a is not numeric"),
         ({"Variable": "$.a", "NumericLessThanPath": "$.b"}, "$.a < $.b"),
-        ({"Not": {"Variable": "$.a", "BooleanEquals": True}}, "not $.a = True"),
+        ({"Not": {"Variable": "$.a", "BooleanEquals": True}}, "not $.a = true"),
         (
             {"Or": [{"Variable": "$.a", "IsPresent": True}, {"Variable": "$.b", "IsNull": True}]},
-            "$.a is there or $.b IsNull True",
+            "$.a is there or $.b is null",
         ),
     ],
 )

@@ -58,11 +58,22 @@ def test_a_retrier_that_can_burn_the_history(most: int, warned: bool) -> None:
 
 
 def looping(rule: dict[str, Any]) -> dict[str, Any]:
+    language = {"QueryLanguage": "JSONata"} if "Condition" in rule else {}
     return commented(
         ("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Look"}),
-        ("Look", {"Type": "Choice", "Choices": [{**rule, "Next": "Poll"}], "Default": "Over"}),
+        ("Look", {"Type": "Choice", **language, "Choices": [{**rule, "Next": "Poll"}], "Default": "Over"}),
         OVER,
     )
+
+
+@pytest.mark.parametrize(("most", "warned"), [(700, False), (1100, True)])
+def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bool) -> None:
+    """An attempt is its start, and of each state within it the entry, the exit and its work: 12 events here."""
+    branch = commented(("B", task(Next="C")), ("C", task(Next="D")), ("D", {"Type": "Succeed"}))
+    around = {"Type": "Parallel", "Branches": [branch], "Retry": [{"ErrorEquals": ["X"], "MaxAttempts": most}]}
+    del branch["Comment"]
+    found = told(commented(("A", {**around, "Catch": ALL, "Next": "Over"}), OVER))
+    assert found == ([("/States/A/Retry/0", "history")] if warned else [])
 
 
 @pytest.mark.parametrize(
@@ -72,6 +83,11 @@ def looping(rule: dict[str, Any]) -> dict[str, Any]:
         ({"Not": {"Variable": "$.at", "TimestampGreaterThanPath": "$.end"}}, True),
         ({"And": [{"Variable": "$.n", "NumericLessThan": 9}, {"Variable": "$.a", "IsNull": True}]}, True),
         ({"Variable": "$.status", "StringEquals": "RUNNING"}, False),
+        ({"Condition": "{% $n >= 9 %}"}, True),
+        ({"Condition": "{% $n = 9 %}"}, True),
+        ({"Condition": "{% $states.input.status = 'done' %}"}, False),
+        ({"Condition": "{% $states.input.status = '<b> 9' %}"}, False),
+        ({"Condition": "{% $states.input.status ~> $exists() /* > 9 */ %}"}, False),
     ],
 )
 def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:

@@ -113,6 +113,27 @@ def test_a_hint_says_what_to_do(pointer: str, said: str) -> None:
     assert [hint(BROKEN, problem) for problem in problems(BROKEN) if problem.pointer == pointer] == [said]
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"Type": "Succeed", "Next": "A"}, "Remove it: a Succeed state ends its line."),
+        ({"Type": "Fail", "End": True}, "Remove it: a Fail state ends the execution."),
+        ({"Type": "Choice", "Choices": []}, "Write a list with at least one element."),
+        ({"Type": "Parallel", "Branches": [], "End": True}, "Write a list with at least one element."),
+        ({"Type": "Pass", "Output": 1, "End": True},
+         "Remove it, or say QueryLanguage: JSONata. ResultPath is what JSONPath has for it."),
+        ({"Type": "Wait", "Seconds": 1, "QueryLanguage": "JSONata", "InputPath": "$", "End": True},
+         "Remove it, or say QueryLanguage: JSONPath."),
+        ({"Type": "Pass", "Assign": {"1a": 1}, "End": True}, "Choose a name such as count or last_seen."),
+    ],
+)  # fmt: skip
+def test_a_hint_is_apt(state: dict[str, Any], said: str) -> None:
+    """It never names the field that is too much as the one that was meant, and speaks of no number where none is."""
+    definition = {"StartAt": "A", "States": {"A": state}}
+    (problem,) = problems(definition)
+    assert hint(definition, problem) == said
+
+
 def test_a_state_of_another_branch_cannot_be_led_to() -> None:
     """The hint tells why a name that stands in the definition is none here."""
     inner = {"StartAt": "Far away", "States": {"Far away": PASS}}

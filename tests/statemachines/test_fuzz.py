@@ -5,10 +5,10 @@ The machines that are kept for comparison are not held to it: `asl check` warns 
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from local.asl import fuzz, load
+from local.asl import Execution, fuzz, load
 from local.asl.fuzzing import Case, unhandled
 from local.stubs import Behaviour
 from tests.asl.machines import line, raising, task
@@ -68,6 +68,27 @@ def test_what_is_unhandled_is_found() -> None:
 
     look()
     assert {None, "Sandbox.Timedout", "States.DataLimitExceeded"} < found
+
+
+def test_what_expressions_and_calls_read_is_given() -> None:
+    """Inputs have the members that JSONata and intrinsic functions name, and the constants that a Condition names."""
+    choice = {"Type": "Choice", "Choices": [{"Condition": "{% $states.input.kind = 'zebra' %}", "Next": "Bad"}]}
+    failing = {"Type": "Pass", "Output": "{% $error('no zebra') %}"}
+    query = line(("Look", {**choice, "Default": "Good"}), ("Bad", failing), ("Good", {"Type": "Succeed"}))
+    assert "no zebra" in (_first({"QueryLanguage": "JSONata", **query}, "FAILED").cause or "")
+    call = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.count, $.step)"}}
+    assert list(_first(line(("Add", call)), "SUCCEEDED").output) == ["n"]
+
+
+def _first(machine: dict[str, Any], status: str) -> Execution:
+    loaded = load(machine)
+    searched = settings(max_examples=500, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
+    return find(fuzz(loaded), lambda case: case.run(loaded).status == status, settings=searched).run(loaded)
+
+
+def test_a_behaviour_is_shown_as_it_is_written() -> None:
+    """A case that failed can be read and used again."""
+    assert repr(Behaviour()) == "Behaviour(answer=ECHO, error=None, cause=None, delay_ms=0, never=False)"
 
 
 def test_a_case_is_the_same_every_time() -> None:

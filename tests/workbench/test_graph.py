@@ -110,6 +110,26 @@ def test_a_history_of_aws_gives_the_same_marks() -> None:
     assert marks(ours).failed == "Bad"
 
 
+def test_a_history_that_stands_backwards_gives_the_same_marks() -> None:
+    """GetExecutionHistory with reverseOrder tells the last event first."""
+    assert marks(history()[::-1]) == marks(history())
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("`a` b", "#96;a#96; b"),
+        ("<b>&amp;", "#lt;b>#amp;amp;"),
+        ("#1; of 2", "#35;1; of 2"),
+        ("1. First", "1#46; First"),
+        ("a\n{}", "a {}"),
+    ],
+)
+def test_a_name_is_no_markup_in_mermaid(name: str, shown: str) -> None:
+    """Backticks would begin Mermaid's Markdown, # its entities and < its HTML; 1. would be a list, which it refuses."""
+    assert f'  s0["{shown}"]' in picture(line((name, {"Type": "Pass"})), "mermaid").splitlines()
+
+
 def test_jsonata_and_map_are_drawn() -> None:
     """A condition stands at its arrow without brackets; what a Map runs stands in its frame."""
     choice = {"Type": "Choice", "Choices": [{"Condition": "{% $n > 1 %}", "Next": "Each"}], "Default": "Each"}
@@ -119,7 +139,7 @@ def test_jsonata_and_map_are_drawn() -> None:
     assert 'subgraph s1_line0["each item"]' in drawn
 
 
-@pytest.mark.parametrize("content", [{}, [1], {"events": 3}])
+@pytest.mark.parametrize("content", [{}, [1], {"events": 3}, [{"id": "1", "type": "A"}], [{"id": 1}]])
 def test_what_is_no_history_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any) -> None:
     """Status 2 and what it should have been."""
     machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", content)

@@ -50,6 +50,17 @@ def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     }
 
 
+def test_what_a_function_prints_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It goes to standard error, as a function's log does."""
+    functions = written(
+        tmp_path, "f.py", "print('loaded')\ndef work(payload, context):\n    print('hello')\n    return 1"
+    )
+    assert main(["asl", "run", written(tmp_path, "a.json", DIRECT), "--json", "--functions", functions]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["output"] == 1
+    assert printed.err.splitlines() == ["loaded", "hello"]
+
+
 def test_functions_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A function is found under its name, with - for _ too; what it raises is the error's name."""
     code = """def do_work(payload, context):
