@@ -11,13 +11,12 @@ from typing import Any
 
 from handlers import items
 from handlers.answers import ConditionFailed, answering
+from handlers.control_table import LEASES, ControlTable
 from handlers.handover.lease import Lease
 from handlers.status import Connection, Records
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
-# The index of the table that holds leases alone, and of them their keys alone.
-LEASES = "leases"
 
 
 class LedgerStore:
@@ -26,27 +25,32 @@ class LedgerStore:
     def __init__(self, dynamodb: Any, control_table: str) -> None:
         self._dynamodb = dynamodb
         self._table = control_table
+        self._records = ControlTable(dynamodb, control_table)
 
     def read(self, stream_id: str) -> Records | None:
         """The stream's records with its newest NEWEST connections and gaps; None where it was never started."""
-        lease = self._item(stream_id, "lease")
+        lease = self._records.get(stream_id, "lease")
         if lease is None:
             return None
-        cursor = self._item(stream_id, "cursor") or {}
+        cursor = self._records.get(stream_id, "cursor") or {}
         return Records(
             lease=items.lease(lease),
             cursor=items.text(cursor, "cursor"),
-            cursor_saved_ms=_number(cursor, "saved_at_ms"),
-            connections=[_connection(item) for item in self._newest(stream_id, "connection#")],
-            losses=[loss for item in self._newest(stream_id, "gap#") if (loss := items.lost(item)) is not None],
+            cursor_saved_ms=items.count(cursor, "saved_at_ms"),
+            connections=[_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)],
+            losses=[
+                loss
+                for item in self._records.newest(stream_id, "gap#", NEWEST)
+                if (loss := items.lost(item)) is not None
+            ],
         )
 
     def read_briefly(self, stream_id: str) -> Records | None:
         """As `read`, without cursor and losses: what the stream's status follows from, for half the requests."""
-        lease = self._item(stream_id, "lease")
+        lease = self._records.get(stream_id, "lease")
         if lease is None:
             return None
-        newest = [_connection(item) for item in self._newest(stream_id, "connection#")]
+        newest = [_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)]
         return Records(lease=items.lease(lease), cursor=None, cursor_saved_ms=None, connections=newest)
 
     def streams(self, after: str, limit: int) -> list[str]:
@@ -59,7 +63,7 @@ class LedgerStore:
 
     def partitions(self, stream_id: str) -> int | None:
         """Over how many partition keys the stream's events are spread; None where it was never started."""
-        lease = self._item(stream_id, "lease")
+        lease = self._records.get(stream_id, "lease")
         return None if lease is None else items.partitions(lease)
 
     def stop(self, stream_id: str, wished_at: str, *, may_start: bool) -> Lease | None:
@@ -99,45 +103,20 @@ class LedgerStore:
                 return
             place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
 
-    def _newest(self, stream_id: str, prefix: str) -> list[items.Item]:
-        with answering("Query"):
-            response = self._dynamodb.query(
-                TableName=self._table,
-                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
-                ScanIndexForward=False,
-                Limit=NEWEST,
-                ConsistentRead=True,
-            )
-        found: list[items.Item] = response["Items"]
-        return found
-
-    def _item(self, stream_id: str, key: str) -> items.Item | None:
-        with answering("GetItem"):
-            response = self._dynamodb.get_item(
-                TableName=self._table, Key=items.key(stream_id, key), ConsistentRead=True
-            )
-        found: items.Item | None = response.get("Item")
-        return found
-
 
 def _connection(item: items.Item) -> Connection:
     return Connection(
-        fence=_number(item, "fence") or 0,
+        fence=items.count(item, "fence") or 0,
         lane=items.text(item, "lane") or "",
         execution=items.text(item, "execution") or "",
         request_id=items.text(item, "request_id") or "",
-        claimed_ms=_number(item, "claimed_ms") or 0,
-        opened_ms=_number(item, "opened_ms"),
-        seen_ms=_number(item, "seen_ms") or 0,
-        closed_ms=_number(item, "closed_ms"),
+        claimed_ms=items.count(item, "claimed_ms") or 0,
+        opened_ms=items.count(item, "opened_ms"),
+        seen_ms=items.count(item, "seen_ms") or 0,
+        closed_ms=items.count(item, "closed_ms"),
         ended_by=items.text(item, "ended_by") or "",
         resumed=item.get("resumed", {}).get("BOOL", False) is True,
-        stored=_number(item, "stored") or 0,
-        duplicates=_number(item, "duplicates") or 0,
-        dead_lettered=_number(item, "dead_lettered") or 0,
+        stored=items.count(item, "stored") or 0,
+        duplicates=items.count(item, "duplicates") or 0,
+        dead_lettered=items.count(item, "dead_lettered") or 0,
     )
-
-
-def _number(item: items.Item, name: str) -> int | None:
-    return int(item[name]["N"]) if name in item else None

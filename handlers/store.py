@@ -13,6 +13,7 @@ from typing import Any
 
 from handlers import items
 from handlers.answers import ConditionFailed, answering
+from handlers.control_table import ControlTable
 from handlers.dead_letters import DeadLetters
 from handlers.errors import StoreUnavailable
 from handlers.event_items import FOR_EVER, Keeping
@@ -50,6 +51,7 @@ class Store:
     ) -> None:
         self._dynamodb = dynamodb
         self._control_table = control_table
+        self._table = ControlTable(dynamodb, control_table)
         self._ledger_keep_days = ledger_keep_days
         objects, dead_letters = Objects(s3, events_bucket), DeadLetters(sqs, dead_letter_queue_url)
         self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, rest)
@@ -95,7 +97,7 @@ class Store:
         except StoreUnavailable as lost:
             # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
-                found = self._get(stream_id, "lease") or {}
+                found = self._table.get(stream_id, "lease") or {}
                 lease = items.lease(found)
                 if lease.holder == holder and lease.fence > after_fence:
                     return Claimed(lease, items.partitions(found))
@@ -104,7 +106,7 @@ class Store:
 
     def read_lease(self, stream_id: str) -> Lease:
         """The lease as it stands now, read consistently; an empty one where there is none."""
-        return items.lease(self._get(stream_id, "lease") or {})
+        return items.lease(self._table.get(stream_id, "lease") or {})
 
     def mark_connected(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
         """Whether it was marked: False where a newer connection is connected already, or the lease is gone."""
@@ -152,7 +154,7 @@ class Store:
 
     def read_saved_cursor(self, stream_id: str) -> tuple[str | None, int | None]:
         """The saved cursor and when it was saved, read consistently; None for both where nothing was."""
-        item = self._get(stream_id, "cursor") or {}
+        item = self._table.get(stream_id, "cursor") or {}
         return items.text(item, "cursor"), items.count(item, "saved_at_ms")
 
     def save_cursor(self, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
@@ -187,14 +189,16 @@ class Store:
         A connection that is killed records none, so the next one looks back over those before it.
         """
         records = [
-            record for item in self._newest(stream_id, "connection#") if (record := items.record(item)) is not None
+            record
+            for item in self._table.newest(stream_id, "connection#", LOOK_BACK)
+            if (record := items.record(item)) is not None
         ]
         found = [
             items.gap(stream_id, gap) | items.expiry(gap.to_ms, self._ledger_keep_days)
             for gap in gaps(records, now_ms, dead_after_ms)
         ]
         # A put for each that is known already would be refused, one after the other, while the stream is down.
-        known = {item["SK"]["S"] for item in self._newest(stream_id, "gap#")} if found else set()
+        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if found else set()
         for item in found:
             if item["SK"]["S"] in known:
                 continue
@@ -204,23 +208,9 @@ class Store:
                     TableName=self._control_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
                 )
 
-    def _newest(self, stream_id: str, prefix: str) -> list[items.Item]:
-        """The newest LOOK_BACK records of a kind, read consistently."""
-        with answering("Query"):
-            response = self._dynamodb.query(
-                TableName=self._control_table,
-                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
-                ScanIndexForward=False,
-                Limit=LOOK_BACK,
-                ConsistentRead=True,
-            )
-        found: list[items.Item] = response["Items"]
-        return found
-
     def read_rest(self, stream_id: str) -> Rest:
         """What is known of the upstream's failures, read consistently."""
-        item = self._get(stream_id, "rest") or {}
+        item = self._table.get(stream_id, "rest") or {}
         return Rest(
             items.text(item, "kind") or "", items.count(item, "failures") or 0, items.count(item, "until_ms") or 0
         )
@@ -275,12 +265,4 @@ class Store:
                 ReturnValues=answer,
             )
         found: items.Item = response.get("Attributes", {})
-        return found
-
-    def _get(self, stream_id: str, key: str) -> items.Item | None:
-        with answering("GetItem"):
-            response = self._dynamodb.get_item(
-                TableName=self._control_table, Key=items.key(stream_id, key), ConsistentRead=True
-            )
-        found: items.Item | None = response.get("Item")
         return found

@@ -16,6 +16,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.config import Config
 
 from handlers import items
+from handlers.control_table import LEASES
 from handlers.handover.lease import Lease, unconnected_ms
 from handlers.settings import load_watch
 
@@ -27,8 +28,6 @@ CLIENT = Config(
     tcp_keepalive=True,
     parameter_validation=False,
 )
-# The index of the control table that holds leases alone, and of them their keys alone.
-LEASES = "leases"
 
 logger = Logger()
 metrics = Metrics()
