@@ -19,7 +19,7 @@ import boto3
 from handlers.errors import StreamkeeperError
 from handlers.secret_values import SecretValues
 from handlers.stream.framing import Frame, FramingError, as_frames
-from handlers.stream.judging import judge
+from handlers.stream.judging import is_confirmed, judge
 from handlers.stream.marks import Kind
 from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
 from handlers.stream.reading import cursor_behind
@@ -42,10 +42,11 @@ _ENDS = {
 
 @dataclass
 class Trial:
-    """What came so far, told line by line with `say`."""
+    """What came so far, told line by line with `say`; `asked` is the cursor that was asked for."""
 
     profile: Profile
     say: Callable[[str], None]
+    asked: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
     cursor: str | None = None
     ended: bool = False
@@ -53,7 +54,14 @@ class Trial:
     def opened(self, given: Opened) -> None:
         """Tells of the answer."""
         self.say(f"answered {given.status}, {printable(given.headers.get('content-type', 'no content type'))}")
-        refusal = judge(self.profile, given, self.profile.meaning(given.status))
+        meaning = self.profile.meaning(given.status)
+        if meaning == "expired" and self.profile.asks(self.asked):
+            self.ended = True
+            self.say(_ENDS[Kind.EXPIRED])
+            return
+        refusal = judge(self.profile, given, meaning)
+        if refusal is None and self.asked and not is_confirmed(self.profile, given, self.asked):
+            self.say("the answer does not begin behind the cursor: a gap")
         if refusal is not None:
             self.ended = True
             self.say(f"this is {refusal.error or refusal.status}: {refusal.message}")
@@ -109,7 +117,7 @@ def _tried(profile: Profile, arguments: argparse.Namespace, read: Callable[[list
         request = profile.request(arguments.stream_id, arguments.cursor, values)
     except (StreamkeeperError, ProfileError) as problem:
         raise UserError(f"{problem}.") from None
-    trial = Trial(profile, print)
+    trial = Trial(profile, print, arguments.cursor)
     upstream = Upstream(
         request,
         connect_timeout_s=profile.connect_timeout_s,

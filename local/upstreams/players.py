@@ -63,7 +63,12 @@ class Players:
         if behaviour.status != 200:
             headers = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None
             return JSONResponse({"message": "Not now."}, behaviour.status, headers)
-        asked = await _asked(request, behaviour)
+        try:
+            asked = await _asked(request, behaviour)
+            if asked and behaviour.by_instant:
+                datetime.fromisoformat(asked)
+        except ValueError:
+            return JSONResponse({"message": "That is no request of mine."}, 400)
         # Nothing is awaited between this look and the new connection's entry, so that two cannot both find it free.
         name = _name(request, behaviour)
         if behaviour.second == "refuses" and self._presence.clients(name):

@@ -280,6 +280,23 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
     assert re.search("in all: .*event [1-9]", summary)
 
 
+@pytest.mark.parametrize(
+    ("stream_id", "cursor", "line"),
+    [
+        ("companies-house:filings", "3", "the cursor is too old: a gap, and on without it"),
+        ("kubernetes:pods", "3", "the cursor is too old: a gap, and on without it"),
+        ("mercure:orders", "urn:played:3", "the answer does not begin behind the cursor: a gap"),
+        ("alpaca:trades", "yesterday 1", "this is StreamRejected: the upstream answered 400: a retry cannot help"),
+    ],
+)
+def test_a_trial_tells_what_becomes_of_a_cursor(
+    stream_id: str, cursor: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the function would take the answer: a gap, by a status, in the stream or by a header; or a request refused."""
+    main(["profile", "try", stream_id, "--played", "--seconds", "0.2", "--cursor", cursor])
+    assert line in capsys.readouterr().out.splitlines()
+
+
 def test_who_is_not_played_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The demonstration streams are played by `streamkeeper run`."""
     assert main(["profile", "try", "demo", "--played"]) == 2
