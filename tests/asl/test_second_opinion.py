@@ -22,6 +22,12 @@ def one(**fields: Any) -> dict[str, Any]:
     return line(("A", {"Type": "Pass", **fields}))
 
 
+def mapped(*states: tuple[str, dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    """A Map over $.a.b, one item at a time, so that both take the items in one order."""
+    field = {"ItemsPath": "$.a.b", "MaxConcurrency": 1, "ItemProcessor": line(*states), **fields}
+    return line(("Each", {"Type": "Map", **field, "Next": "After"}), ("After", PASS))
+
+
 def chosen(**rule: Any) -> dict[str, Any]:
     choice = {"Type": "Choice", "Choices": [{**rule, "Next": "Yes"}], "Default": "No"}
     return line(("Look", choice), ("Yes", {"Type": "Succeed"}), ("No", {"Type": "Fail", "Error": "No", "Cause": "why"}))
@@ -59,6 +65,33 @@ GIVEN: dict[str, dict[str, Any]] = {
                   "Catch": [{"ErrorEquals": ["E"], "ResultPath": "$.caught", "Next": "After"}], "Next": "After"}),
         ("After", PASS),
     ),
+    "map": mapped(("I", PASS)),
+    "map of nothing": mapped(("I", PASS), ItemsPath="$.none_here[*]"),
+    "map selects": mapped(
+        ("I", PASS),
+        ItemSelector={"n.$": "$.n", "i.$": "$$.Map.Item.Index", "v.$": "$$.Map.Item.Value"},
+        ResultSelector={"all.$": "$[*].v"},
+        ResultPath="$.each",
+    ),
+    "map of old": line(
+        ("Each", {"Type": "Map", "ItemsPath": "$.a.b", "MaxConcurrency": 1, "Iterator": line(("I", PASS)),
+                  "Parameters": {"v.$": "$$.Map.Item.Value"}}),
+    ),
+    "map of two states": mapped(
+        ("I", {"Type": "Pass", "Parameters": {"v.$": "States.MathAdd($, 1)"}, "Next": "J"}),
+        ("J", {"Type": "Choice", "Choices": [{"Variable": "$.v", "NumericLessThan": 3, "Next": "K"}], "Default": "L"}),
+        ("K", PASS),
+        ("L", {"Type": "Succeed"}),
+    ),
+    "map fails": mapped(
+        ("I", {"Type": "Fail", "Error": "E"}),
+        Catch=[{"ErrorEquals": ["E"], "ResultPath": "$.caught", "Next": "After"}],
+    ),
+    "map in map": mapped(
+        ("In", {"Type": "Map", "ItemsPath": "$.v", "MaxConcurrency": 1, "ItemProcessor": line(("I", PASS))}),
+        ItemSelector={"v.$": "States.Array($$.Map.Item.Value, 0)"},
+    ),
+    "map of no array": mapped(("I", PASS), ItemsPath="$.n"),
     "variables": line(
         ("Set", {"Type": "Pass", "Assign": {"v.$": "$.n"}, "Next": "Get"}),
         ("Get", {"Type": "Pass", "Parameters": {"v.$": "$v"}}),
