@@ -62,6 +62,11 @@ _NO_WAY_ON = {
 }
 # The first pattern that a rule holds decides.
 _ADVICE = (
+    (r"is used twice", "Give one of the two another name: a name is the whole machine's."),
+    (r"no state ends", "Give one of its states End: true, or lead to a Succeed or a Fail."),
+    (r"a reference to '", "Write $states.input.name for the input, $name for a variable."),
+    (r"errorOutput", "Use it in the Output or Assign of a Catcher."),
+    (r"resource provided \$\{", "A placeholder is filled in at deployment: check the definition that it makes."),
     (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
     (r"Reference Path", "Write names and positive indexes only, such as $.a.b[0]; no *, .., slice or filter."),
     (

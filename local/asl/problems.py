@@ -48,7 +48,7 @@ _WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Typ
 
 def problems(definition: Mapping[str, Any]) -> list[DefinitionError]:
     """Return what is wrong with the definition, in the order in which the loader comes to it; at most MOST."""
-    mender = _Mender(copy.deepcopy(dict(definition)))
+    mender = _Mender(_apart(definition))
     found: list[DefinitionError] = []
     while len(found) < MOST:
         try:
@@ -61,6 +61,13 @@ def problems(definition: Mapping[str, Any]) -> list[DefinitionError]:
         else:
             break
     return found
+
+
+def _apart(value: Any) -> Any:
+    """Return a copy in which what stood in two places, such as a YAML alias, is two."""
+    if isinstance(value, Mapping):
+        return {key: _apart(member) for key, member in value.items()}
+    return [_apart(element) for element in value] if isinstance(value, list) else value
 
 
 class _Mender:

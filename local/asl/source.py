@@ -67,6 +67,8 @@ def read_definition(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise DefinitionError("/", f"{name} cannot be read: {problem.strerror}") from None
     except RecursionError:
         raise DefinitionError("/", f"{name} is nested too deeply") from None
+    except UnicodeDecodeError as problem:
+        raise DefinitionError("/", f"{name} is no text in UTF-8: its byte {problem.start + 1} is none") from None
     except (yaml.YAMLError, ValueError) as problem:
         if isinstance(problem, DefinitionError):
             raise

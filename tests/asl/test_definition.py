@@ -271,11 +271,12 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
         ("m.yml", "- a\n", "does not hold an object with StartAt and States"),
         ("m.yml", "a: [", "is neither YAML nor JSON"),
         ("m.json", "{", "is neither YAML nor JSON"),
+        ("m.yml", "a: \xff", "m.yml is no text in UTF-8: its byte 4 is none"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(DefinitionError) as refusal:
         load(path)
     assert said in str(refusal.value)

@@ -134,6 +134,42 @@ def test_a_hint_is_apt(state: dict[str, Any], said: str) -> None:
     assert hint(definition, problem) == said
 
 
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        (
+            {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "A"}}},
+            "Give one of its states End: true, or lead to a Succeed or a Fail.",
+        ),
+        (
+            {"StartAt": "A", "States": {"A": {"Type": "Parallel", "Branches": [{"StartAt": "A", "States": {"A": PASS}}],
+                                              "End": True}}},
+            "Give one of the two another name: a name is the whole machine's.",
+        ),
+        (
+            {"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": {**PASS, "Output": "{% phone %}"}}},
+            "Write $states.input.name for the input, $name for a variable.",
+        ),
+        (
+            {"StartAt": "A", "States": {"A": {"Type": "Task", "Resource": "${Fn}", "End": True}}},
+            "A placeholder is filled in at deployment: check the definition that it makes.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], said: str) -> None:
+    """One problem each, with one sentence on what to do."""
+    (problem,) = problems(definition)
+    assert hint(definition, problem) == said
+
+
+def test_names_that_are_used_twice_are_told_once_each() -> None:
+    """Three branches with one state's name are two problems."""
+    branch = {"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "C"}, "C": PASS}}
+    states = {"A": {"Type": "Parallel", "Branches": [branch, branch, branch], "End": True}}
+    pointers = [problem.pointer for problem in problems({"StartAt": "A", "States": states})]
+    assert sorted(pointers) == [f"/States/A/Branches/{number}/States/{name}" for number in (1, 2) for name in "BC"]
+
+
 def test_a_state_of_another_branch_cannot_be_led_to() -> None:
     """The hint tells why a name that stands in the definition is none here."""
     inner = {"StartAt": "Far away", "States": {"Far away": PASS}}
