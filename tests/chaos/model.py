@@ -13,7 +13,7 @@ import sys
 from tests.chaos.model_search import Result, explore
 from tests.chaos.model_world import POLICIES
 
-FAULTS = ("kill", "drop", "refuse", "lost", "late", "stop", "post", "renew", "event", "orphan")
+FAULTS = ("kill", "drop", "refuse", "lost", "late", "stop", "post", "renew", "event", "orphan", "again")
 Exploration = tuple[str, dict[str, int]]
 
 
@@ -26,6 +26,7 @@ DEFAULT: tuple[Exploration, ...] = (
     *_each("tolerates", {"stop": 1}),
     *_each("evicts tolerates", {"kill": 1}, {"drop": 1}, {"event": 1}, {"renew": 1}, {"refuse": 1, "late": 1}),
     *_each("hot", {"kill": 1}, {"drop": 1}),
+    *_each("evicts forbids", {"drop": 1, "again": 1}),
     *_each("forbids", {}, {"stop": 1}, {"post": 1}, {"event": 1}),
     *_each("forbids", {"kill": 1}, {"drop": 1}, {"refuse": 1}, {"renew": 1}, {"lost": 1}, {"late": 1}),
 )
@@ -39,6 +40,8 @@ DEEP: tuple[Exploration, ...] = (
     *_each("evicts tolerates", {"lost": 1, "kill": 1}, {"lost": 1, "drop": 1}, {"lost": 1, "stop": 1}),
     *_each("evicts tolerates hot", {"orphan": 1}),
     *_each("evicts tolerates", {"stop": 1, "post": 1, "kill": 1}, {"kill": 1, "event": 1}, {"event": 2}),
+    *_each("evicts tolerates forbids hot", {"drop": 2, "again": 2}),
+    *_each("tolerates hot", {"drop": 1, "again": 1}),
     *_each("hot", {"stop": 1}, {"kill": 1, "drop": 1}, {"lost": 1}, {"stop": 1, "post": 1}, {"renew": 1}, {"event": 1}),
 )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from handlers.stream.signals import Outcome
+from tests.chaos.model_managers import summary
 from tests.chaos.model_parts import is_connected, over, with_state
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_world import (
@@ -24,7 +25,6 @@ from tests.chaos.model_world import (
     Process,
     Violation,
     World,
-    summary,
 )
 
 
@@ -107,7 +107,11 @@ class Machine:
                 )
 
     def _start(self, world: World, execution: int, lane: int) -> World:
-        deadline_ms = world.now_ms + TICK_MS * FUNCTION_TICKS
+        world = self._connect(world, execution, lane, world.now_ms + TICK_MS * FUNCTION_TICKS)
+        return world.with_lane(execution, lane, Lane("running"))
+
+    def _connect(self, world: World, execution: int, lane: int, deadline_ms: int, heard: bool = True) -> World:
+        """The world with a function, or the rest of one's life, that begins to connect."""
         manager = self.rules.manager(
             PROFILES[self.policy],
             deadline_ms=deadline_ms,
@@ -117,8 +121,7 @@ class Machine:
             execution=EXECUTIONS[execution],
         )
         effects = tuple(manager.start(world.now_ms))
-        process = Process(world.started + 1, execution, lane, manager, effects, deadline_ms, summary(manager))
-        world = world.with_lane(execution, lane, Lane("running"))
+        process = Process(world.started + 1, execution, lane, manager, effects, deadline_ms, summary(manager), heard)
         return replace(world, processes=(*world.processes, process), started=world.started + 1)
 
     def _post(self, world: World) -> World:
@@ -131,8 +134,16 @@ class Machine:
         return with_state(world, 1, "claiming")
 
     def gone(self, world: World, process: Process, outcome: Outcome | None) -> World:
-        """The world without the process: what its lane does next. Its sockets close with it."""
+        """The world without the process: what its lane does next. Its sockets close with it.
+
+        After a drop the function connects again by itself, where it may and where more is left than leaving takes.
+        """
         world = replace(world, processes=tuple(p for p in world.processes if p.name != process.name))
+        has_time = process.deadline_ms - world.now_ms > 3 * TICK_MS * MARGIN_TICKS
+        if outcome is not None and outcome.error == "StreamDropped" and has_time and world.left("again"):
+            return self._connect(
+                world.spend("again"), process.execution, process.lane, process.deadline_ms, process.heard
+            )
         if not process.heard:
             return world
         execution, lane = process.execution, process.lane

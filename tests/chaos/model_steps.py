@@ -37,6 +37,7 @@ from handlers.stream.signals import (
     Written,
 )
 from tests.chaos.model_machine import Machine, Step
+from tests.chaos.model_managers import clone, summary
 from tests.chaos.model_parts import (
     chunk,
     detail,
@@ -54,8 +55,6 @@ from tests.chaos.model_world import (
     Process,
     Violation,
     World,
-    clone,
-    summary,
 )
 
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2, "hot": 2}

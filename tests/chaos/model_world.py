@@ -1,26 +1,22 @@
 """What one state of the model is: the lease, the upstream, two lanes of up to two executions, and real managers.
 
 It decides what makes two states the same (`World.key`): times count from now, fences by their order alone, and the two
-lanes of an execution may change places. Every attribute of a manager is part of the key unless `IGNORED` says why not,
-so one that is added to it makes more states, never fewer. Time is a grid of `TICK_MS`: what happens within a tick
-happens in every order, and a tick passes only when nothing that is due is left. It knows no transition.
+lanes of an execution may change places; what of a manager counts is `model_managers.py`'s. Time is a grid of `TICK_MS`:
+what happens within a tick happens in every order, and a tick passes only when nothing that is due is left. It knows no
+transition.
 Invariant: a World is never changed once it was made; a step copies it, and the managers that it feeds.
 """
 
 from __future__ import annotations
 
-import copy
-from collections import deque
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from handlers.handover.lease import Lease
 from handlers.stream.manager import Manager
 from handlers.stream.profiles import parse
-from handlers.stream.signals import Chunk, Closed, Effect, Input, Opened, Outcome, SaveProgress
+from handlers.stream.signals import Chunk, Closed, Effect, Input, Opened, SaveProgress
 
-T = TypeVar("T")
 TICK_MS = 1_000
 START_MS = 1_000_000
 NO_LEASE = Lease()
@@ -47,44 +43,6 @@ PROFILES = {
     )
     for policy in POLICIES
 }
-# Not of the state: what never changes, and what only the ledger and the log are told.
-IGNORED = frozenset(
-    {
-        "_profile",
-        "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
-        "_lease_every_ms",
-        "_progress_every_ms",
-        "lease_ttl_ms",
-        "_spare_ms",
-        "_overlap_ms",
-        "_is_hot",
-        "_execution",  # the process's own
-        "claimed_ms",  # as long before the deadline as a function lives
-        "_claimed_ms",
-        "_beside",  # a fence: whether it is the one that is connected is in the key
-        "fence",  # its order is in the key
-        "resumed",
-        "ending",
-        "frames",
-        "bytes",
-        "events",
-        "unterminated_bytes",
-        "_seen_ms",
-        "_ended_by",
-        "_stored",
-        "_duplicates",
-        "_dead_lettered",
-        "_heard_ms",
-        "_arrived_ms",
-        "_unread_ms",
-        "_unstored",
-        "_gaps_recorded",
-    }
-)
-# Of these instants only counts whether they have come.
-FACTS = frozenset({"opened_ms", "closed_ms"})
-# What a manager consists of.
-PARTS = frozenset({"_stay", "_intake", "_record", "pending", "vouching"})
 
 
 class Violation(Exception):
@@ -253,52 +211,3 @@ def _effect_key(effect: Effect, now: int) -> Any:
     if hasattr(effect, "outcome"):
         return name, effect.outcome.error, effect.outcome.status
     return name
-
-
-@lru_cache(maxsize=4096)
-def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Which attributes of a part of a manager are instants, facts, parts again, and which are the rest."""
-    counted = [name for name in names if name not in IGNORED]
-    parts = tuple(name for name in counted if name in PARTS)
-    facts = tuple(name for name in counted if name in FACTS)
-    instants = tuple(name for name in counted if name.endswith("_ms") and name not in FACTS)
-    return instants, facts, parts, tuple(name for name in counted if name not in {*instants, *facts, *parts})
-
-
-def summary(manager: Manager) -> tuple[tuple[int | None, ...], tuple[Any, ...]]:
-    """The visible state of a manager but its fence: its instants, and the rest."""
-    instants: list[int | None] = []
-    rest: list[Any] = []
-    _collect(manager.__dict__, instants, rest)
-    return tuple(instants), tuple(rest)
-
-
-def _collect(found: dict[str, Any], instants: list[int | None], rest: list[Any]) -> None:
-    times, facts, parts, others = _plan(tuple(found))
-    instants += [found[name] for name in times]
-    rest += [found[name] is None for name in facts]
-    rest += [_plain(found[name]) for name in others]
-    for name in parts:
-        _collect(found[name].__dict__, instants, rest)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Lease():
-            return value.execution, value.stop
-        case Outcome():
-            return value.error, value.status
-        case deque():
-            return tuple(value)
-    return value
-
-
-def clone(part: T) -> T:
-    """A manager, or a part of one, that can be fed without changing the first one."""
-    twin: T = object.__new__(type(part))
-    for name, value in part.__dict__.items():
-        if name in PARTS:
-            twin.__dict__[name] = clone(value)
-        else:
-            twin.__dict__[name] = copy.copy(value) if isinstance(value, deque | list | dict | set) else value
-    return twin

@@ -67,6 +67,12 @@ OF_THE_MACHINE = {
     "a second POST takes the stream": "test_a_second_execution_names_the_one_that_runs",
     "a claim clears a younger wish": "test_a_wish_that_came_after_the_post_holds",
 }
+# Seen in the local service on real processes and sockets (tests/chaos/real/test_real_teeth.py).
+REAL = (
+    "opens without waiting for the release",
+    "a lane waits after a drop",
+    "the holder ignores the stop",
+)
 UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE
 
 
@@ -85,9 +91,12 @@ def table() -> str:
     in_chaos = {defect.name: ", ".join(sorted(defect.shows_as)) for defect in chaos_defects.DEFECTS}
     names = dict.fromkeys([*FOREMOST, *in_model, *in_chaos])
     units = {name: f"`{test}`" for name, test in UNITS.items()}
-    columns = (in_model, in_chaos, units)
+    columns = (in_model, in_chaos, dict.fromkeys(REAL, "yes"), units)
     rows = [f"| {name} | {' | '.join(column.get(name, '') for column in columns)} |" for name in names]
-    head = ["| defect | the model names | chaos counts | a unit test fails |", "|---|---|---|---|"]
+    head = [
+        "| defect | the model names | chaos counts | a real run shows it | a unit test fails |",
+        "|---|---|---|---|---|",
+    ]
     return "\n".join([*head, *rows])
 
 

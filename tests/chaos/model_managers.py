@@ -1,0 +1,106 @@
+"""What of a real manager makes two states of the model different, and how one is copied.
+
+It decides nothing else and knows no transition. Every attribute of a manager and of its parts is part of the state
+unless `IGNORED` says why not, so one that is added makes more states, never fewer. Invariant: neither function changes
+what it is given.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from handlers.handover.lease import Lease
+from handlers.stream.manager import Manager
+from handlers.stream.signals import Outcome
+
+T = TypeVar("T")
+# Not of the state: what never changes, and what only the ledger and the log are told.
+IGNORED = frozenset(
+    {
+        "_profile",
+        "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
+        "_lease_every_ms",
+        "_progress_every_ms",
+        "lease_ttl_ms",
+        "_spare_ms",
+        "_overlap_ms",
+        "_is_hot",
+        "_execution",  # the process's own
+        "claimed_ms",  # as long before the deadline as a function lives
+        "_claimed_ms",
+        "_beside",  # a fence: whether it is the one that is connected is in the key
+        "fence",  # its order is in the key
+        "resumed",
+        "ending",
+        "frames",
+        "bytes",
+        "events",
+        "unterminated_bytes",
+        "_seen_ms",
+        "_ended_by",
+        "_stored",
+        "_duplicates",
+        "_dead_lettered",
+        "_heard_ms",
+        "_arrived_ms",
+        "_unread_ms",
+        "_unstored",
+        "_gaps_recorded",
+    }
+)
+# Of these instants only counts whether they have come.
+FACTS = frozenset({"opened_ms", "closed_ms"})
+# What a manager consists of.
+PARTS = frozenset({"_stay", "_intake", "_record", "pending", "vouching"})
+
+
+@lru_cache(maxsize=4096)
+def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Which attributes of a part of a manager are instants, facts, parts again, and which are the rest."""
+    counted = [name for name in names if name not in IGNORED]
+    parts = tuple(name for name in counted if name in PARTS)
+    facts = tuple(name for name in counted if name in FACTS)
+    instants = tuple(name for name in counted if name.endswith("_ms") and name not in FACTS)
+    return instants, facts, parts, tuple(name for name in counted if name not in {*instants, *facts, *parts})
+
+
+def summary(manager: Manager) -> tuple[tuple[int | None, ...], tuple[Any, ...]]:
+    """The visible state of a manager but its fence: its instants, and the rest."""
+    instants: list[int | None] = []
+    rest: list[Any] = []
+    _collect(manager.__dict__, instants, rest)
+    return tuple(instants), tuple(rest)
+
+
+def _collect(found: dict[str, Any], instants: list[int | None], rest: list[Any]) -> None:
+    times, facts, parts, others = _plan(tuple(found))
+    instants += [found[name] for name in times]
+    rest += [found[name] is None for name in facts]
+    rest += [_plain(found[name]) for name in others]
+    for name in parts:
+        _collect(found[name].__dict__, instants, rest)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Lease():
+            return value.execution, value.stop
+        case Outcome():
+            return value.error, value.status
+        case deque():
+            return tuple(value)
+    return value
+
+
+def clone(part: T) -> T:
+    """A manager, or a part of one, that can be fed without changing the first one."""
+    twin: T = object.__new__(type(part))
+    for name, value in part.__dict__.items():
+        if name in PARTS:
+            twin.__dict__[name] = clone(value)
+        else:
+            twin.__dict__[name] = copy.copy(value) if isinstance(value, deque | list | dict | set) else value
+    return twin

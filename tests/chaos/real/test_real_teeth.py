@@ -1,0 +1,150 @@
+"""The real runs have teeth: a service of a project with three deliberate defects, beside one of the project as it is.
+
+Both meet the same on real processes and sockets: a handover of an upstream that forbids a second connection, a reset,
+and a wish to stop. Each defect shows in one of them, and in what the service itself wrote down.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local import resolved
+from local.upstreams.app import Upstreams
+from tests.chaos.real.proxy import Proxy
+from tests.harness import Service, running
+from tests.local.support import PROJECT, client, until
+from tests.real.test_redeploy import changed
+from tests.real.upstream import serving
+
+DEMO, EXCLUSIVE = "demo:teeth", "demo-exclusive:teeth"
+Edit = Callable[[Path], None]
+
+
+def opens_without_waiting(copy: Path) -> None:
+    """The successor neither waits for the release nor takes its turn only when it is free."""
+    changed(copy / "handlers" / "handover" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
+    turn = "OR #connected = :fence OR #expires_at_ms "
+    changed(copy / "handlers" / "store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
+
+
+def waits_after_a_drop(copy: Path) -> None:
+    """A lane whose connection was dropped waits, though nobody else is connected."""
+    path = copy / "statemachines" / "connections.asl.yml"
+    definition = yaml.safe_load(path.read_text())
+    for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
+        retriers = branch["States"][f"{lane} connects"]["Retry"]
+        next(rule for rule in retriers if rule["ErrorEquals"] == ["StreamDropped"])["MaxAttempts"] = 0
+        branch["States"][f"{lane} is due"]["Default"] = f"{lane} waits"
+    path.write_text(yaml.safe_dump(definition))
+
+
+def ignores_the_stop(copy: Path) -> None:
+    """A connection that reads the wish to stop goes on."""
+    text = "lease.stop:\n        return Standing"
+    changed(copy / "handlers" / "handover" / "lease.py", (text, text.replace(":", " and not fence:")))
+
+
+DEFECTS: tuple[Edit, ...] = (opens_without_waiting, waits_after_a_drop, ignores_the_stop)  # those of teeth.REAL
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One service, what it is connected to, and through what."""
+
+    service: Service
+    upstreams: Upstreams
+    proxy: Proxy
+
+    def ends(self, stream_id: str) -> list[str]:
+        """Why the connections of a stream ended, as the ledger tells, "" for those that have not."""
+        return [record.get("ended_by", "") for record in self.service.connections(stream_id)]
+
+    def is_connected(self) -> bool:
+        """Whether the upstream has a connection of the stream that is dropped and stopped."""
+        return bool(self.upstreams.presence.clients(DEMO))
+
+    def waited_after(self, error: str) -> bool:
+        """Whether a lane went to its Wait with this error behind it."""
+        with contextlib.closing(client("stepfunctions", f"http://127.0.0.1:{self.service.port + 1}")) as states:
+            (machine,) = states.list_state_machines()["stateMachines"]
+            found = states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]
+            pages = [
+                page["events"]
+                for execution in found
+                for page in states.get_paginator("get_execution_history").paginate(
+                    executionArn=execution["executionArn"]
+                )
+            ]
+        entered = [
+            event["stateEnteredEventDetails"] for page in pages for event in page if event["type"] == "WaitStateEntered"
+        ]
+        waits = [json.loads(state["input"]) for state in entered if state["name"].endswith(" waits")]
+        return any(given.get("caught", {}).get("Error") == error for given in waits)
+
+    def has_handed_over(self) -> bool:
+        """Whether lane A has claimed beside lane B, and one of the two is over."""
+        ends = self.ends(EXCLUSIVE)
+        return len(ends) > 1 and any(ends)
+
+    def was_reset(self) -> bool:
+        """Whether that is written down, and the stream is connected again."""
+        return "reset" in self.ends(DEMO) and self.is_connected()
+
+    def has_stopped(self) -> bool:
+        """Whether that is told, and the upstream has no connection any more."""
+        return not self.is_connected() and self.service.ask("GET", DEMO)[1]["status"] == "stopped"
+
+
+def project(folder: Path, defects: Iterable[Edit]) -> Path:
+    """A copy of the project with the defects in it."""
+    resolved.snapshot(PROJECT, folder)
+    for room in ("handlers", "local", "timeline"):
+        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for edit in defects:
+        edit(folder)
+    return folder
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Iterator[list[Stage]]:
+    """The service with the defects, and the one without."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for name, defects in (("defective", DEFECTS), ("sound", ())):
+            folder = tmp_path / name
+            folder.mkdir()
+            (folder / "project").mkdir()
+            upstreams, port = stack.enter_context(serving())
+            proxy = stack.enter_context(contextlib.closing(Proxy(port)))
+            address = f"http://127.0.0.1:{proxy.port}"
+            service = stack.enter_context(running(folder, project(folder / "project", defects), UPSTREAM_DEMO=address))
+            found.append(Stage(service, upstreams, proxy))
+        yield found
+
+
+def test_a_deliberate_defect_shows_in_a_real_run(stages: list[Stage]) -> None:
+    """Every defect shows in the service that has it, and nothing of the kind in the one that is as it should be."""
+    for stage in stages:
+        for stream_id in (DEMO, EXCLUSIVE):
+            stage.service.post(stream_id)
+    defective, sound = stages
+    # The older may let go in the same instant that the newer opens, so not each handover shows it.
+    assert until(lambda: "refused" in defective.ends(EXCLUSIVE), 20), defective.service.log
+    assert until(sound.has_handed_over, 20), sound.service.log
+    assert "refused" not in sound.ends(EXCLUSIVE)
+    for stage in stages:
+        assert until(stage.is_connected, 10), stage.service.log
+        assert stage.proxy.reset() >= 1
+    for stage in stages:
+        assert until(stage.was_reset, 15), stage.service.log
+        assert stage.service.ask("DELETE", DEMO)[0] == 202
+    for stage in stages:
+        assert until(stage.has_stopped, 15), stage.service.log
+    assert [stage.waited_after("StreamDropped") for stage in stages] == [True, False]
+    assert ["stopped" in stage.ends(DEMO) for stage in stages] == [False, True]
