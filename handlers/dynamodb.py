@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from handlers.posts import post
 from handlers.sigv4 import Signer
+from handlers.trust import tls
 
 Answer = dict[str, Any]
 
@@ -62,7 +63,6 @@ class DynamoDb:
         self._read_timeout_s = read_timeout_s
         self._rest = rest
         self._idle: list[http.client.HTTPConnection] = []
-        self._tls: ssl.SSLContext | None = None
 
     def put_item(self, **parameters: Any) -> Answer:
         """As boto3's."""
@@ -165,9 +165,7 @@ class DynamoDb:
     def _new(self) -> http.client.HTTPConnection:
         if not self._is_tls:
             return http.client.HTTPConnection(self._host, self._port, timeout=self._connect_timeout_s)
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=self._tls)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=tls())
 
     def _broken(self, error: Exception, other: Any = None) -> "_Failed":
         """What an error of the transport is to whoever asked; `other` where it is nothing more special."""

@@ -19,6 +19,7 @@ from urllib3.util import parse_url
 
 from handlers.network import resolve
 from handlers.stream.profiles import UpstreamRequest
+from handlers.trust import tls
 from handlers.wire import StrictResponse
 
 MAX_REDIRECTS = 5
@@ -97,7 +98,8 @@ def _answer(
     request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: type[StrictResponse]
 ) -> Iterator[urllib3.BaseHTTPResponse]:
     # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
-    with urllib3.PoolManager(num_pools=1, maxsize=1, block=True, cert_reqs="CERT_REQUIRED") as pools:
+    trusted = tls() if _origin(request.address)[0] == "https" else None
+    with urllib3.PoolManager(1, maxsize=1, block=True, cert_reqs="CERT_REQUIRED", ssl_context=trusted) as pools:
         pool = pools.connection_from_url(request.address)
         pool.ConnectionCls = _checked(pool.ConnectionCls, response_class, request.allow_private, watch)
         response = pools.urlopen(

@@ -1,10 +1,12 @@
 """AWS as the embedded engine plays it, in a process of its own: the tables and the queue that the handlers use."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from handlers import trust
 from tests.handlers import engine
 from tests.handlers.aws import Aws
 
@@ -32,3 +34,15 @@ def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     found = Aws()
     yield found
     found.close()
+
+
+@pytest.fixture
+def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
+    """Lets the process trust the certificates of a file, as one that starts with SSL_CERT_FILE does."""
+
+    def begins(file: Path) -> None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        trust.tls.cache_clear()
+
+    yield begins
+    trust.tls.cache_clear()

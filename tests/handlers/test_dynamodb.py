@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -210,13 +210,13 @@ def test_an_endpoint_that_is_not_there_is_named() -> None:
         assert (type(small.fails()).__name__, len(small.rests)) == ("EndpointConnectionError", 1)
 
 
-def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
     """TLS is verified; with a trusted certificate the request goes through."""
     tls, trusted = certificate(tmp_path)
     with serving(answers(answer({"n": 1})), tls=tls) as server:
         small = Small(server)
         assert (type(small.fails()).__name__, small.rests) == ("SSLError", [])
-        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+        trusting(trusted)
         assert Small(server).call()["n"] == 1
 
 

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 import urllib3
 from urllib3 import exceptions
 
+from handlers import trust
 from handlers.stream.profiles import UpstreamRequest
 from handlers.stream.signals import Chunk, Closed, Opened
 from handlers.upstream import INBOX_BYTES, Arrival, Upstream, explain
@@ -234,8 +235,8 @@ def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
         assert take(found) == Closed("tls", "TLS failed")
 
 
-def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a trusted certificate it is a stream like any other; a cut looks like an end; without one it is refused."""
+def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
+    """With a trusted certificate it is a stream like any other; a cut looks like an end. Certificates are read once."""
     tls, trusted = certificate(tmp_path)
     cut = threading.Event()
 
@@ -249,7 +250,7 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, monkeypatch: p
         peer.wait_until_gone()
 
     with serving(is_cut, goes_on, tls=tls) as server:
-        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+        trusting(trusted)
         with upstream(server.address) as found:
             assert isinstance(take(found), Opened)
             assert take(found) == Chunk(b"a")
@@ -261,9 +262,15 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, monkeypatch: p
             found.close()
             assert server.peers[1].gone.wait(WAIT_S)
             assert_no_reader_is_left()
-        monkeypatch.delenv("SSL_CERT_FILE")
-        with upstream(server.address) as found:
-            assert take(found) == UNTRUSTED
+    assert trust.tls.cache_info().misses == 1
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+    """No request is sent to whoever shows it."""
+    tls, _ = certificate(tmp_path)
+    with serving(Peer.wait_until_gone, tls=tls) as server, upstream(server.address) as found:
+        assert take(found) == UNTRUSTED
+        assert server.peers[0].request == b""
 
 
 UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted")
