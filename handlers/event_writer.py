@@ -132,6 +132,8 @@ class OneWrite:
                 # The request as a whole: one of the statements must be at fault, and alone it says so.
                 alone = [(event, self._inserts.item(number, event)) for number, event, _ in batch]
                 return outcomes + [self._put_alone(event, item, was_sent) for event, item in alone]
+            if len(answers) == len(batch) and not [answer for answer in answers if "Error" in answer]:
+                return outcomes + [STORED] * len(batch)
             was_sent = was_sent or retries > 0
             again: list[Pending] = []
             for pending, answer in zip(batch, answers, strict=True):
