@@ -60,7 +60,7 @@ class Integrations:
             return await self._ask_states(call)
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._threads, self._request, call)
-        if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer["FailedEntryCount"]:
+        if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
             # Recorded: an entry that was refused fails the Task, and the cause is the whole answer.
             told = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
             raise TaskFailure("EventBridge.FailedEntry", sdk.compact(told))

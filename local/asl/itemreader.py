@@ -16,6 +16,7 @@ from local.asl.functions import parse_json
 from local.asl.queryflow import Template, states_of
 from local.asl.s3calls import ask
 from local.asl.template import compile_template
+from local.asl.timestamps import instant_ms
 
 if TYPE_CHECKING:
     from local.asl.branch import Branch
@@ -79,8 +80,7 @@ class Reader:
             parameters = self._fill(narrowed, branch)
         _check_headers(self.names)
         if self.resource == LIST:
-            answer = await ask(branch, "listObjectsV2", parameters, FAILED)
-            found = answer.get("Contents", []) if isinstance(answer, dict) else []
+            found = await _listed(branch, parameters, most)
         else:
             answer = await ask(branch, "getObject", parameters, FAILED)
             found = self.parse(_text(answer))
@@ -110,6 +110,32 @@ class Reader:
             return [dict(zip(names, [*row, *blank], strict=False)) for row in rows if row]
         except csv.Error as problem:
             raise StateError(FAILED, f"The object is not CSV: {problem}") from None
+
+
+async def _listed(branch: "Branch", parameters: Any, most: int | None) -> list[Any]:
+    """Return what lies in a bucket, page after page (measured by others)."""
+    found: list[Any] = []
+    asked = parameters
+    while True:
+        answer = await ask(branch, "listObjectsV2", asked, FAILED)
+        page = answer if isinstance(answer, dict) else {}
+        found += [_listing(each) for each in page.get("Contents") or []]
+        token = page.get("NextContinuationToken")
+        if token is None or (most and len(found) >= most):
+            return found
+        asked = {**parameters, "ContinuationToken": token}
+
+
+def _listing(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an item as AWS hands it on: the tag is called Etag, the time is in seconds since 1970."""
+    at_ms = instant_ms(entry.get("LastModified"))
+    told = {**entry, "Etag": entry.get("Etag", entry.get("ETag"))}
+    if at_ms is not None:
+        told["LastModified"] = at_ms // 1000 if at_ms % 1000 == 0 else at_ms / 1000
+    return {name: told[name] for name in _LISTED if told.get(name) is not None}
+
+
+_LISTED = ("Etag", "Key", "LastModified", "Size", "StorageClass")
 
 
 def _text(answer: Any) -> str:

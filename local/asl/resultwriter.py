@@ -1,7 +1,8 @@
-"""ResultWriter: the outputs of a distributed Map that are written to S3.
+"""ResultWriter: the outputs of a distributed Map in another form, and written to S3.
 
 Decides what is written, as AWS lays it out: a file of what succeeded, one of what did not, and a manifest that names
-both. Invariant: the manifest is written last, so whoever finds it finds the rest.
+both; or, where nothing says where, what the state gives. Invariant: the manifest is written last, so whoever finds it
+finds the rest. Source: AWS Step Functions Developer Guide, "ResultWriter (Map)".
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FAILED = "States.ResultWriterFailed"
 OBJECT = "arn:aws:states:::s3:putObject"
+TRANSFORMATIONS = ("NONE", "COMPACT", "FLATTEN")
+OUTPUT_TYPES = ("JSON", "JSONL")
 
 
 class Writer:
@@ -28,22 +31,26 @@ class Writer:
 
     def __init__(self, state: Fields) -> None:
         fields = state.inside(state.get("ResultWriter"), state.at("ResultWriter"))
-        fields.require("Resource")
-        if fields.string("Resource") != OBJECT:
-            raise fields.fail("Resource", f"must be {OBJECT}")
         name = "Arguments" if fields.queries else "Parameters"
+        self.stored = "Resource" in fields or name in fields
+        if self.stored or "WriterConfig" not in fields:
+            fields.require("Resource")
+        if fields.string("Resource") != OBJECT and self.stored:
+            raise fields.fail("Resource", f"must be {OBJECT}")
         given, where = fields.get(name, {}), fields.at(name)
         self._query = Template(given, where, f"ResultWriter/{name}") if fields.queries else None
         self._fill = None if fields.queries else compile_template(given, where)
         config = fields.inside(fields.get("WriterConfig", {}), fields.at("WriterConfig"))
-        for field, only in (("Transformation", "NONE"), ("OutputType", "JSON")):
-            if config.string(field) not in (None, only):
-                raise config.fail(field, f"must be {only}; others are not supported")
+        self.form = _one_of(config, "Transformation", TRANSFORMATIONS)
+        self.lines = _one_of(config, "OutputType", OUTPUT_TYPES) == "JSONL"
         config.close("WriterConfig")
         fields.close("ResultWriter")
 
     async def write(self, run: "MapRun", raw: Any, narrowed: Any, branch: "Branch") -> Any:
-        """Return where the manifest lies, as AWS tells it; raises StateError."""
+        """Return where the manifest lies, as AWS tells it, or the outputs in their form; raises StateError."""
+        if not self.stored:
+            told = [each for execution in run.executions for each in self._told(execution, run)]
+            return "\n".join(map(compact, told)) if self.lines else told
         where: Any = {}
         if self._query is not None:
             where = self._query.fill(states_of(raw), branch)
@@ -57,9 +64,11 @@ class Writer:
         files: dict[str, list[dict[str, Any]]] = {"FAILED": [], "PENDING": [], "SUCCEEDED": []}
         for kind in ("SUCCEEDED", "FAILED"):
             well = kind == "SUCCEEDED"
-            told = [_told(each, run) for each in run.executions if (each.status == "SUCCEEDED") is well]
-            if told:
-                key, body = f"{folder}/{kind}_0.json", compact(told)
+            ended = [each for each in run.executions if (each.status == "SUCCEEDED") is well]
+            told = [each for execution in ended for each in self._told(execution, run)]
+            if ended:
+                body = "\n".join(map(compact, told)) if self.lines else compact(told)
+                key = f"{folder}/{kind}_0.json{'l' if self.lines else ''}"
                 await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, FAILED)
                 files[kind].append({"Key": key, "Size": len(body.encode("utf-8", "surrogatepass"))})
         key = f"{folder}/manifest.json"
@@ -67,8 +76,23 @@ class Writer:
         await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, FAILED)
         return {"MapRunArn": run.arn, "ResultWriterDetails": {"Bucket": bucket, "Key": key}}
 
+    def _told(self, execution: "Execution", run: "MapRun") -> list[Any]:
+        """What failed is told in full, whatever the form."""
+        if self.form == "NONE" or execution.status != "SUCCEEDED":
+            return [_in_full(execution, run)]
+        if self.form == "FLATTEN" and isinstance(execution.output, list):
+            return execution.output
+        return [execution.output]
 
-def _told(execution: "Execution", run: "MapRun") -> dict[str, Any]:
+
+def _one_of(config: Fields, name: str, values: tuple[str, ...]) -> str:
+    found = config.string(name) or values[0]
+    if found not in values:
+        raise config.fail(name, f"must be one of {', '.join(values)}")
+    return found
+
+
+def _in_full(execution: "Execution", run: "MapRun") -> dict[str, Any]:
     told = {
         "ExecutionArn": execution.arn,
         "Input": compact(execution.input),

@@ -14,6 +14,7 @@ from local.asl.itemreader import INPUT_TYPES
 from local.asl.optimised import OPTIMISED
 from local.asl.practices import MUCH
 from local.asl.queryfunctions import ADDED
+from local.asl.resultwriter import OUTPUT_TYPES, TRANSFORMATIONS
 from local.asl.rules import OPERATORS
 from local.asl.variables import LARGEST_STORE_BYTES
 
@@ -72,7 +73,8 @@ def page() -> str:
         "## JSONata\n\nAll of the language but `$eval`, and " + _listed(f"${name}" for name in ADDED),
         "## Distributed Map\n\nAn ItemReader of S3 takes "
         + _listed(INPUT_TYPES)
-        + "\nA ResultWriter writes JSON, untransformed.\n",
+        + "\nA ResultWriter gives and writes results in the forms "
+        + _listed((*TRANSFORMATIONS, *OUTPUT_TYPES)),
         "## Operators of a Choice Rule\n\nAnd, Or, Not; " + _listed(sorted(OPERATORS)),
         "## Service integrations\n\nA Lambda function by its ARN, and `arn:aws:states:::service:action`:\n\n"
         + _services(),

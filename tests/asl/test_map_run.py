@@ -35,7 +35,10 @@ class Bucket:
             self.objects[key] = call.parameters["Body"]
             return {}
         if call.action == "listObjectsV2":
-            return {"Contents": [{"Key": name, "Size": len(text)} for name, text in self.objects.items()]}
+            names = sorted(self.objects)
+            at = int(call.parameters.get("ContinuationToken", 0))
+            entry = {"Key": names[at], "ETag": "e", "LastModified": "2026-01-01T00:00:00Z", "Size": at, "Owner": {}}
+            return {"Contents": [entry]} | ({"NextContinuationToken": str(at + 1)} if at + 1 < len(names) else {})
         if key not in self.objects:
             raise TaskFailure("S3.NoSuchKeyException", "The specified key does not exist.")
         return {"Body": self.objects[key]}
@@ -189,10 +192,12 @@ def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any]
 
 
 def test_a_bucket_is_listed() -> None:
-    """Each object's entry is an item."""
+    """Each object's entry is an item, page after page; times are seconds and the tag is called Etag."""
     reader = {"Resource": "arn:aws:states:::s3:listObjectsV2", "Parameters": {"Bucket": "b"}}
-    execution = machine(("M", distributed(ItemReader=reader))).execute(perform=Bucket(a="xx").perform)
-    assert execution.output == [{"Key": "a", "Size": 2}]
+    execution = machine(("M", distributed(ItemReader=reader))).execute(perform=Bucket(a="x", b="y").perform)
+    assert execution.output == [
+        {"Etag": "e", "Key": name, "LastModified": 1_767_225_600, "Size": size} for name, size in (("a", 0), ("b", 1))
+    ]
 
 
 def test_results_are_written_to_a_bucket() -> None:
@@ -217,8 +222,39 @@ def test_results_are_written_to_a_bucket() -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "output"),
+    [
+        ({"Transformation": "COMPACT"}, [[0, 0], [2, 2]]),
+        ({"Transformation": "FLATTEN"}, [0, 0, 2, 2]),
+        ({"Transformation": "FLATTEN", "OutputType": "JSONL"}, "0\n0\n2\n2"),
+    ],
+)
+def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
+    """Without a bucket they are what the state gives, with one they are what is written."""
+    twice = ("A", {"Type": "Pass", "Parameters": {"v.$": "States.Array($, $)"}, "OutputPath": "$.v"})
+    assert machine(("M", distributed(twice, ResultWriter={"WriterConfig": config}))).execute([0, 2]).output == output
+    bucket = Bucket()
+    writer = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b"}, "WriterConfig": config}
+    machine(("M", distributed(twice, ResultWriter=writer))).execute([0, 2], perform=bucket.perform)
+    ((name, text),) = [(key, text) for key, text in bucket.objects.items() if "SUCCEEDED" in key]
+    lines = config.get("OutputType") == "JSONL"
+    assert (name.endswith(".jsonl"), text if lines else json.loads(text)) == (lines, output)
+
+
+def test_a_result_in_full_and_one_that_failed_are_told_with_what_they_were() -> None:
+    """NONE is all that is known of an execution, and so is what failed in any other form."""
+    for form, name in (("NONE", "Name"), ("COMPACT", None)):
+        state = distributed(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)
+        well, badly = machine(("M", state)).execute([0, 1]).output
+        assert (well if name is None else well["Output"], badly["Status"], badly["Error"]) == (
+            0 if name is None else "0", "FAILED", "Odd",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("fields", "pointer", "rule"),
     [
+        ({"ResultWriter": {}}, "/ResultWriter", "these fields are required: Resource"),
         (
             {"ItemReader": {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "PARQUET"}}},
             "/ItemReader/ReaderConfig/InputType",
@@ -229,11 +265,11 @@ def test_results_are_written_to_a_bucket() -> None:
             {
                 "ResultWriter": {
                     "Resource": "arn:aws:states:::s3:putObject",
-                    "WriterConfig": {"Transformation": "FLATTEN"},
+                    "WriterConfig": {"Transformation": "SORT"},
                 }
             },
             "/ResultWriter/WriterConfig/Transformation",
-            "must be NONE; others are not supported",
+            "must be one of NONE, COMPACT, FLATTEN",
         ),
         ({"Label": "a b"}, "/Label", "must not have the character ' '"),
         ({"ToleratedFailurePercentage": 101}, "/ToleratedFailurePercentage", "must be at most 100"),
