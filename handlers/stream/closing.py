@@ -116,7 +116,7 @@ class Closing:
         if self._settle_until_ms is None or now_ms < self._settle_until_ms:
             return []
         # Where events are in flight the ledger's record stays as it is: it vouches for nothing that is not stored.
-        return [Finish(self._ending if self._is_drained else ends.IN_FLIGHT)]
+        return [Finish(self._ending if self._is_drained else ends.NOT_DRAINED)]
 
     def _taken_over(self) -> Outcome:
         return ends.taken_over(self._lease, self._stay.is_superseded(self._lease))

@@ -16,7 +16,7 @@ LET_GO = Outcome("StreamDropped", "", "let go for a successor that did not conne
 ENDED = Outcome("", "ended", "the upstream ended the stream")
 STOPPED = Outcome("", "stopped", "the stream is to be stopped")
 SUPERSEDED = Outcome("", "superseded", "another execution keeps the stream connected")
-IN_FLIGHT = Outcome("StoreUnavailable", "", "events were still in flight to the store at the deadline")
+NOT_DRAINED = Outcome("StoreUnavailable", "", "what was read was not all stored at the deadline")
 
 
 def refused(lease: Lease) -> Outcome:
