@@ -24,14 +24,14 @@ def has_too_many_values(data: str | bytes) -> bool:
 
 def canonical_json(data: str | bytes) -> bytes:
     """The canonical form of an object or array; of anything else the bytes as they are."""
-    plain = data.encode() if isinstance(data, str) else data
-    # RFC 8259, section 2: four characters may stand before a value.
-    if plain.lstrip(b" \t\r\n")[:1] not in (b"{", b"[") or has_too_many_values(plain):
-        return plain
     try:
-        return _ENCODER.encode(_DECODER.decode(plain.decode())).encode()
+        text = data if isinstance(data, str) else data.decode()
+        # RFC 8259, section 2: four characters may stand before a value.
+        if text.lstrip(" \t\r\n")[:1] in ("{", "[") and not has_too_many_values(data):
+            return _ENCODER.encode(_DECODER.decode(text)).encode()
     except (ValueError, RecursionError):
-        return plain
+        pass
+    return data.encode() if isinstance(data, str) else data
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ MAX_KEY_BYTES = 1024
 _MOST_BYTES_A_CHARACTER = 4  # of UTF-8
 # Far more than any server takes in a header or an address, and far less than an item holds.
 MAX_CURSOR_CHARACTERS = 65_536
+_compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _raw_decode = json.JSONDecoder().raw_decode
 _last_parsed: list[tuple[str | bytes, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
@@ -96,9 +97,9 @@ def canonical(frame: Frame) -> bytes:
     the order of the fields and how JSON is spelled do not count: they may differ between two deliveries.
     """
     data = canonical_json(frame.data)
-    fields = [f"{field}: {value}\n" for field, value in (("event", frame.name), ("id", frame.id)) if value is not None]
-    if not fields and b"\n" not in data:
+    if frame.name is None and frame.id is None and b"\n" not in data:
         return data
+    fields = [f"{field}: {value}\n" for field, value in (("event", frame.name), ("id", frame.id)) if value is not None]
     return "".join(fields).encode() + b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
 
 
@@ -163,8 +164,10 @@ def _text_at(body: Any, path: JsonPath) -> str | None:
     there, value = at(body, path)
     if not there:
         return None
+    if type(value) is int:
+        return str(value)
     try:
-        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), sort_keys=True)
+        text = value if isinstance(value, str) else _compact(value)
     except RecursionError:  # a nesting that could be read and cannot be written
         return None
     # JSON may spell half of a surrogate pair, which is no text: neither DynamoDB nor a header could carry it.
