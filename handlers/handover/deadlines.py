@@ -35,14 +35,19 @@ def parts_at_ms(claimed_ms: int, leave_at_ms: int, newer_ms: int) -> int | None:
 class Stay:
     """One connection's stay; `is_hot`: its lane stays connected beside another of its execution.
 
-    `deadline_ms` is when the function is killed. An overlap lasts `overlap_ms`. `execution` is the one that started the
-    connection ("" where none is known).
+    `deadline_ms` is when the function is killed. The lease vouches for a connection for `ttl_ms` after each renewal. An
+    overlap lasts `overlap_ms`. `execution` is the one that started the connection ("" where none is known).
     """
 
-    def __init__(self, *, deadline_ms: int, margin_ms: int, overlap_ms: int, is_hot: bool, execution: str) -> None:
+    def __init__(
+        self, *, deadline_ms: int, margin_ms: int, ttl_ms: int, overlap_ms: int, is_hot: bool, execution: str
+    ) -> None:
         self._leave_at_ms = deadline_ms - margin_ms
         self._give_up_at_ms = deadline_ms - margin_ms // 2
         self._spare_ms = margin_ms // 4
+        self._ttl_ms = ttl_ms
+        # A newer connection that the lease vouches for so long stays; one that goes on renewing always is by far.
+        self._stays_ms = min(self._spare_ms, ttl_ms // 2)
         self._overlap_ms = overlap_ms
         self._is_hot = is_hot
         self._execution = execution
@@ -93,7 +98,7 @@ class Stay:
         """
         if not self.keeps(lease):
             return self._is_expiring and found is Standing.HOLDER and not self.is_superseded(lease)
-        if found is not Standing.TAKEN_OVER or lease.expires_at_ms <= now_ms + self._spare_ms:
+        if found is not Standing.TAKEN_OVER or lease.expires_at_ms <= now_ms + self._stays_ms:
             return False
         if self._beside != lease.connected and not self._is_expiring:
             self._beside = lease.connected
@@ -109,12 +114,13 @@ class Stay:
         """Returns whether another execution has claimed the stream since."""
         return superseded(lease, self._execution)
 
-    def expires_at_ms(self, now_ms: int, ttl_ms: int) -> int:
-        """Returns until when the lease vouches for the connection, which is for `ttl_ms` at most.
+    def expires_at_ms(self, now_ms: int) -> int:
+        """Returns until when the lease vouches for the connection if it is renewed now.
 
         A hot one's does not outlast its stay, so that the older of two can see whether the newer is about to go.
         """
-        return min(now_ms + ttl_ms, self._give_up_at_ms) if self._is_hot else now_ms + ttl_ms
+        until_ms = now_ms + self._ttl_ms
+        return min(until_ms, self._give_up_at_ms) if self._is_hot else until_ms
 
     def drains_until_ms(self, now_ms: int) -> int:
         """Returns until when what was read may be stored by one that leaves now; late, it has half as long again."""

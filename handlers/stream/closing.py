@@ -56,7 +56,7 @@ class Closing:
 
     def expires_at_ms(self, now_ms: int) -> int:
         """Returns until when the lease vouches for this connection if it is renewed now."""
-        return self._stay.expires_at_ms(now_ms, self.lease_ttl_ms)
+        return self._stay.expires_at_ms(now_ms)
 
     def _leave(self, now_ms: int, outcome: Outcome | None, ended_by: str, *, ask_lease: bool = False) -> list[Effect]:
         """Stops reading. `outcome` None means: a successor claimed, taken over if it connects, else dropped."""

@@ -70,14 +70,16 @@ class Manager(Closing):
         overlap_max_ms: int | None = None,
         execution: str = "",
     ) -> None:
+        ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
         stay = Stay(
             deadline_ms=deadline_ms,
             margin_ms=margin_ms,
+            ttl_ms=ttl_ms,
             overlap_ms=profile.overlap_ms if overlap_max_ms is None else min(profile.overlap_ms, overlap_max_ms),
             is_hot=profile.standby == "hot",
             execution=execution,
         )
-        super().__init__(profile, stay, LEASE_TTL_READS * max(lease_every_ms, progress_every_ms))
+        super().__init__(profile, stay, ttl_ms)
         self._lease_every_ms = lease_every_ms
         self._progress_every_ms = progress_every_ms
         self.wake_at_ms: int | None = None

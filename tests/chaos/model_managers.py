@@ -26,6 +26,8 @@ IGNORED = frozenset(
         "_progress_every_ms",
         "lease_ttl_ms",
         "_spare_ms",
+        "_ttl_ms",
+        "_stays_ms",
         "_overlap_ms",
         "_is_hot",
         "_execution",  # the process's own

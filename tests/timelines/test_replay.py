@@ -87,21 +87,6 @@ def test_a_drop_costs_one_reconnection_not_a_wait() -> None:
     assert plain.gaps[0].to_ms == 72_791
 
 
-def test_a_hot_standby_bridges_a_drop(tmp_path: Path) -> None:
-    """With both lanes connected, one connection's end is covered by the other; the price is the overlap."""
-    found = run_table(
-        tmp_path,
-        {
-            "machine": "statemachines/connections.asl.yml",
-            "run_for_s": 400,
-            "latencies_ms": {"connect": [100]},
-            "upstream": {"policy": "tolerates", "standby": "hot"},
-        },
-    )
-    assert (found.gaps, found.status) == ([], "RUNNING")
-    assert found.overlap_ms > 330_000
-
-
 def test_an_outage_ends_no_execution_and_the_end_of_the_stream_does() -> None:
     """Drop, stall and a minute and a half of 503 are survived; the stream's end ends both lanes at that instant."""
     found = run("outage.yml")
@@ -157,14 +142,6 @@ def test_a_renewal_where_two_are_forbidden_never_opens_a_second(tmp_path: Path) 
     assert (found.overlap_ms, found.status) == (0, "RUNNING")
     assert len(found.runs) >= 4
     assert max(gap.to_ms - gap.from_ms for gap in found.gaps) <= 200 + 900
-
-
-def test_a_renewal_of_a_hot_standby_never_opens_a_third(tmp_path: Path) -> None:
-    """Both lanes are connected and one comes to its renewal: the successor's connection takes its place."""
-    found = run_table(tmp_path, short("tolerates", upstream={"policy": "tolerates", "standby": "hot"}))
-    assert (found.gaps, found.status, len(found.runs) >= 4) == ([], "RUNNING", True)
-    edges = sorted(edge for c in found.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
-    assert max(itertools.accumulate(step for _, step in edges)) == 2
 
 
 def test_an_outage_renews_and_ends_no_stream(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ def test_only_the_near_are_moved_apart() -> None:
     assert parts_at_ms(1_000, 9_000, 3_000) is None
 
 
-def stay(*, is_hot: bool = False) -> Stay:
+def stay(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Stay:
     """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
-    found = Stay(deadline_ms=100_000, margin_ms=8_000, overlap_ms=2_000, is_hot=is_hot, execution="mine")
+    found = Stay(deadline_ms=100_000, margin_ms=8_000, ttl_ms=ttl_ms, overlap_ms=2_000, is_hot=is_hot, execution="mine")
     found.begins(0)
     return found
 
@@ -97,8 +97,21 @@ def test_nobody_leaves_early_while_another_is_on_its_way(
 
 def test_a_hot_lease_does_not_outlast_the_stay() -> None:
     """The older of two reads in it when the newer is about to go; a cold one is vouched for as ever."""
-    assert [stay(is_hot=True).expires_at_ms(ms, 20_000) for ms in (0, 90_000)] == [20_000, 96_000]
-    assert [stay().expires_at_ms(ms, 20_000) for ms in (0, 90_000)] == [20_000, 110_000]
+    assert [stay(is_hot=True).expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 96_000]
+    assert [stay().expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 110_000]
+
+
+@given(st.integers(1, 40_000), st.integers(0, 90_000))
+def test_a_newer_one_that_goes_on_renewing_is_seen_to_stay(ttl_ms: int, now_ms: int) -> None:
+    """However short the lease and however long the margin: it is renewed when a quarter of it is over."""
+    older, newer = stay(is_hot=True, ttl_ms=ttl_ms), stay(is_hot=True, ttl_ms=ttl_ms)
+    older.asks_lease(92_000)
+    expires_ms = newer.expires_at_ms(now_ms)
+    lease = Lease(fence=5, connected=5, execution="mine", expires_at_ms=expires_ms)
+    renewed_ms = now_ms + ttl_ms // 4
+    stays = renewed_ms + min(2_000, ttl_ms // 2) < expires_ms
+    assert older.may_leave(renewed_ms, lease, Standing.TAKEN_OVER) == stays
+    assert stays or expires_ms == 96_000 or ttl_ms < 4
 
 
 def test_the_older_of_two_near_ones_asks_half_way() -> None:

@@ -1,0 +1,50 @@
+"""Replays of two lanes that both stay connected."""
+
+import itertools
+from pathlib import Path
+
+from tests.timelines.test_replay import run_table, short
+
+
+def test_a_hot_standby_bridges_a_drop(tmp_path: Path) -> None:
+    """With both lanes connected, one connection's end is covered by the other; the price is the overlap."""
+    found = run_table(
+        tmp_path,
+        {
+            "machine": "statemachines/connections.asl.yml",
+            "run_for_s": 400,
+            "latencies_ms": {"connect": [100]},
+            "upstream": {"policy": "tolerates", "standby": "hot"},
+        },
+    )
+    assert (found.gaps, found.status) == ([], "RUNNING")
+    assert found.overlap_ms > 330_000
+
+
+def test_a_renewal_of_a_hot_standby_never_opens_a_third(tmp_path: Path) -> None:
+    """Both lanes are connected and one comes to its renewal: the successor's connection takes its place."""
+    found = run_table(tmp_path, short("tolerates", upstream={"policy": "tolerates", "standby": "hot"}))
+    assert (found.gaps, found.status, len(found.runs) >= 4) == ([], "RUNNING", True)
+    edges = sorted(edge for c in found.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
+    assert max(itertools.accumulate(step for _, step in edges)) == 2
+
+
+def test_lanes_that_began_together_get_apart(tmp_path: Path) -> None:
+    """A reset of both brings them into phase. Within a life they are apart, and no handover of theirs leaves a gap."""
+    drop_ms, life_ms = 3_000_000, 880_000
+    found = run_table(
+        tmp_path,
+        {
+            "machine": "statemachines/connections.asl.yml",
+            "settings": {"function_timeout_s": 900, "wait_s": 840, "margin_s": 20},
+            "run_for_s": 4 * 3_600,
+            "latencies_ms": {"start": 100, "wait_to_task": 60, "connect": 300},
+            "upstream": {"policy": "tolerates", "standby": "hot", "drops": [{"at_ms": drop_ms}]},
+        },
+    )
+    assert [(gap.from_ms, gap.cause) for gap in found.gaps] == [(drop_ms, "reset")]
+    begun = sorted(c.from_ms for c in found.connections)
+    apart = [later - earlier for earlier, later in itertools.pairwise(begun)]
+    first = next(number for number, at_ms in enumerate(begun) if at_ms > drop_ms)
+    assert apart[first] < 2_000
+    assert min([*apart[2 : first - 1], *apart[first + 1 :]]) > life_ms // 3
