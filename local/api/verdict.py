@@ -19,6 +19,7 @@ _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 _USUAL = 100
 _EXPRESS = "Express state machine does not support"
 _RESOURCE = "The resource provided "
+_BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
 _NO_STATE = re.compile(r"there is no state '.*'", re.DOTALL)
 
 
@@ -90,8 +91,16 @@ def _told(problem: DefinitionError, definition: Any) -> dict[str, str]:
                 names["names"] = ", ".join(sorted(names["names"].split(", "), reverse=True))
             where = _location(definition, path[:-1] if of_owner else path)
             return _error(code, words.format(**names), None if code == "MISSING_END_STATE" else where)
+    if (bounds := _BOUNDS.fullmatch(problem.rule)) is not None:
+        low = _below(value_at(definition, keys(problem.pointer)), int(bounds[1]))
+        words = f"Minimum value is {bounds[1]}" if low else f"Maximum value is {bounds[2]}"
+        return _error(_SCHEMA, words, _location(definition, keys(problem.pointer)))
     rule = problem.rule.partition(" (")[0] if problem.rule.startswith(_RESOURCE) else problem.rule
     return _error(_SCHEMA, f"{rule[:1].upper()}{rule[1:]}", _location(definition, keys(problem.pointer)))
+
+
+def _below(value: Any, least: int) -> bool:
+    return isinstance(value, int | float) and value < least
 
 
 def _location(definition: Any, path: tuple[str, ...]) -> str:

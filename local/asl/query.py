@@ -11,18 +11,15 @@ import re
 import sys
 from typing import Any, Protocol
 
-from jsonata import jsonata as engine
-from jsonata.functions import Functions
-from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 from local.asl.check import DefinitionError
 from local.asl.errors import QueryFailure
 from local.asl.functions import parts
 from local.asl.jsonpath import MISSING
-from local.asl.querynumbers import NAMES, calculated, plain
+from local.asl.queryengine import Jsonata
+from local.asl.querynumbers import NAMES, plain
 from local.asl.querypattern import pattern
-from local.asl.querysignature import checked
 from local.asl.querytree import nodes, reads_error_output, top_level
 from local.asl.querywords import message
 
@@ -58,53 +55,6 @@ class Sight(Protocol):
     def functions(self) -> Any:
         """Return the frame with the functions of Step Functions."""
         ...
-
-
-class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
-    """The library's evaluator, with JSON's null apart from undefined and numbers that overflow as in JSONata."""
-
-    def eval(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return what a node of the tree gives; each one costs a step."""
-        self.bounds.enter()
-        result = self._eval(expr, input, environment)
-        self.bounds.leave(expr, result)
-        return result
-
-    def create_frame(self, enclosing: Any = None) -> Any:
-        """Return a frame of variables; the library looks in vain for these two, through all frames, at each step."""
-        frame = super().create_frame(enclosing)
-        frame.bindings["__evaluate_entry"] = frame.bindings["__evaluate_exit"] = None
-        return frame
-
-    def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
-        """Return the result of + - * / or %: Infinity or NaN where it is no finite number; raises JException."""
-        for side, code in ((lhs, "T2001"), (rhs, "T2002")):
-            if side is not None and not Utils.is_numeric(side):
-                raise JException(code, -1, op, side)
-        return None if lhs is None or rhs is None else calculated(lhs, rhs, str(op))
-
-    def evaluate_includes_expression(self, lhs: Any, rhs: Any) -> Any:
-        """Return whether the right side holds the left one; each element looked at costs, as in `apply_inner`."""
-        self.bounds.charge((rhs,))
-        return super().evaluate_includes_expression(lhs, rhs)
-
-    def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
-        """Return whether the sides are equal, or unequal; each part looked at costs."""
-        if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):
-            self.bounds.steps += parts(lhs, {}) >> 3
-        return super().evaluate_equality_expression(lhs, rhs, op)
-
-    def validate_arguments(self, signature: Any, args: Any, context: Any) -> Any:
-        """Return the arguments as the function sees them; raises JException."""
-        known = getattr(signature, "signature", None)
-        return args if known is None else checked(known, args, context)
-
-    def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
-        """Return what a function gives; what it is given costs steps, for it may loop in the library's own code."""
-        self.bounds.charge(args)
-        if not (Functions.is_lambda(proc) or Utils.is_function(proc) or Functions.is_regex(proc)):
-            raise JException("T1006", -1)
-        return super().apply_inner(proc, args, input, environment)
 
 
 class Unsupported(Exception):
@@ -280,6 +230,10 @@ class _Bounds:
                 raise Exceeded(TOO_LARGE)
             if expression.type in ("binary", "function", "unary"):
                 self.steps += size >> 6
+
+    def check(self, value: Any) -> None:
+        """Return nothing; raises Exceeded for a value that is too large to be written down."""
+        check_size(value)
 
     def charge(self, arguments: Any) -> None:
         """Return nothing; a step stands for 32 elements, or 64 characters."""

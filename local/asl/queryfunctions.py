@@ -5,6 +5,7 @@ after its fraction is cut off, and a sequence without elements is undefined, whi
 Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from jsonata.utils import Utils
 
 from local.asl import querydates, querynumbers, querytexts
 from local.asl.functions import ALGORITHMS, parse_json, scrambled
-from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, Jsonata, check_size, inward
+from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, check_size, inward
 from local.asl.querydates import shown
-from local.asl.querynumbers import json_text
+from local.asl.queryengine import Jsonata
 from local.clock import uuid4
 
 ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
@@ -90,12 +91,7 @@ def _string(value: Any, prettify: Any = None) -> Any:
     if isinstance(value, Utils.JList) and value.outer_wrapper:
         value = value[0]
     check_size(value)
-    return value if value is None or isinstance(value, str) else _unquoted(value, prettify is True)
-
-
-def _unquoted(value: Any, pretty: bool) -> str:
-    callable_ = Utils.is_function(value) or Functions.is_lambda(value)
-    return "" if callable_ else json_text(value, pretty=pretty)
+    return None if value is None else querynumbers.text(value, pretty=prettify is True)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
@@ -111,7 +107,14 @@ def _sort(values: Any, comparator: Any = None) -> Any:
     plain = Utils.is_array_of_numbers(values) or Utils.is_array_of_strings(values)
     if comparator is None and not plain:
         raise JException("D3070", -1)
-    return Functions.sort(values, comparator)
+    if comparator is None:
+        return sorted(values)
+
+    def ahead(left: Any, right: Any) -> int:
+        """A comparator says whether the earlier of two is to stand behind; what it calls equal stays in order."""
+        return -1 if Functions.to_boolean(Functions.func_apply(comparator, [right, left])) else 0
+
+    return sorted(values, key=functools.cmp_to_key(ahead))
 
 
 def _type(value: Any) -> Any:

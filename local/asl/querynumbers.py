@@ -90,6 +90,14 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
     return '""'
 
 
+def text(value: Any, *, pretty: bool = False) -> str:
+    """Return a value as $string and & make a text of it: a text as it is, a function as an empty one."""
+    if isinstance(value, str):
+        return value
+    nameless = Utils.is_function(value) or Functions.is_lambda(value) or Functions.is_regex(value)
+    return "" if nameless else json_text(value, pretty=pretty)
+
+
 def _enclosed(brackets: str, parts: list[str], indent: str, pretty: bool) -> str:
     if not pretty or not parts:
         return brackets[0] + ",".join(parts) + brackets[1]

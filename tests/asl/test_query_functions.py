@@ -51,6 +51,9 @@ PICTURE = "The sub-picture must not contain "
         ("[$decodeUrl('%3Fx%20%D1%88'), $decodeUrlComponent('%3Fx%20')]", ["%3Fx ш", "?x "]),
         # Arrays, types and dates.
         ("$count(null)", 1),
+        ("1e20 & /a/ & [1..2]", "100000000000000000000[1,2]"),
+        ("[true in [1], 1 in [1.0], null in [null], 'a' in 'a', [1] in [[1]]]", [False, True, True, True, False]),
+        ("$sort([{'a':1,'b':1},{'a':1,'b':2},{'a':0}], function($l,$r){$l.a > $r.a}).b", [1, 2]),
         ("$distinct([[1],[1]])", [[1]]),
         ("$type(/a/)", "function"),
         ("$toMillis('2017-11')", 1_509_494_400_000),
@@ -166,6 +169,13 @@ def test_a_function_refuses_with_a_code(expression: str, told: str) -> None:
 def test_a_picture_breaks_a_rule(picture: tuple[str, str]) -> None:
     """Each rule of XPath's pictures has a code of its own."""
     assert failure(f"$formatNumber(1, '{picture[0]}')").startswith(f"{THREW}{picture[1]}: ")
+
+
+def test_a_function_keeps_its_name_whatever_variable_holds_it() -> None:
+    """Also in the executions that follow."""
+    named = THREW + 'T0412: Argument 1 of function "sum" must be an array of "numbers"'
+    assert failure("($f := $sum; $f(['a']))") == named
+    assert failure("$sum(['a'])") == named
 
 
 def test_what_is_no_base64_fails_without_a_code() -> None:

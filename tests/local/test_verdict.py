@@ -71,6 +71,7 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str, str | None]]]] = [
         one({**PASS, "InputPath": "$.a"}, QueryLanguage="JSONata"),
         [(SCHEMA, ONLY.format("JSONata", "InputPath", "JSONPath"), "/States/X")],
     ),
+    (one({"Type": "Wait", "Seconds": -1, "End": True}), [(SCHEMA, "Minimum value is 0", "/States/X/Seconds")]),
     (one(PASS, QueryLanguage="jsonata"), [(SCHEMA, LANGUAGES, "/QueryLanguage")]),
     (one(PASS, QueryLanguage=5), [(SCHEMA, "Expected value of type [STRING]", "/QueryLanguage")]),
     (
