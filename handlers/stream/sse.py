@@ -20,6 +20,9 @@ class SseDecoder:
         self._head = Head()
         self._after_cr = False
         self._failed = False
+        # In a read of at most so many bytes no block can be too long, and nothing stands before its first byte: no part
+        # of a line, no CR whose LF it may be, no mark. None is so short where any of that may be.
+        self._room_bytes = -1
         # What is not complete: a line in bytes, and the lines of a block as the specification's buffers.
         self._line = bytearray()
         self._block_bytes = 0
@@ -47,6 +50,19 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         """The events that `data` dispatches, and the comments in it where they were asked for."""
+        if len(data) <= self._room_bytes and data[-1:] == b"\n":
+            # Whole lines, as most reads are while the upstream is slower than we are: nothing is to be cut or joined.
+            text = data.decode("utf-8", "replace")
+            if "\r" not in text:
+                return self._take_whole_lines(whole_lines(text), data)
+        self._room_bytes = -1
+        frames = self._cut(data)
+        if self._head.is_passed and not self._line and not self._after_cr:
+            self._room_bytes = self._max_frame_bytes - self._block_bytes
+        return frames
+
+    def _cut(self, data: bytes) -> list[Frame]:
+        """As `feed`, for any bytes."""
         frames: list[Frame] = []
         if not self._head.is_passed:
             data = self._head.strip(data)
@@ -69,14 +85,7 @@ class SseDecoder:
             whole, self._line = self._line, bytearray(rest)
         elif rest:
             self._line += rest
-        try:
-            lines = whole_lines(whole.decode())
-        except UnicodeDecodeError:
-            lines = whole_lines(whole.decode("utf-8", "replace"))
-        self._take_whole_lines(lines, frames)
-        if lines[-1]:
-            self._count(lines, whole)
-        return frames
+        return self._take_whole_lines(whole_lines(whole.decode("utf-8", "replace")), whole)
 
     def close(self) -> int:
         """The bytes of a block that no blank line followed; comments in it do not count.
@@ -115,12 +124,13 @@ class SseDecoder:
         self._line += tail
         self._check(frames)
 
-    def _take_whole_lines(self, lines: list[str], frames: list[Frame]) -> None:
-        """As `_take_lines`, for lines that are complete and none of which can be too long.
+    def _take_whole_lines(self, lines: list[str], encoded: bytes | bytearray) -> list[Frame]:
+        """As `_take_lines`, for lines that are complete and none of which can be too long; `encoded` are their bytes.
 
         What nearly every line is, `data: `, `id: ` or `event: ` and a value, is acted upon here, as `_field` would; the
         names alone are the same with an empty value.
         """
+        frames: list[Frame] = []
         data = self._data
         for line in lines:
             if not line:
@@ -140,6 +150,10 @@ class SseDecoder:
                 self._name = value
             else:
                 self._field(line, frames)
+        if lines[-1]:
+            self._count(lines, encoded)
+            self._room_bytes = min(self._room_bytes, self._max_frame_bytes - self._block_bytes)
+        return frames
 
     def _count(self, lines: list[str], encoded: bytes | bytearray) -> None:
         """Adds what `lines`, whose bytes are `encoded`, leave of a block that no blank line has ended."""
