@@ -43,7 +43,7 @@ class Intake:
         meaning = self._profile.meaning(given.status)
         if meaning == "expired" and record.resumed:
             self._discards = True
-            return self._cursor_expired(now_ms, record)
+            return self._cursor_expired(now_ms, record, record.vouching.heard_ms)
         refusal = judge(self._profile, given, meaning)
         if refusal is not None:
             self._discards = True
@@ -77,7 +77,7 @@ class Intake:
         if found.stop is None and failure is None:
             return effects, None
         self._discards = True
-        lost, end = self._stopped(now_ms, found, failure, record)
+        lost, end = self._stopped(now_ms, found, failure, record, before_ms)
         return effects + lost, end
 
     def tail_bytes(self) -> int:
@@ -85,18 +85,18 @@ class Intake:
         return self._decoder.close()
 
     def _stopped(
-        self, now_ms: int, found: Reading, failure: FramingError | None, record: Record
+        self, now_ms: int, found: Reading, failure: FramingError | None, record: Record, before_ms: int
     ) -> tuple[list[Effect], End | None]:
         if found.stop is Kind.END:
             return [], End(ends.ENDED, "ended")
         if found.stop is Kind.EXPIRED:
-            return self._cursor_expired(now_ms, record)
+            return self._cursor_expired(now_ms, record, before_ms)
         if found.stop is Kind.DISCONNECT:
             return [], End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
         assert failure is not None
         return [], End(Outcome("StreamDropped", "", str(failure)), failure.reason)
 
-    def _cursor_expired(self, now_ms: int, record: Record) -> tuple[list[Effect], End | None]:
+    def _cursor_expired(self, now_ms: int, record: Record, heard_ms: int) -> tuple[list[Effect], End | None]:
         resume = self._profile.resume
-        lost = record.cursor_expired(now_ms, resume.fallback if resume is not None else "")
+        lost = record.cursor_expired(now_ms, resume.fallback if resume is not None else "", heard_ms)
         return [lost], End(ends.EXPIRED_CURSOR, CURSOR_EXPIRED)

@@ -52,7 +52,7 @@ LEASE_TTL_READS = 4
 
 
 class Manager(Closing):
-    """One connection's decisions; see the module's docstring for the phases.
+    """One connection's decisions in its phases (`phases.py`).
 
     `deadline_ms` is when the function is killed, `margin_ms` what is kept before (`handlers/handover/deadlines.py`).
     `execution` is the execution that started it ("" where none is known). An overlap ends after `overlap_max_ms` at

@@ -103,13 +103,16 @@ class Record:
         since_ms = self.claimed_ms if self._cursor_at_ms is None else self._cursor_at_ms
         return self.lost(min(since_ms, now_ms), now_ms, cause)
 
-    def cursor_expired(self, now_ms: int, fallback: str) -> RecordLoss:
-        """Returns the record of the loss where the upstream knows no cursor; `fallback` is saved in place of one."""
+    def cursor_expired(self, now_ms: int, fallback: str, heard_ms: int) -> RecordLoss:
+        """Returns the record of the loss where the upstream knows no cursor; `fallback` is saved in place of one.
+
+        What it sent on this connection up to `heard_ms` is known.
+        """
         self.pending.expired(fallback)
         if self.opened_ms is None or not self.events:
             return self.lost_since_cursor(now_ms, CURSOR_EXPIRED)
         self.resumed = False
-        return self.lost(self.vouching.heard_ms, now_ms, CURSOR_EXPIRED)
+        return self.lost(heard_ms, now_ms, CURSOR_EXPIRED)
 
     def save(self, now_ms: int, expires_at_ms: int, is_open: bool) -> SaveProgress:
         """Returns what is written now; `is_open` while the connection reads, and is vouched for until now."""

@@ -16,6 +16,7 @@ from handlers.stream.signals import (
     Opened,
     Outcome,
     RecordGaps,
+    RecordLoss,
     SaveProgress,
     Write,
     Written,
@@ -182,6 +183,19 @@ def test_the_ledger_vouches_up_to_the_oldest_thing_that_is_not_stored() -> None:
     manager.handle(12_001, Written(1, 0))
     effects += manager.handle(18_000, holder)
     assert [e.progress.seen_ms for e in effects if isinstance(e, SaveProgress)] == [4_000, 4_000, 18_000]
+
+
+def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
+    """What the connection brought before is known; the fallback is saved in place of the cursor."""
+    resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
+    manager = connected(resume=resume)
+    manager.handle(2_000, Chunk(event(8)))
+    manager.handle(2_001, Written(1, 0))
+    effects = manager.handle(5_000, Chunk(b"event: gone\ndata: x\n\n"))
+    losses = [effect for effect in effects if isinstance(effect, RecordLoss)]
+    assert [(loss.from_ms, loss.to_ms, loss.cause) for loss in losses] == [(2_000, 5_000, "cursor_expired")]
+    effects = manager.handle(5_001, Closed("closed_here"))
+    assert [effect.cursor for effect in effects if isinstance(effect, SaveProgress)] == ["start"]
 
 
 def test_what_comes_after_a_silence_is_stored() -> None:
