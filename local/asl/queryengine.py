@@ -49,6 +49,10 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
                 raise JException(code, -1, op, side)
         return None if lhs is None or rhs is None else calculated(lhs, rhs, str(op))
 
+    def evaluate_step(self, expr: Any, input: Any, environment: Any, last_step: bool) -> Any:
+        """Return what a step of a path finds; nothing in what an index has picked from an array that is written out."""
+        return super().evaluate_step(expr, input, environment, last_step) if isinstance(input, list) else None
+
     def evaluate_string_concat(self, lhs: Any, rhs: Any) -> str:
         """Return the two sides as one text."""
         for side in (lhs, rhs):

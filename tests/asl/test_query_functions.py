@@ -51,6 +51,7 @@ PICTURE = "The sub-picture must not contain "
         ("[$decodeUrl('%3Fx%20%D1%88'), $decodeUrlComponent('%3Fx%20')]", ["%3Fx ш", "?x "]),
         # Arrays, types and dates.
         ("$count(null)", 1),
+        ("[$exists([1,2,3][-1].a), ([{'a':1},{'a':2}][0]).a, [{'a':1}].a]", [False, 1, 1]),
         ("1e20 & /a/ & [1..2]", "100000000000000000000[1,2]"),
         ("[true in [1], 1 in [1.0], null in [null], 'a' in 'a', [1] in [[1]]]", [False, True, True, True, False]),
         ("$sort([{'a':1,'b':1},{'a':1,'b':2},{'a':0}], function($l,$r){$l.a > $r.a}).b", [1, 2]),
