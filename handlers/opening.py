@@ -23,6 +23,8 @@ from handlers.trust import tls
 from handlers.wire import StrictResponse
 
 MAX_REDIRECTS = 5
+# Of a name with more addresses the first few are tried: each has its share of the time there is to connect.
+MOST_ADDRESSES = 4
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What every request may carry to any host; the cursor's own header goes along by its name.
 _SAFE = frozenset({"accept", "accept-encoding", "cache-control", "content-type", "user-agent"})
@@ -124,25 +126,28 @@ def _checked(connection_class: Any, answer_class: type[StrictResponse], allow_pr
 
     class Checked(connection_class):  # type: ignore[misc]
         _dns_host: str
+        timeout: float
         response_class = answer_class
 
         def _new_conn(self) -> socket.socket:
             name = self._dns_host
             try:
-                addresses = resolve(name, self.port, allow_private=allow_private)
+                addresses = resolve(name, self.port, allow_private=allow_private)[:MOST_ADDRESSES]
             except socket.gaierror as error:
                 raise exceptions.NameResolutionError(self.host, self, error) from error
+            limit_s = self.timeout
             for address in addresses:
                 try:
-                    # The address in place of the name, for this one call: TLS and Host go on with the name.
-                    self._dns_host = address
+                    # Address and share in place of name and limit, for this one call: TLS and Host go on with those.
+                    self._dns_host, self.timeout = address, limit_s / len(addresses)
                     found: socket.socket = super()._new_conn()
                 except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):
                     if address == addresses[-1]:
                         raise
                     continue
                 finally:
-                    self._dns_host = name
+                    self._dns_host, self.timeout = name, limit_s
+                found.settimeout(limit_s)
                 return found
             raise AssertionError("getaddrinfo answers with an address or raises")
 

@@ -1,6 +1,8 @@
 """Redirects and addresses on real sockets: where a request goes, what goes with it, and where it never goes."""
 
+import contextlib
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -296,3 +298,29 @@ def test_the_next_address_is_tried_where_one_does_not_answer(monkeypatch: pytest
     with serving(arrives) as server:
         monkeypatch.setattr(socket, "getaddrinfo", two)
         assert isinstance(ask(server.address.replace("127.0.0.1", "two.test"))[0], Opened)
+
+
+def test_many_addresses_that_do_not_answer_share_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with any number of dead addresses costs one time-out, not one each."""
+    real, tried = socket.getaddrinfo, [f"127.0.0.{number}" for number in range(2, 40)]
+
+    def many(host: Any, port: Any, *more: Any, **named: Any) -> Any:
+        names = tried if host == "many.test" else [host]
+        return [entry for name in names for entry in real(name, port, *more, **named)]
+
+    with socket.create_server(("0.0.0.0", 0), backlog=0) as listener, contextlib.ExitStack() as held:
+        port = listener.getsockname()[1]
+        # What nobody accepts fills the queue; whoever comes after is not answered.
+        for address in tried[:4] * 2:
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((address, port))
+        monkeypatch.setattr(socket, "getaddrinfo", many)
+        since = time.monotonic()
+        request = UpstreamRequest("GET", f"http://many.test:{port}/", {}, allow_private=True)
+        found = Upstream(request, connect_timeout_s=1, stall_after_s=WAIT_S)
+        found.start()
+        arrival = found.get(WAIT_S)
+        found.close()
+        assert arrival == Closed("unreachable", "the connection was not accepted in time")
+        assert time.monotonic() - since < 3
