@@ -14,7 +14,8 @@ class NdjsonDecoder(Wireless):
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._head = Head(markup_within=max_frame_bytes)
-        self._line = bytearray()
+        # The line that has not ended: the bytes as they came, and only from the second piece on what can grow.
+        self._line: bytes | bytearray = b""
         self._failed = False
         # No line can be too long in a read of at most so many bytes, so its lines are taken all at once. None is so
         # short while each byte must be looked at: at the start of the stream, and after an error.
@@ -46,8 +47,8 @@ class NdjsonDecoder(Wireless):
 
     def close(self) -> int:
         """The bytes of a last line that no line end followed: 0 where it would have been a heartbeat."""
-        tail = bytes(self._line).strip(b" \t\r")
-        self._line.clear()
+        tail = self._line.strip(b" \t\r")
+        self._line = b""
         return len(tail) + self._head.held_bytes
 
     def _joined(self, data: bytes) -> Sequence[Body]:
@@ -56,9 +57,8 @@ class NdjsonDecoder(Wireless):
         if first < 0:
             self._hold(data)
             return []
-        self._line += data[:first]
-        found = _visible(self._line)
-        self._line.clear()
+        found = _visible(self._line + data[:first])
+        self._line = b""
         end = data.rfind(b"\n") + 1
         if first + 1 < end:
             found += _lines(data, first + 1, end)
@@ -67,7 +67,12 @@ class NdjsonDecoder(Wireless):
 
     def _hold(self, begun: bytes) -> None:
         """Keeps what belongs to a line that has not ended."""
-        self._line += begun
+        if not self._line:
+            self._line = begun
+        else:
+            if isinstance(self._line, bytes):
+                self._line = bytearray(self._line)
+            self._line += begun
         self._room_bytes = self._max_frame_bytes - len(self._line)
 
     def _one_by_one(self, data: bytes) -> Sequence[Body]:
@@ -76,14 +81,13 @@ class NdjsonDecoder(Wireless):
             data = self._head.strip(data)
         found: list[Body] = []
         first, *rest = data.split(b"\n")
-        self._line += first
+        self._hold(first)
         for piece in rest:
             self._check(found)
             found += _visible(self._line)
-            self._line[:] = piece
+            self._line = piece
         self._check(found)
-        if self._head.is_passed:
-            self._hold(b"")
+        self._room_bytes = self._max_frame_bytes - len(self._line) if self._head.is_passed else -1
         return found
 
     def _check(self, found: list[Body]) -> None:
@@ -92,7 +96,7 @@ class NdjsonDecoder(Wireless):
         if self._failed or length > self._max_frame_bytes:
             self._failed = True
             self._room_bytes = -1
-            self._line.clear()
+            self._line = b""
             raise too_long(self._max_frame_bytes, found)
 
 

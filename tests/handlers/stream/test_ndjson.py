@@ -58,6 +58,7 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer() -> None:
     assert decode(*one_by_one(wire), most=4) == ([Frame("abcd"), Frame("abcd")], "frame_too_long", 0)
     assert decode(b"abcd\r", b"\n", most=4) == ([Frame("abcd")], "", 0)
     assert decode(b"abcd\r", b"x", most=4) == ([], "frame_too_long", 0)
+    assert decode(b"ab\nabcd", b"e\n", most=4) == ([Frame("ab")], "frame_too_long", 0)
 
 
 def test_a_line_without_an_end_is_not_kept_beyond_the_limit() -> None:
