@@ -15,9 +15,9 @@ const NUMBERS = {
   throttle_max_delay_s: [2, 3600],
   cool_down_s: [1, 3600],
   // With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
-  renew_after: [1, 155],
-  // With more passes an execution that cannot start a successor could have more than 24,900.
-  give_up_after: [2, 157],
+  renew_after: [1, 144],
+  // With more passes an execution that no successor takes over from could have more than 24,900.
+  give_up_after: [2, 133],
   unconnected_after_s: [1, 86400],
   memory_mb: [128, 10240],
   log_retention_days: [1, 3653],

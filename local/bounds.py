@@ -8,8 +8,8 @@ for a Retrier: so each name of each Retrier counts, and one of States.ALL in a l
 A try to claim the stream counts as a pass of every lane, for it adds no more events than they would: `try_events` says
 how many. So what is left of the tries is what the lanes may make, and the bounds hold for both.
 
-Where no successor can be started the lanes go on beyond `renew_after`, a try in each pass, until `give_up_after` ends
-the execution: that bound is hard.
+Where no successor takes over the lanes go on beyond `renew_after`, a look and a start in each pass, until
+`give_up_after` ends them: that bound is hard.
 
 It knows no clock and no interpreter; tests hold it against histories that the interpreter made. Invariants: no
 execution has more events than `history_events` says until its lanes have made `GRACE_PASSES` passes beyond
@@ -67,8 +67,9 @@ def pass_events(lane: Definition, *, due: bool = False) -> int:
 def try_events(definition: Definition) -> int:
     """Returns the most events from one counted try to claim the stream to the next; Unbounded if lanes make fewer."""
     count, compare = _counter(definition)
-    lanes = {name for name, state in definition["States"].items() if state["Type"] == "Parallel"}
-    longest = _Longest(definition, count, compare, due=False, beyond=lanes, kinds=KINDS_OF_FAILURE)
+    # What never leads back is no part of a try; it is visited once.
+    beyond = {name for name in definition["States"] if count not in _reached(definition, name)}
+    longest = _Longest(definition, count, compare, due=True, beyond=beyond, kinds=KINDS_OF_FAILURE)
     found = longest.after(count)
     if found > sum(pass_events(lane) for lane in _lanes(definition)):
         raise Unbounded(f"{count}: a try has {found} events, more than a pass of each lane")
@@ -79,7 +80,7 @@ def history_events(definition: Definition, renew_after: int | None = None) -> in
     """Returns the most events of an execution that renews after so many passes; by default what the definition says."""
     total = _outside(definition)
     for lane in _lanes(definition):
-        passes = renew_after if renew_after is not None else _limit(lane, "Task")
+        passes = renew_after if renew_after is not None else _renews_at(lane)
         total += passes * pass_events(lane) + GRACE_PASSES * pass_events(lane, due=True)
     return total
 
@@ -88,7 +89,7 @@ def full_history(definition: Definition, give_up_after: int | None = None, renew
     """Returns the most events of an execution whose successor never takes over; by default what the definition says."""
     total = _outside(definition)
     for lane in _lanes(definition):
-        passes = give_up_after if give_up_after is not None else _limit(lane, "Fail")
+        passes = give_up_after if give_up_after is not None else _gives_up_at(lane)
         total += renew_after * pass_events(lane) + (passes - renew_after) * pass_events(lane, due=True)
     return total
 
@@ -135,13 +136,31 @@ def _due(rule: Definition) -> bool:
     return "NumericGreaterThanEquals" in rule
 
 
-def _limit(lane: Definition, kind: str) -> int:
-    """The count at which the lane goes to a state of this type: a Task starts the successor, a Fail gives up."""
-    states = lane["States"]
+def _renews_at(lane: Definition) -> int:
+    """The count at which a successor is due."""
     _, compare = _counter(lane)
-    rules = [rule for rule in states[compare]["Choices"] if _due(rule) and states[rule["Next"]]["Type"] == kind]
-    (found,) = [rule["NumericGreaterThanEquals"] for rule in rules]
+    (found,) = [rule["NumericGreaterThanEquals"] for rule in lane["States"][compare]["Choices"] if _due(rule)]
     return int(found)
+
+
+def _gives_up_at(lane: Definition) -> int:
+    """The count at which the lane fails, whichever way it goes."""
+    states = lane["States"]
+    rules = [rule for state in states.values() for rule in state.get("Choices", []) if _due(rule)]
+    (found,) = {rule["NumericGreaterThanEquals"] for rule in rules if states[rule["Next"]]["Type"] == "Fail"}
+    return int(found)
+
+
+def _reached(line: Definition, name: str) -> set[str]:
+    """The states that a state may lead to, in any number of steps."""
+    found: set[str] = set()
+    ahead = [name]
+    while ahead:
+        for target, _ in targets(line["States"][ahead.pop()]):
+            if target not in found:
+                found.add(target)
+                ahead.append(target)
+    return found
 
 
 def _weight(name: str, state: Definition, kinds: int | None = None) -> int:

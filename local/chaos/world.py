@@ -73,6 +73,7 @@ class World:
         self.functions: list[VirtualFunction] = []
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
+        self._successors: dict[str, Execution] = {}
         self.definitions: list[int] = []  # of the executions: the version under which each runs
         self.log: list[str] = []
 
@@ -127,10 +128,19 @@ class World:
     def _start_successor(self, call: TaskCall) -> Any:
         if self.clock.now_ms() < self._no_successors_until_ms and self._draws.random() < 0.5:
             raise TaskFailure("StepFunctions.AWSStepFunctionsException", "Rate exceeded")
-        answer = {"ExecutionArn": self.post(call.parameters["Input"]).arn}
+        answer = {"ExecutionArn": self._successor(call.parameters).arn}
         if self.clock.now_ms() < self._no_successors_until_ms:
             raise TaskFailure("StepFunctions.SdkClientException", "the answer was lost")
         return answer
+
+    def _successor(self, wanted: Mapping[str, Any]) -> Execution:
+        """The execution of that name: a name is one execution's, which is answered again while it runs."""
+        known = self._successors.get(wanted["Name"])
+        if known is None:
+            known = self._successors[wanted["Name"]] = self.post(wanted["Input"])
+        elif known.status != "RUNNING":
+            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"{wanted['Name']} has ended")
+        return known
 
     def _request(self, call: TaskCall) -> Any:
         methods: dict[str, Callable[..., Any]] = {

@@ -52,10 +52,14 @@ class VirtualExecutions:
         if given.get("StateMachineArn") != machine_arn:
             said = f"State Machine Does Not Exist: '{given.get('StateMachineArn')}'"
             raise TaskFailure("StepFunctions.StateMachineDoesNotExistException", said)
-        if name is not None and any(one.name == name for one in self._all):
-            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"Execution Already Exists: '{name}'")
         data = given.get("Input", {})
-        execution = self._start(json.loads(data) if isinstance(data, str) else data, name)
+        data = json.loads(data) if isinstance(data, str) else data
+        execution = next((one for one in self._all if name is not None and one.name == name), None)
+        if execution is None:
+            execution = self._start(data, name)
+        elif execution.status != "RUNNING" or execution.input != data:
+            # Running with the same input: the same answer again. Anything else: the name is taken.
+            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"Execution Already Exists: '{name}'")
         if call.pending is not None and call.pattern.startswith(SYNC):
             waiting = asyncio.ensure_future(_finish(call.pending, call.pattern, execution))
             execution.background.add(waiting)

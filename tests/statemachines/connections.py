@@ -28,19 +28,29 @@ def definition(machine: str, stage: str = STAGE) -> Any:
 def after(passes: int, give_up_after: int | None = None) -> Any:
     """The machine with another `renew_after`, and another `give_up_after` where one is given."""
     text = definition("connections")
-    for lane, branch in zip("AB", text["States"]["Lanes"]["Branches"], strict=True):
-        rules = {rule["Next"]: rule for rule in branch["States"][f"{lane} is due"]["Choices"]}
-        rules[f"{lane} renews"]["NumericGreaterThanEquals"] = passes
-        if give_up_after is not None:
-            rules[f"{lane} gives up"]["NumericGreaterThanEquals"] = give_up_after
-            text["States"]["How often it tried"]["Choices"][0]["NumericGreaterThanEquals"] = give_up_after - 1
-    return text
+    found = settings.load("test")
+    limits = {found["renew_after"]: passes}
+    if give_up_after is not None:
+        limits |= {found["give_up_after"]: give_up_after, found["claim_tries"]: give_up_after - 1}
+    return _limited(text, limits)
+
+
+def _limited(value: Any, limits: Mapping[Any, int]) -> Any:
+    """A definition with other numbers where a Choice compares the passes with a setting."""
+    if isinstance(value, list):
+        return [_limited(member, limits) for member in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: limits.get(member, member) if name == "NumericGreaterThanEquals" else _limited(member, limits)
+        for name, member in value.items()
+    }
 
 
 class Aws:
     """The services that the machine calls, with what is known of other executions."""
 
-    def __init__(self, dynamodb: Any, executions: Mapping[str, str]) -> None:
+    def __init__(self, dynamodb: Any, executions: dict[str, str]) -> None:
         self.dynamodb = dynamodb
         self.executions = executions
         self.failures: dict[str, list[str]] = {}
@@ -71,21 +81,30 @@ class Aws:
 
     def holder(self) -> str | None:
         """The execution that holds the stream, None if there is none."""
+        found = self.lease()
+        return found["execution"]["S"] if "execution" in found else None
+
+    def lease(self) -> dict[str, Any]:
+        """The lease as it stands."""
         item = self.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE, ConsistentRead=True).get("Item", {})
-        return item["execution"]["S"] if "execution" in item else None
+        return {name: value for name, value in item.items() if name not in LEASE}
 
     def put(self, **attributes: Any) -> None:
         """Write the lease."""
         self.dynamodb.put_item(TableName=NAMES["control_table"], Item={**LEASE, **attributes})
 
-    def run(self, function: Function, renews: str = "", machine: Any = None) -> Execution:
+    def run(
+        self, function: Function, renews: str | None = None, machine: Any = None, given: Any = INPUT, **rest: str
+    ) -> Execution:
         """An execution for the stream "demo" that has ended; `function` is the connection manager.
 
-        `renews` names the predecessor that started it; `machine` stands in place of the definition of the stage.
+        `renews` names the predecessor that started it, and `rest` what one tells that hands its claim on; `machine`
+        stands in place of the definition of the stage, `given` in place of the input.
         """
         loaded = load(machine or definition("connections"))
+        more = rest | ({"renews": renews or ""} if renews or rest else {})
         return loaded.execute(
-            INPUT | ({"renews": renews} if renews else {}),
+            given | more if more else given,
             functions={NAMES["connection_manager"]: function},
             perform=self.perform,
             name="mine",

@@ -86,6 +86,7 @@ def test_only_a_lane_that_was_taken_over_waits(aws: Aws) -> None:
         (1000, "B is due"),
         (1000, "B waits"),
         (4000, "A connects"),
+        (4500, "A has its answer"),
         (4500, "A has ended"),
     ]
 
@@ -95,7 +96,7 @@ def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, 
     """Each of these is retried within the state, before the sibling's Wait of 4 s is over."""
     execution = aws.run(scripted(getattr(errors, error)("broken"), "ended"))
     lanes = [row for row in entered(execution) if row[1][:2] in ("A ", "B ")]
-    assert [name for _, name in lanes] == ["A waits", "B connects", "B has ended"]
+    assert [name for _, name in lanes] == ["A waits", "B connects", "B has its answer", "B has ended"]
     assert lanes[-1][0] <= 1000 + 2000 + 500
     assert execution.status == "SUCCEEDED"
 
@@ -113,7 +114,8 @@ def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> 
     """Nobody has taken over, so the lane connects in the same millisecond."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "ended"))
     lanes = [row for row in entered(execution) if row[1][:2] == "B "]
-    assert lanes[1:] == [(1000, "B counts"), (1000, "B is due"), (1000, "B connects"), (1500, "B has ended")]
+    assert lanes[1:4] == [(1000, "B counts"), (1000, "B is due"), (1000, "B connects")]
+    assert lanes[4:] == [(1500, "B has its answer"), (1500, "B has ended")]
 
 
 def test_an_upstream_that_asks_for_less_is_left_in_peace(aws: Aws) -> None:
@@ -265,15 +267,113 @@ def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
     assert [name for name in names if name.startswith("Try again")] == ["Try again soon"] * 9 + ["Try again later"] * 5
 
 
-def test_a_claim_that_is_not_to_be_had_ends_after_half_a_day(aws: Aws) -> None:
-    """With the deployed settings 149 tries last for more than eleven hours; then the execution fails by name."""
+def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
+    """With the deployed settings a hundred tries last for seven and a half hours; then a successor goes on.
+
+    The successor knows when the stream was asked for and whose claim may have been made; a person is told.
+    """
     aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 1000}
+    execution = aws.run(ended, machine=definition("connections", "prod"))
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "handed_on"})
+    rows = entered(execution)
+    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["renew_after"] == 100
+    assert [name for _, name in rows][-4:] == [
+        "Hand on the claim",
+        "Report the delay",
+        "Name the handing on",
+        "Renewed",
+    ]
+    assert 7.4 * 3_600_000 < rows[-1][0] < 7.8 * 3_600_000
+    (started,) = aws.started
+    assert started["Name"].endswith("-claim")
+    wish = {"renews": "", "asked_at": "2026-01-01T00:00:00.000Z", "after": MINE}
+    assert started["Input"] == {**INPUT, **wish, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
+    assert [(letter["MessageBody"]["stream"], letter["MessageBody"]["error"]) for letter in aws.letters] == [
+        ("demo", "ClaimFailed")
+    ]
+
+
+def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
+    """Table and Step Functions are away: it goes on trying both for two hours and a half more, and fails by name."""
+    aws.failures = {
+        "updateItem": ["DynamoDB.InternalServerErrorException"] * 1000,
+        "startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 1000,
+    }
     execution = aws.run(ended, machine=definition("connections", "prod"))
     assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
     rows = entered(execution)
-    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["claim_tries"] == 149
-    assert rows[-1][1] == "Broken"
-    assert rows[-1][0] > 11 * 3_600_000
+    assert [name for _, name in rows].count("Hand on the claim") == 29
+    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["claim_tries"] == 129
+    assert (rows[-1][1], rows[-1][0] > 9.9 * 3_600_000) == ("Broken", True)
+
+
+@pytest.mark.parametrize("renews", ["", OTHER])
+def test_a_claim_that_was_handed_on_is_found_by_the_next(aws: Aws, renews: str) -> None:
+    """The claim was made and its answer lost for hours: whoever goes on has it, though its maker has not ended yet."""
+    before = f"{OTHER}-before"
+    aws.executions[before] = "RUNNING"
+    aws.put(execution={"S": before}, generation={"N": "4"})
+    execution = aws.run(ended, renews=renews, asked_at="2025-12-31T20:00:00.000Z", after=before)
+    assert execution.output == {"status": "ended"}
+    assert aws.lease()["generation"] == {"N": "5"}
+
+
+@pytest.mark.parametrize("renews", ["", OTHER])
+def test_a_wish_that_came_while_nobody_could_claim_holds(aws: Aws, renews: str) -> None:
+    """It is older than this execution and younger than the POST, whose claim was handed on: nothing starts."""
+    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T22:00:00.000Z"})
+    before = aws.lease()
+    asked_at = "1970-01-01T00:00:00Z" if renews else "2025-12-31T20:00:00.000Z"
+    execution = aws.run(scripted(), renews=renews, asked_at=asked_at, after=f"{OTHER}-before")
+    assert (execution.output, aws.lease()) == ({"status": "stopped"}, before)
+
+
+def test_a_wish_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aws) -> None:
+    """The stream was stopped, and asked for an hour later, when the table could not be reached."""
+    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T19:00:00.000Z"})
+    assert aws.run(ended, asked_at="2025-12-31T20:00:00.000Z", after=OTHER).output == {"status": "ended"}
+    assert "stop" not in aws.lease()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        [],
+        "demo",
+        {},
+        {"pathParameters": None},
+        {"pathParameters": {"streamId": 3}},
+        {"pathParameters": {"streamId": ""}},
+        {**INPUT, "renews": {}},
+        {**INPUT, "renews": ""},
+        {**INPUT, "asked_at": "2025-12-31T20:00:00.000Z"},
+        {**INPUT, "renews": OTHER, "asked_at": 1, "after": OTHER},
+        {**INPUT, "renews": OTHER, "asked_at": "2025-12-31T20:00:00.000Z"},
+    ],
+)
+def test_what_is_no_request_is_rejected(aws: Aws, given: Any) -> None:
+    """A clean end that says what a request is, and a letter, for whoever starts executions by hand or by a rule."""
+    execution = aws.run(scripted(), given=given)
+    assert (execution.status, execution.output["status"]) == ("SUCCEEDED", "rejected")
+    assert "pathParameters.streamId" in execution.output["cause"]
+    assert [letter["MessageBody"]["error"] for letter in aws.letters] == ["InvalidRequest"]
+    names = [name for _, name in entered(execution)]
+    assert names == ["Is it a request", "Name what is wrong", "Report the rejection", "Name the rejection", "Rejected"]
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"status": 1}, [], "ended"])
+def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws, answer: Any) -> None:
+    """The lane rests and calls the function again, as after any error that nobody named."""
+    answers = [answer, {"status": "ended"}]
+
+    def function(_payload: Any, _lambda_context: Any) -> Any:
+        return answers.pop(0)
+
+    execution = aws.run(function)
+    lane = [name for _, name in entered(execution) if name.startswith("B ")]
+    assert lane[1:6] == ["B has its answer", "B is puzzled", "B counts", "B is due", "B cools down"]
+    assert execution.output == {"status": "ended"}
 
 
 def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:

@@ -1,5 +1,6 @@
 """How an execution is renewed: when it starts its successor, and what the successor claims."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,11 @@ from moto import mock_aws
 from handlers import errors
 from local import settings
 from local.asl import TaskCall
-from tests.statemachines.connections import INPUT, NAMES, Aws, after, definition, tables
+from tests.statemachines.connections import INPUT, Aws, after, definition, tables
 from tests.statemachines.test_connections import MINE, OTHER, ended, entered, scripted
+
+ALREADY = "StepFunctions.ExecutionAlreadyExistsException"
+LIMIT = "NumericGreaterThanEquals"
 
 
 @pytest.fixture
@@ -23,23 +27,17 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
             yield Aws(client, {OTHER: "RUNNING"})
 
 
-def lease(aws: Aws) -> dict[str, Any]:
-    """The lease as it stands."""
-    key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
-    found: dict[str, Any] = aws.dynamodb.get_item(TableName=NAMES["control_table"], Key=key).get("Item", {})
-    return {name: value for name, value in found.items() if name not in key}
-
-
 def test_a_lane_that_has_made_its_passes_starts_the_successor(aws: Aws) -> None:
     """After two passes lane B asks for an execution of its own machine that names it; it waits like any other lane."""
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamTakenOver(), "superseded")
     execution = aws.run(function, machine=after(2))
     machine_arn = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
     successor = {**INPUT, "renews": MINE, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
-    assert aws.started == [{"StateMachineArn": machine_arn, "Input": successor}]
+    name = f"{hashlib.sha1(MINE.encode()).hexdigest()}-1"
+    assert aws.started == [{"StateMachineArn": machine_arn, "Name": name, "Input": successor}]
     lane = [name for _, name in entered(execution) if name.startswith("B ")]
     one = ["B connects", "B counts", "B is due"]
-    assert lane == [*one, "B waits", *one, "B renews", "B hands over", "B waits"]
+    assert lane == [*one, "B waits", *one, "B looks", "B weighs", "B renews", "B hands over", "B waits"]
     assert (execution.output, entered(execution)[-1][1]) == ({"status": "superseded"}, "Renewed")
 
 
@@ -56,22 +54,24 @@ def test_a_renewal_that_fails_ends_no_lane_and_is_tried_again(aws: Aws) -> None:
     expired = [errors.ConnectionExpired()] * 2
     execution = aws.run(scripted(*expired, "superseded"), machine=after(1))
     lane = [name for _, name in entered(execution) if name.startswith("B ")]
-    one = ["B connects", "B counts", "B is due", "B renews"]
-    assert lane[:10] == [*one, "B goes on", *one, "B hands over"]
+    one = ["B connects", "B counts", "B is due", "B looks", "B weighs", "B renews"]
+    assert lane[:14] == [*one, "B goes on", *one, "B hands over"]
     assert len(aws.started) == 1
 
 
 def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> None:
-    """Asked for in two passes and refused in both: at the third it lets go of the claim and fails by name."""
-    aws.failures = {"startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 9}
+    """Refused in three passes and at last: it lets go of the claim and fails by name."""
+    aws.failures = {"startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 99}
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
     assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
-    assert [name for _, name in entered(execution)][-4:] == ["B gives up", "Release", "How it ended", "Broken"]
-    assert (aws.holder(), lease(aws)["ending"]) == (None, {"S": "RenewalFailed"})
+    names = [name for _, name in entered(execution)]
+    assert names[-5:] == ["B gives up", "Hand on the stream", "Release", "How it ended", "Broken"]
+    assert names.count("B renews") == 3
+    assert (aws.holder(), aws.lease()["ending"]) == (None, {"S": "RenewalFailed"})
 
 
-def test_a_predecessor_that_cannot_hear_of_its_successor_ends_cleanly(aws: Aws) -> None:
-    """No function starts, so no connection learns that it is superseded; the lease tells it when the lanes give up."""
+def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(aws: Aws) -> None:
+    """No function starts, so no connection learns that it is superseded; the next lane that comes by looks."""
 
     class TakenOver(Aws):
         async def perform(self, call: TaskCall) -> Any:
@@ -80,25 +80,78 @@ def test_a_predecessor_that_cannot_hear_of_its_successor_ends_cleanly(aws: Aws) 
             return await super().perform(call)
 
     function = scripted(*[ValueError("no function starts")] * 99)
-    execution = TakenOver(aws.dynamodb, aws.executions).run(function, machine=after(1, give_up_after=3))
+    taken_over = TakenOver(aws.dynamodb, aws.executions)
+    execution = taken_over.run(function, machine=after(1))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "superseded"})
-    assert [name for _, name in entered(execution)][-4:] == ["Release", "How it ended", "Name the successor", "Renewed"]
-    assert aws.holder() == OTHER
+    names = [name for _, name in entered(execution)]
+    assert names[-7:-5] == ["A weighs", "A is superseded"]
+    assert (names[-1], aws.holder(), len(taken_over.started)) == ("Renewed", OTHER, 1)
+
+
+@pytest.mark.parametrize("wish", [{"execution": {"S": MINE}}, {}], ids=["it is the holder", "nobody is"])
+def test_a_wish_to_stop_is_read_in_the_lease_where_no_function_starts(aws: Aws, wish: dict[str, Any]) -> None:
+    """A lane that is due starts no successor, which would be turned away, and ends as stopped."""
+
+    def never(_payload: Any, _lambda_context: Any) -> Any:
+        aws.put(stop={"BOOL": True}, **wish)
+        raise ValueError("no function starts")
+
+    execution = aws.run(never, machine=after(1))
+    assert (execution.output, entered(execution)[-1][1]) == ({"status": "stopped"}, "Stopped")
+    assert aws.started == []
+
+
+@pytest.mark.parametrize("fails", [[], ["DynamoDB.InternalServerErrorException"] * 99], ids=["table", "no table"])
+def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: list[str]) -> None:
+    """Whatever the lease says: as long as the successor runs, each pass asks for the same, which starts nothing."""
+    aws.failures = {"getItem": fails}
+    execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
+    assert (execution.output, entered(execution)[-1][1]) == ({"status": "handed_on"}, "Renewed")
+    assert {start["Name"].partition("-")[2] for start in aws.started} == {"1"}
+    assert len(aws.started) > 40
+    assert aws.holder() == MINE  # left to the successor, which renews it
+
+
+def test_a_successor_that_ended_is_followed_by_another_ten_passes_later(aws: Aws) -> None:
+    """Its name is used up, so the next has another; the last of them is the last act of the execution."""
+
+    class Broken(Aws):
+        async def perform(self, call: TaskCall) -> Any:
+            if call.action == "startExecution" and call.parameters["Name"] in [one["Name"] for one in self.started]:
+                self.failures["startExecution"] = ["StepFunctions.ExecutionAlreadyExistsException"]
+            return await super().perform(call)
+
+    broken = Broken(aws.dynamodb, aws.executions)
+    execution = broken.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
+    assert [start["Name"].partition("-")[2] for start in broken.started] == ["1", "2", "3", "4"]
+    assert execution.output == {"status": "handed_on"}
+
+
+def test_a_last_start_whose_answer_was_lost_is_no_failure(aws: Aws) -> None:
+    """Repeated, it finds its own successor, which may have ended since."""
+    refused = ["StepFunctions.ExecutionLimitExceededException"] * 3
+    aws.failures = {"startExecution": [*refused, "StepFunctions.SdkClientException", ALREADY]}
+    execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
+    assert execution.output == {"status": "handed_on"}
 
 
 def test_an_execution_that_claimed_at_its_last_try_asks_for_a_successor(aws: Aws) -> None:
     """Tries count as passes, and one pass is left for the lanes."""
-    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 8}  # two of each try
+    refused = "StepFunctions.ExecutionLimitExceededException"
+    aws.failures = {
+        "updateItem": ["DynamoDB.InternalServerErrorException"] * 8,  # two of each try
+        "startExecution": [refused] * 99,
+    }
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=6))
     names = [name for _, name in entered(execution)]
-    assert (names.count("Count the try"), names.count("B renews"), execution.error) == (4, 1, "RenewalFailed")
+    assert (names.count("Count the try"), names.count("B renews"), execution.error) == (4, 2, "RenewalFailed")
 
 
 def test_a_lane_that_has_started_a_successor_leaves_it_the_first_try(aws: Aws) -> None:
     """A connection of its own would be one too many, so the lane rests before it looks whether it is still needed."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "superseded"), machine=after(1))
     lane = [name for _, name in entered(execution) if name.startswith("B ")]
-    assert lane[3:6] == ["B renews", "B hands over", "B holds back"]
+    assert lane[3:8] == ["B looks", "B weighs", "B renews", "B hands over", "B holds back"]
 
 
 def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
@@ -107,7 +160,7 @@ def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
     seen: list[Any] = []
 
     def look(_payload: Any, _lambda_context: Any) -> dict[str, str]:
-        seen.append(lease(aws))
+        seen.append(aws.lease())
         return {"status": "superseded"}
 
     aws.run(look, renews=OTHER)
@@ -115,28 +168,40 @@ def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
     assert seen == [{"execution": {"S": MINE}, "generation": {"N": "7"}, "fence": {"N": "40"}}]
 
 
+RUNS = f"{OTHER}-successor"
+
+
 @pytest.mark.parametrize(
-    "standing",
+    ("standing", "answer"),
     [
-        {"execution": {"S": OTHER + "-successor"}},
-        {"stop": {"BOOL": True}},
-        {"execution": {"S": OTHER}, "stop": {"BOOL": True}},
+        ({"execution": {"S": RUNS}}, {"status": "AlreadyRunning", "execution": RUNS}),
+        ({"stop": {"BOOL": True}}, {"status": "stopped"}),
+        ({"execution": {"S": OTHER}, "stop": {"BOOL": True}}, {"status": "stopped"}),
     ],
     ids=["another successor has it", "it was stopped", "it is to be stopped"],
 )
-def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[str, Any]) -> None:
+def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[str, Any], answer: Any) -> None:
     """The lease stays as it is, the stop wish too, no function is called, and the end is clean."""
     aws.put(**standing)
+    aws.executions[RUNS] = "RUNNING"
     execution = aws.run(scripted(), renews=OTHER)
-    assert execution.output == {"status": "NotNeeded", "renews": OTHER}
-    assert lease(aws) == standing
+    assert execution.output == answer
+    assert aws.lease() == standing
+
+
+def test_a_successor_takes_over_from_a_dead_execution_that_is_not_its_predecessor(aws: Aws) -> None:
+    """Whoever took the stream from the predecessor was aborted: the stream is kept all the same."""
+    aws.put(execution={"S": RUNS}, generation={"N": "7"})
+    aws.executions[RUNS] = "ABORTED"
+    assert aws.run(ended, renews=OTHER).output == {"status": "ended"}
+    assert aws.lease()["generation"] == {"N": "8"}
 
 
 def test_a_stream_that_an_earlier_successor_let_go_is_renewed_all_the_same(aws: Aws) -> None:
     """A successor that was rejected has let go of the lease while its predecessor runs on: the next one claims it."""
     aws.put(generation={"N": "7"})
     assert aws.run(ended, renews=OTHER).output == {"status": "ended"}
-    assert lease(aws)["generation"] == {"N": "8"}
+    assert aws.lease()["generation"] == {"N": "8"}
 
 
 def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> None:
@@ -153,14 +218,16 @@ def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, wish: dic
     """A repeated claim finds its own name and goes on; a wish that came since stands, for its connections to obey."""
     aws.put(execution={"S": MINE}, **wish)
     assert aws.run(scripted("stopped"), renews=OTHER).output == {"status": "stopped"}
-    assert {name: value for name, value in lease(aws).items() if name == "stop"} == wish
+    assert {name: value for name, value in aws.lease().items() if name == "stop"} == wish
     assert aws.holder() is None
 
 
 def test_every_stage_renews() -> None:
-    """The count is compared with the stage's setting in both lanes."""
+    """The count is compared with the stage's settings in both lanes."""
     for stage in ("local", "test", "dev", "prod"):
         for lane, branch in zip("AB", definition("connections", stage)["States"]["Lanes"]["Branches"], strict=True):
-            give_up, renew = branch["States"][f"{lane} is due"]["Choices"][:2]
-            assert give_up["NumericGreaterThanEquals"] == settings.load(stage)["give_up_after"]
-            assert renew["NumericGreaterThanEquals"] == settings.load(stage)["renew_after"]
+            rules = [rule for state in branch["States"].values() for rule in state.get("Choices", [])]
+            found = [(rule["Next"], rule["NumericGreaterThanEquals"]) for rule in rules if LIMIT in rule]
+            renew_after, give_up_after = (settings.load(stage)[name] for name in ("renew_after", "give_up_after"))
+            ends = [(f"{lane} {what}", give_up_after) for what in ("renews", "leaves it to the successor", "gives up")]
+            assert found == [(f"{lane} looks", renew_after), *ends]

@@ -186,12 +186,15 @@ def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
     assert max(waits_ms(found.runs[1])) == 20_060
 
 
-def test_a_second_successor_disturbs_nothing(tmp_path: Path) -> None:
-    """One successor is slow to start and the other lane starts another: the later is not needed and says so."""
+def test_a_successor_that_is_slow_to_start_is_the_only_one(tmp_path: Path) -> None:
+    """The other lane asks for it meanwhile, by the same name: no second starts, and the stream stays connected."""
     table = short("tolerates", 1, run_for_s=100, latencies_ms={"start": [25, 45_000, 25], "connect": 300})
     found = run_table(tmp_path, table)
-    assert found.runs[1].output == {"status": "NotNeeded", "renews": found.runs[0].arn}
-    assert (found.runs[2].status, found.gaps) == ("RUNNING", [])
+    first, second = found.runs
+    came_by_ms = [row.at_ms for row in first.rows if row.error == "StreamTakenOver"]
+    begins_ms = second.rows[0].at_ms
+    assert came_by_ms[0] == second.from_ms < came_by_ms[1] < begins_ms < (first.to_ms or 0)
+    assert (first.output, second.status, found.gaps) == ({"status": "superseded"}, "RUNNING", [])
 
 
 @given(st.integers(0, 300), st.sampled_from([(35, 45, 5), (840, 900, 20)]))

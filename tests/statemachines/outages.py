@@ -1,0 +1,145 @@
+"""A world in which services are away for days: the deployed machine, its table, and functions that hand over."""
+
+from collections import Counter
+from collections.abc import Set
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from local import settings
+from local.asl import Execution, TaskCall, TaskFailure, load
+from local.asl.timestamps import written
+from local.clock import VirtualClock
+from local.virtual.table import MemoryDynamoDB
+from tests.statemachines.connections import INPUT, LEASE, definition
+
+HOUR_MS = 3_600_000
+LIFE_MS = 880_000
+READ_EVERY_MS = 10_000
+STAGE = "prod"
+TABLE = settings.names(STAGE)["control_table"]
+MACHINE = load(definition("connections", STAGE))
+
+
+class World:
+    """Executions on one table; of the services some answer nothing from one hour to another.
+
+    In the first minute of an outage of the table what is written is written, and the answer lost.
+    """
+
+    def __init__(self, away: Set[str], from_h: float, to_h: float) -> None:
+        self.clock = VirtualClock()
+        self.table = MemoryDynamoDB(TABLE)
+        self.executions: list[Execution] = []
+        self.most_alive = 0
+        self.names: dict[str, Execution] = {}
+        self.letters = 0
+        self.fence = 0
+        self.away = away
+        self.origin_ms = self.clock.now_ms()
+        self.began_ms = self.origin_ms + round(from_h * HOUR_MS)
+        self.over_ms = self.origin_ms + round(to_h * HOUR_MS)
+
+    def is_away(self, service: str) -> bool:
+        """Whether the service answers nothing now."""
+        return service in self.away and self.began_ms <= self.clock.now_ms() < self.over_ms
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        """The lease as it stands."""
+        found: dict[str, Any] = self.table.get_item(TableName=TABLE, Key=LEASE).get("Item", {})
+        return found
+
+    @property
+    def holder(self) -> str | None:
+        """The execution in the lease; None where there is none."""
+        found: str | None = self.lease.get("execution", {}).get("S")
+        return found
+
+    @property
+    def alive(self) -> list[str]:
+        """The ARNs of the executions that run."""
+        return [one.arn for one in self.executions if one.status == "RUNNING"]
+
+    def ends(self) -> Counter[Any]:
+        """How executions have ended: how often with which error, or with which status in the output."""
+        over = [one for one in self.executions if one.status not in ("RUNNING", "ABORTED")]
+        return Counter(one.error or one.output["status"] for one in over)
+
+    def post(self, given: Any = INPUT) -> Execution:
+        """A new execution."""
+        name = f"execution-{len(self.executions)}"
+        self.executions.append(MACHINE.start(given, clock=self.clock, perform=self.perform, name=name))
+        self.most_alive = max(self.most_alive, len(self.alive))
+        return self.executions[-1]
+
+    def stop(self) -> None:
+        """Writes the wish to stop, as DELETE does."""
+        values = {":yes": {"BOOL": True}, ":now": {"S": written(self.clock.now_ms())}}
+        expression = "SET stop = :yes, stop_at = :now"
+        self.table.update_item(
+            TableName=TABLE, Key=LEASE, UpdateExpression=expression, ExpressionAttributeValues=values
+        )
+
+    async def hour(self, hour: float) -> None:
+        """Returns so many hours after the beginning."""
+        await self.clock.sleep_until(self.origin_ms + round(hour * HOUR_MS))
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What a service answers."""
+        if call.function is not None:
+            return {"status": await self.connect(call.execution_arn)}
+        if call.action == "startExecution":
+            return {"ExecutionArn": self.start(call.parameters).arn}
+        if call.action == "describeExecution":
+            (found,) = [one for one in self.executions if one.arn == call.parameters["ExecutionArn"]]
+            return {"Status": found.status}
+        if call.action == "sendMessage":
+            self.letters += 1
+            return {}
+        return self.request(call)
+
+    def start(self, wanted: dict[str, Any]) -> Execution:
+        """The execution of that name, which is one's for ever."""
+        known = self.names.get(wanted["Name"])
+        if known is None:
+            known = self.names[wanted["Name"]] = self.post(wanted["Input"])
+        elif known.status != "RUNNING":
+            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", "over")
+        return known
+
+    def request(self, call: TaskCall) -> Any:
+        """What the table answers."""
+        is_lost = self.is_away("table")
+        if is_lost and (call.action == "getItem" or self.clock.now_ms() >= self.began_ms + 60_000):
+            raise TaskFailure("DynamoDB.SdkClientException", "the table is away")
+        method = {"getItem": self.table.get_item, "updateItem": self.table.update_item}[call.action]
+        try:
+            answer = method(**call.parameters)
+        except ClientError as error:
+            if not is_lost:
+                raise TaskFailure(f"DynamoDB.{error.response['Error']['Code']}", "refused") from None
+        if is_lost:
+            raise TaskFailure("DynamoDB.SdkClientException", "the answer is lost")
+        return answer
+
+    async def connect(self, execution: str) -> str:
+        """How a connection manager returns; what it raises is a TaskFailure of that name."""
+        if self.is_away("lambda"):
+            raise TaskFailure("Lambda.ServiceException", "no function starts")
+        self.fence += 1
+        fence, leaves_ms = self.fence, self.clock.now_ms() + LIFE_MS
+        while self.clock.now_ms() < leaves_ms:
+            if self.is_away("table"):
+                await self.clock.sleep_until(self.clock.now_ms() + READ_EVERY_MS)
+                raise TaskFailure("StoreUnavailable", "the table is away")
+            if "stop" in self.lease:
+                return "stopped"
+            if self.holder not in (execution, None):
+                return "superseded"
+            if self.fence > fence:
+                raise TaskFailure("StreamTakenOver", "a newer connection")
+            if self.is_away("upstream"):
+                raise TaskFailure("StreamDropped", "the upstream is away")
+            await self.clock.sleep_until(self.clock.now_ms() + READ_EVERY_MS)
+        raise TaskFailure("ConnectionExpired", "the deadline")
