@@ -116,22 +116,27 @@ def _ran(execution: Execution) -> bool:
 
 
 class _Seen:
-    """What a definition names: who is called, which paths it reads, with what it compares, which errors it knows."""
+    """What a definition names: who is called, which paths it reads, with what it compares, which errors it knows.
+
+    `errors_of` holds what the Tasks that call a name tell apart.
+    """
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         self.names: set[str] = set()
         self.paths: set[tuple[str, ...]] = set()
         self.constants: list[Any] = []
         self.errors: set[str] = set()
+        self.errors_of: dict[str, set[str]] = {}
         for _, line in lines_of(definition):
             for state in line["States"].values():
+                handlers = [*state.get("Retry", ()), *state.get("Catch", ())]
+                known = {error for handler in handlers for error in handler["ErrorEquals"]} - {"States.ALL"}
+                self.errors |= known
                 if state["Type"] == "Task":
                     self.names.add(_called(state))
-                for handler in [*state.get("Retry", ()), *state.get("Catch", ())]:
-                    self.errors.update(handler["ErrorEquals"])
+                    self.errors_of.setdefault(_called(state), set()).update(known)
                 self._look(state.get("Choices", []))
                 self.paths.update(_paths(state))
-        self.errors -= {"States.ALL"}
 
     def _look(self, rules: Any) -> None:
         if isinstance(rules, list):
@@ -216,7 +221,9 @@ def _behaviours(seen: _Seen, answers: "SearchStrategy[Any]", name: str) -> "Sear
     from hypothesis import strategies as st
 
     delays = st.sampled_from([0, 0, 1, 1_000, 60_000, LONGEST_DELAY_MS])
-    errors = st.sampled_from(sorted(seen.errors | set(SERVICE_ERRORS if ":" in name else ALWAYS)))
+    always = set(SERVICE_ERRORS if ":" in name else ALWAYS)
+    # Those that whoever calls it tells apart lead somewhere else than any other; they are as likely as all together.
+    errors = st.sampled_from(sorted(seen.errors_of[name] | always)) | st.sampled_from(sorted(seen.errors | always))
     return st.one_of(
         st.builds(Behaviour, answer=answers, delay_ms=delays),
         st.builds(Behaviour, error=errors, cause=st.none() | st.text(max_size=5), delay_ms=delays),

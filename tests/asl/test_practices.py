@@ -104,7 +104,7 @@ def test_a_loop_is_told_by_its_states() -> None:
 def test_our_own_machines() -> None:
     """The known faults of the machines that are kept for comparison are all warned of; the deployed one has a bound."""
     found = {name: told(read_definition(ROOT / "statemachines" / f"{name}.asl.yml")) for name in ("retry", "staggered")}
-    assert found["retry"] == [("/States/Connect", "unhandled-error"), ("/States/Connect/Retry/0", "history")]
-    assert {practice for _, practice in found["staggered"]} == {"unhandled-error", "endless-loop"}
+    assert found["retry"] == [("/States/Connect/Retry/0", "history")]
+    assert {practice for _, practice in found["staggered"]} == {"endless-loop"}
     deployed = told(read_definition(ROOT / "statemachines" / "connections.asl.yml"))
     assert [one for one in deployed if "/Branches/" in one[0] or one[1] != "endless-loop"] == []

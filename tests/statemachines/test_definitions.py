@@ -79,6 +79,12 @@ def test_the_deployed_machine_deserves_no_warning() -> None:
     assert practices.warnings(definition("connections")) == []
 
 
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_machine_leaves_an_error_unhandled(name: str) -> None:
+    """Those kept for comparison are warned of their loops and of retries without end, which are what is compared."""
+    assert {advice.practice for advice in practices.warnings(definition(name))} <= {"endless-loop", "history"}
+
+
 @pytest.mark.parametrize("lane", ["A", "B"])
 def test_every_name_that_is_raised_is_handled_by_name(lane: str) -> None:
     """A lane of the deployed machine knows each error of handlers/errors.py, and has a way out for all others."""
