@@ -93,5 +93,5 @@ MACHINE: dict[str, Edit] = {
     "a lane waits after a drop": chaos_defects.waits_after_a_drop,
     "an execution ends with a killed function": ends_with_a_killed_function,
     "a second POST takes the stream": _claims_without("attribute_not_exists(execution)"),
-    "a claim clears a younger wish": _claims_without("(attribute_not_exists(stop_at) OR stop_at < :started)"),
+    "a claim clears a younger wish": _claims_without("(attribute_not_exists(stop_at) OR stop_at < :posted)"),
 }

@@ -106,7 +106,7 @@ def test_a_function_that_was_killed_is_retried_without_leaving_its_state(aws: Aw
     killed = type("Sandbox.Timedout", (Exception,), {})  # an error is called what its class is called
     execution = aws.run(scripted(killed(), "ended"))
     lanes = [name for _, name in entered(execution) if name[:2] in ("A ", "B ")]
-    assert lanes == ["A waits", "B connects", "B has ended"]
+    assert lanes == ["A waits", "B connects", "B has its answer", "B has ended"]
     assert execution.output == {"status": "ended"}
 
 
