@@ -72,7 +72,7 @@ def words(rule: Definition) -> str:
     name = operator.removesuffix("Path")
     for kind in _KINDS:
         name = name.removeprefix(kind)
-    shown = json.dumps(value) if isinstance(value, bool) else plain(value)
+    shown = json.dumps(value) if isinstance(value, bool) or value == "" else plain(value)
     return f"{rule['Variable']} {_OPERATORS.get(name, 'matches' if name == 'Matches' else operator)} {shown}"
 
 
