@@ -32,11 +32,11 @@ class Ended:
 
 def settle(pending: Pending, pattern: str, ended: Ended) -> None:
     """Return nothing; the Task that waits for the execution succeeds or fails with it."""
-    described = _described(ended, parse=pattern == SYNC_2)
     if ended.status == "SUCCEEDED":
-        pending.succeed(described)
+        pending.succeed(_described(ended, parse=pattern == SYNC_2))
     else:
-        pending.fail("States.TaskFailed", compact(described))
+        # The input of one that failed is a text in both forms (measured by others).
+        pending.fail("States.TaskFailed", compact(_described(ended, parse=False)))
 
 
 def _described(ended: Ended, *, parse: bool) -> dict[str, Any]:

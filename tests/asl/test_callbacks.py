@@ -194,9 +194,10 @@ def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
     assert nested("sync:2", ENDED).output == whole | {"Input": {"a": 1}, "Output": {"b": 2}}
 
 
-def test_a_nested_execution_that_fails_fails_the_task() -> None:
-    """States.TaskFailed, and the cause describes the execution."""
-    execution = nested("sync", Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
+@pytest.mark.parametrize("pattern", ["sync", "sync:2"])
+def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
+    """States.TaskFailed, and the cause describes the execution, its input as a text in both forms."""
+    execution = nested(pattern, Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
     assert (execution.error, execution.cause) == (
         "States.TaskFailed",
         '{"Error":"Bad","ExecutionArn":"arn:e","Input":"{}","InputDetails":{"Included":true},"Name":"e",'
