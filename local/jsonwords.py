@@ -68,6 +68,9 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
         code = ord(text[at])
         must = "has to be escaped using backslash to be included in string value"
         return f"Illegal unquoted character ((CTRL-CHAR, code {code})): {must}", at + 1
+    if found.startswith("Invalid \\escape"):
+        sign = text[at + 1]
+        return f"Unrecognized character escape '{sign}' (code {ord(sign)})", at + 2
     token = _TOKEN.match(text, at)
     if token is not None and found.startswith("Expecting value"):
         return f"Unrecognized token '{token[0]}': was expecting {_VALUES}", token.end()

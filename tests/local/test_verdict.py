@@ -125,6 +125,7 @@ def test_a_refusal_names_all_that_is_wrong() -> None:
         ('{"a" 1}', "Unexpected character ('1' (code 49)): was expecting a colon to separate field name and value", 7),
         ('{"a": 1 2}', "Unexpected character ('2' (code 50)): was expecting comma to separate Object entries", 10),
         ("[1 2]", "Unexpected character ('2' (code 50)): was expecting comma to separate Array entries", 5),
+        ('["\\x"]', "Unrecognized character escape 'x' (code 120)", 5),
         ("[}", "Unexpected character ('}' (code 125)): expected a valid value", 3),
         ("[NaN]", "Non-standard token 'NaN': enable JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS to allow", 5),
     ],
