@@ -90,6 +90,7 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "duplicates": progress.duplicates,
         "dead_lettered": progress.dead_lettered,
         "unterminated_bytes": progress.unterminated_bytes,
+        "reach_ms": progress.reach_ms,
     }
     found = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
     return found | {name: number(value) for name, value in numbers.items() if value is not None}
@@ -106,6 +107,7 @@ def record(item: Item) -> Record | None:
         closed_ms=int(item["closed_ms"]["N"]) if "closed_ms" in item else None,
         ended_by=text(item, "ended_by") or "",
         resumed=item.get("resumed", {}).get("BOOL", False) is True,
+        reach_ms=count(item, "reach_ms"),
     )
 
 

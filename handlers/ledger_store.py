@@ -116,6 +116,7 @@ def _connection(item: items.Item) -> Connection:
         closed_ms=items.count(item, "closed_ms"),
         ended_by=items.text(item, "ended_by") or "",
         resumed=item.get("resumed", {}).get("BOOL", False) is True,
+        reach_ms=items.count(item, "reach_ms"),
         stored=items.count(item, "stored") or 0,
         duplicates=items.count(item, "duplicates") or 0,
         dead_lettered=items.count(item, "dead_lettered") or 0,

@@ -47,6 +47,7 @@ class Connection:
     stored: int
     duplicates: int
     dead_lettered: int
+    reach_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class _View:
         closed_ms = one.closed_ms
         if closed_ms is None and one not in self._open:
             closed_ms = max(opened_ms, one.seen_ms)
-        return Record(one.fence, opened_ms, one.seen_ms, closed_ms, self._cause(one), one.resumed)
+        return Record(one.fence, opened_ms, one.seen_ms, closed_ms, self._cause(one), one.resumed, one.reach_ms)
 
     def _cause(self, one: Connection) -> str:
         """How the connection ended; "" while it is open."""

@@ -2,8 +2,9 @@
 
 A gap is an interval in which nothing was connected between two connections: events may have been missed in it. It ends
 where the next connection was answered; whether that one asked the upstream for what came since the cursor is noted,
-for then the cursor closed the gap. A connection that was killed left no record of its close: it covers until it was
-last seen, once it has been silent for long enough to count as dead.
+for then the cursor closed the gap, unless it is longer than the upstream can go back. A connection that was killed
+left no record of its close: it covers until it was last seen, once it has been silent for long enough to count as
+dead.
 
 This module knows no table and no clock. Invariant: the gaps of more records of the same stream contain those of fewer.
 """
@@ -19,7 +20,10 @@ UNRECORDED = "unrecorded"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One connection that was answered; `closed_ms` is None while it is open, or where it was killed."""
+    """One connection that was answered; `closed_ms` is None while it is open, or where it was killed.
+
+    `reach_ms` is how far back the upstream goes where it was asked for what came since; None where it does not say.
+    """
 
     fence: int
     opened_ms: int
@@ -27,6 +31,11 @@ class Record:
     closed_ms: int | None
     ended_by: str
     resumed: bool
+    reach_ms: int | None = None
+
+    def closes(self, length_ms: int) -> bool:
+        """Whether what was asked for when it began covers a gap of this length before it."""
+        return self.resumed and (self.reach_ms is None or length_ms <= self.reach_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     cause = ""
     for record in sorted(records, key=lambda record: (record.opened_ms, record.fence)):
         if covered_ms is not None and record.opened_ms > covered_ms:
-            found.append(Gap(record.fence, covered_ms, record.opened_ms, cause, record.resumed))
+            closed = record.closes(record.opened_ms - covered_ms)
+            found.append(Gap(record.fence, covered_ms, record.opened_ms, cause, closed))
         end_ms = record.closed_ms
         if end_ms is None and now_ms - record.seen_ms > dead_after_ms:
             end_ms = record.seen_ms

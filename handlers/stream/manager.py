@@ -154,7 +154,7 @@ class Manager(Closing):
         return [TakeTurn(self.fence, self.expires_at_ms(now_ms))]
 
     def _cursor_read(self, _now_ms: int, given: CursorRead) -> list[Effect]:
-        self._record.resumes(given, self._profile.asks(given.cursor))
+        self._record.resumes(given, self._profile.asks(given.cursor), self._profile.reach_ms)
         return [Open(given.cursor)]
 
     def _opened(self, now_ms: int, given: Opened) -> list[Effect]:

@@ -37,6 +37,7 @@ class Resume:
 
     `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
     taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
+    `reach_s` is how far back the upstream goes without telling where it stops, 0 where it tells or forgets nothing.
     `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
     """
 
@@ -45,6 +46,7 @@ class Resume:
     pattern: str = "{cursor}"
     add: int = 0
     back_s: int = 0
+    reach_s: int = 0
     fallback: str = ""
     confirmed_by: str = ""
 
@@ -89,11 +91,14 @@ def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
         pattern=inner.text("pattern", "{cursor}"),
         add=inner.whole("add", 0, least=0, most=1_000_000),
         back_s=inner.whole("back_s", 0, least=0, most=86_400),
+        reach_s=inner.whole("reach_s", 0, least=0, most=31_536_000),
         fallback=inner.text("fallback", ""),
         confirmed_by=inner.text("confirmed_by", "").lower(),
     )
     expired = marks(inner, "expired", Kind.EXPIRED)
-    inner.refuse_the_rest("resume: header, query or body, pattern, add, back_s, fallback, confirmed_by, expired")
+    inner.refuse_the_rest(
+        "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
+    )
     if found.add and found.back_s:
         inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")
     return found, expired

@@ -119,6 +119,11 @@ class Profile:
         """Where to resume after `frame`, whatever it is; None where it says nothing about that."""
         return cursor_after(frame, self.cursor)
 
+    @property
+    def reach_ms(self) -> int | None:
+        """How far back the upstream goes when it is asked for what came since; None where the profile does not say."""
+        return self.resume.reach_s * 1000 if self.resume is not None and self.resume.reach_s else None
+
     def asks(self, cursor: str | None) -> bool:
         """Whether a request with `cursor` asks for what came after an event that was seen."""
         return self.resume is not None and bool(cursor) and cursor != self.resume.fallback

@@ -25,6 +25,7 @@ class Record:
         self.opened_ms: int | None = None
         self.closed_ms: int | None = None
         self.resumed = False
+        self._reach_ms: int | None = None
         self.ending = ""  # what ends it; in the record once it is saved
         self.frames = self.bytes = self.events = self.unterminated_bytes = 0
         self.saved_at_ms = 0
@@ -51,17 +52,19 @@ class Record:
             dead_lettered=self._dead_lettered,
             unterminated_bytes=self.unterminated_bytes,
             resumed=self.resumed,
+            reach_ms=self._reach_ms if self.resumed else None,
         )
 
     def begins(self, now_ms: int) -> None:
         """Takes that the claim is on its way."""
         self.claimed_ms = self._seen_ms = now_ms
 
-    def resumes(self, given: CursorRead, is_asked: bool) -> None:
-        """Takes the cursor that is saved, and whether the upstream is asked for what came since."""
+    def resumes(self, given: CursorRead, is_asked: bool, reach_ms: int | None = None) -> None:
+        """Takes the cursor that is saved, whether it is asked for what came since, and how far back that goes."""
         self.pending.begins(given.cursor)
         self._cursor_at_ms = given.saved_ms
         self.resumed = is_asked
+        self._reach_ms = reach_ms
 
     def opened(self, now_ms: int) -> None:
         """Takes that the upstream has answered with the stream."""

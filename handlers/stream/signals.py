@@ -145,7 +145,7 @@ class Write:
 class Progress:
     """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open.
 
-    `resumed` is whether it asked the upstream for what came since a cursor.
+    `resumed` is whether it asked the upstream for what came since a cursor, `reach_ms` how far back that goes at most.
     """
 
     fence: int
@@ -161,6 +161,7 @@ class Progress:
     dead_lettered: int = 0
     unterminated_bytes: int = 0
     resumed: bool = False
+    reach_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from handlers.keeper import keep
 from handlers.secret_values import SecretValues
 from handlers.stream.framing import Frame
 from handlers.stream.profiles import Profile, parse
+from handlers.stream.signals import Progress
 from local.streams import placeholders
 from local.upstreams.app import Upstreams
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
@@ -333,6 +334,24 @@ def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
         assert (reader.last.progress.resumed, stage.losses()) == (False, ["cursor_unknown"])
 
 
+@pytest.mark.parametrize(("away_ms", "closed"), [(290_000, True), (310_000, False)])
+def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: bool) -> None:
+    """The last five minutes are asked for and come; of a longer interruption the rest is lost, which nothing tells."""
+    left_ms = Clock().now_ms() - away_ms
+    with played(aws, "x-filtered", **BUSY) as stage:
+        store = aws.store()
+        store.save_cursor(stage.stream_id, "3", 1, left_ms)
+        before = Progress(1, left_ms - 9, left_ms - 8, left_ms, left_ms, "ended_by_upstream")
+        store.save_connection(stage.stream_id, before, lane="A", execution="", request_id="r")
+        aws.put_control(stage.stream_id, "lease", fence={"N": "1"})
+        reader = stage.start()
+        assert until(lambda: "gap#000000000002" in aws.items(CONTROL, stage.stream_id))
+        stage.stop()
+        assert reader.last.progress.resumed
+    gap = aws.items(CONTROL, stage.stream_id)["gap#000000000002"]
+    assert (gap["cause"], gap["closed_by_cursor"]) == ("ended_by_upstream", closed)
+
+
 def test_a_completion_ends_and_both_of_its_equal_words_are_stored(aws: Aws) -> None:
     """[DONE] is an event too, and after it no connection is wanted."""
     with played(aws, "completions", interval_ms=10, event='data: {"word": "very"}\n\n', length=5) as stage:
@@ -346,7 +365,7 @@ TESTED = {
     "resume": set(RESUMED),
     "heartbeat": set(BEATING),
     "refusal": set(BEHAVIOURS),
-    "loss": {"alpaca", "mercure"} | {name for name, _ in TOO_OLD},
+    "loss": {"alpaca", "mercure", "x-filtered"} | {name for name, _ in TOO_OLD},
     "end": set(BEHAVIOURS),
 }
 

@@ -37,3 +37,11 @@ def test_an_open_connection_covers_all_that_follows() -> None:
     short = Record(fence=2, opened_ms=50, seen_ms=60, closed_ms=60, ended_by="reset", resumed=False)
     later = Record(fence=3, opened_ms=80, seen_ms=99, closed_ms=None, ended_by="", resumed=False)
     assert gaps([later, short, open_one], 100, DEAD_AFTER_MS) == []
+
+
+def test_a_gap_that_is_longer_than_the_upstream_goes_back_is_not_closed() -> None:
+    """Asked for what came since, an upstream with a reach gives the end of a long gap, and says nothing of the rest."""
+    before = Record(fence=1, opened_ms=0, seen_ms=10, closed_ms=10, ended_by="reset", resumed=False)
+    for reach_ms, closed in ((None, True), (30, True), (29, False)):
+        after = Record(fence=2, opened_ms=40, seen_ms=50, closed_ms=None, ended_by="", resumed=True, reach_ms=reach_ms)
+        assert gaps([before, after], 50, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", closed_by_cursor=closed)]

@@ -24,7 +24,7 @@ SHIPPED = {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "
 SHIPPED |= {"oanda", "companies-house", "kubernetes", "etcd", "mercure", "mastodon", "completions"}
 PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }'
-RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, fallback, confirmed_by, expired"
+RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
 MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
