@@ -94,6 +94,9 @@ class Machine:
         passes = found.state == "waiting" and found.from_ms == now + TICK_MS * WAIT_TICKS
         if passes and world.left("renew") and world.executions[1] == "off" and execution == 0:
             yield Step(f"{label} starts the next execution", with_state(world.spend("renew"), 1, "renewing"), False)
+        # A lane that is due reads the lease: where another stands, it is over before a connection can say so.
+        if passes and world.lease.execution not in ("", EXECUTIONS[execution]):
+            yield Step(f"{label} reads who has the stream", over(world, execution))
         if found.state in ("waiting", "starting") and now >= found.from_ms:
             if found.state == "waiting":
                 start = Lane("starting", now, now + TICK_MS)
