@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from handlers import errors
-from local import settings
 from local.asl import Execution, TaskCall, TaskFailure, load
 from local.clock import VirtualClock
-from tests.statemachines.connections import INPUT, NAMES, Aws, after, definition, tables
+from tests.statemachines.connections import INPUT, NAMES, Aws, after, tables
 
 MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
 OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
@@ -254,114 +253,6 @@ def test_a_claim_whose_answer_was_lost_is_no_second_execution(aws: Aws) -> None:
     assert aws.run(ended).output == {"status": "ended"}
 
 
-@pytest.mark.parametrize("action", ["updateItem", "getItem", "describeExecution"])
-def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
-    """Thirty refusals in a row: it goes on trying, first at once, then every few seconds, and takes the stream over."""
-    aws.put(execution={"S": OTHER}, generation={"N": "6"})
-    aws.executions = {OTHER: "ABORTED"}
-    aws.failures = {action: ["DynamoDB.InternalServerErrorException"] * 30}
-    execution = aws.run(ended)
-    assert execution.output == {"status": "ended"}
-    names = [name for _, name in entered(execution)]
-    assert names.count("Count the try") == 15
-    assert [name for name in names if name.startswith("Try again")] == ["Try again soon"] * 9 + ["Try again later"] * 5
-
-
-def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
-    """With the deployed settings a hundred tries last for seven and a half hours; then a successor goes on.
-
-    The successor knows when the stream was asked for and whose claim may have been made; a person is told.
-    """
-    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 1000}
-    execution = aws.run(ended, machine=definition("connections", "prod"))
-    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "handed_on"})
-    rows = entered(execution)
-    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["renew_after"] == 100
-    assert [name for _, name in rows][-4:] == [
-        "Hand on the claim",
-        "Report the delay",
-        "Name the handing on",
-        "Renewed",
-    ]
-    assert 7.4 * 3_600_000 < rows[-1][0] < 7.8 * 3_600_000
-    (started,) = aws.started
-    assert started["Name"].endswith("-claim")
-    wish = {"renews": "", "asked_at": "2026-01-01T00:00:00.000Z", "after": MINE}
-    assert started["Input"] == {**INPUT, **wish, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
-    assert [(letter["MessageBody"]["stream"], letter["MessageBody"]["error"]) for letter in aws.letters] == [
-        ("demo", "ClaimFailed")
-    ]
-
-
-def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
-    """Table and Step Functions are away: it goes on trying both for two hours and a half more, and fails by name."""
-    aws.failures = {
-        "updateItem": ["DynamoDB.InternalServerErrorException"] * 1000,
-        "startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 1000,
-    }
-    execution = aws.run(ended, machine=definition("connections", "prod"))
-    assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
-    rows = entered(execution)
-    assert [name for _, name in rows].count("Hand on the claim") == 29
-    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["claim_tries"] == 129
-    assert (rows[-1][1], rows[-1][0] > 9.9 * 3_600_000) == ("Broken", True)
-
-
-@pytest.mark.parametrize("renews", ["", OTHER])
-def test_a_claim_that_was_handed_on_is_found_by_the_next(aws: Aws, renews: str) -> None:
-    """The claim was made and its answer lost for hours: whoever goes on has it, though its maker has not ended yet."""
-    before = f"{OTHER}-before"
-    aws.executions[before] = "RUNNING"
-    aws.put(execution={"S": before}, generation={"N": "4"})
-    execution = aws.run(ended, renews=renews, asked_at="2025-12-31T20:00:00.000Z", after=before)
-    assert execution.output == {"status": "ended"}
-    assert aws.lease()["generation"] == {"N": "5"}
-
-
-@pytest.mark.parametrize("renews", ["", OTHER])
-def test_a_wish_that_came_while_nobody_could_claim_holds(aws: Aws, renews: str) -> None:
-    """It is older than this execution and younger than the POST, whose claim was handed on: nothing starts."""
-    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T22:00:00.000Z"})
-    before = aws.lease()
-    asked_at = "1970-01-01T00:00:00Z" if renews else "2025-12-31T20:00:00.000Z"
-    execution = aws.run(scripted(), renews=renews, asked_at=asked_at, after=f"{OTHER}-before")
-    assert (execution.output, aws.lease()) == ({"status": "stopped"}, before)
-
-
-def test_a_wish_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aws) -> None:
-    """The stream was stopped, and asked for an hour later, when the table could not be reached."""
-    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T19:00:00.000Z"})
-    assert aws.run(ended, asked_at="2025-12-31T20:00:00.000Z", after=OTHER).output == {"status": "ended"}
-    assert "stop" not in aws.lease()
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        [],
-        "demo",
-        {},
-        {"pathParameters": None},
-        {"pathParameters": {"streamId": 3}},
-        {"pathParameters": {"streamId": ""}},
-        {**INPUT, "renews": {}},
-        {**INPUT, "renews": ""},
-        {**INPUT, "asked_at": "2025-12-31T20:00:00.000Z"},
-        {**INPUT, "renews": OTHER, "asked_at": 1, "after": OTHER},
-        {**INPUT, "renews": OTHER, "asked_at": "2025-12-31T20:00:00.000Z"},
-    ],
-)
-def test_what_is_no_request_is_rejected(aws: Aws, given: Any) -> None:
-    """A clean end that says what a request is, and a letter, for whoever starts executions by hand or by a rule."""
-    execution = aws.run(scripted(), given=given)
-    assert (execution.status, execution.output["status"]) == ("SUCCEEDED", "rejected")
-    assert "pathParameters.streamId" in execution.output["cause"]
-    assert [letter["MessageBody"]["error"] for letter in aws.letters] == ["InvalidRequest"]
-    names = [name for _, name in entered(execution)]
-    assert names == ["Is it a request", "Name what is wrong", "Report the rejection", "Name the rejection", "Rejected"]
-
-
 @pytest.mark.parametrize("answer", [None, {}, {"status": 1}, [], "ended"])
 def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws, answer: Any) -> None:
     """The lane rests and calls the function again, as after any error that nobody named."""
@@ -374,20 +265,6 @@ def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws, answe
     lane = [name for _, name in entered(execution) if name.startswith("B ")]
     assert lane[1:6] == ["B has its answer", "B is puzzled", "B counts", "B is due", "B cools down"]
     assert execution.output == {"status": "ended"}
-
-
-def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
-    """Refused, it finds that nobody holds the stream any more, and claims it in the same millisecond."""
-    aws.put(execution={"S": OTHER})
-
-    class LetsGo(Aws):
-        async def perform(self, call: TaskCall) -> Any:
-            if call.action == "getItem":
-                self.put(generation={"N": "6"})
-            return await super().perform(call)
-
-    execution = LetsGo(aws.dynamodb, aws.executions).run(ended)
-    assert (execution.output, execution.stopped_ms) == ({"status": "ended"}, execution.started_ms)
 
 
 def test_an_execution_that_lost_the_stream_leaves_the_lease_alone(aws: Aws) -> None:

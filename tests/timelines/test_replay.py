@@ -197,34 +197,6 @@ def test_a_successor_that_is_slow_to_start_is_the_only_one(tmp_path: Path) -> No
     assert (first.output, second.status, found.gaps) == ({"status": "superseded"}, "RUNNING", [])
 
 
-def test_a_name_is_one_execution_for_ever(tmp_path: Path) -> None:
-    """As AWS has it: running, with the same input, it is answered again; of another input, or ended, it is taken."""
-    start: dict[str, Any] = {
-        "Type": "Task",
-        "Resource": "arn:aws:states:::states:startExecution",
-        "Parameters": {"StateMachineArn.$": "$$.StateMachine.Id", "Name": "one", "Input": {"child": 1}},
-        "ResultPath": "$.answer",
-    }
-    other = {**start, "Parameters": {**start["Parameters"], "Input": {"child": 2}}}
-    taken = {"ErrorEquals": ["StepFunctions.ExecutionAlreadyExistsException"], "ResultPath": "$.refused"}
-    states: dict[str, Any] = {
-        "Which": {"Type": "Choice", "Choices": [{"Variable": "$.child", "IsPresent": True, "Next": "Live"}]},
-        "Live": {"Type": "Wait", "Seconds": 10, "Next": "Done"},
-        "First": {**start, "Next": "Again"},
-        "Again": {**start, "Next": "Other"},
-        "Other": {**other, "Catch": [{**taken, "Next": "Rest"}], "Next": "Done"},
-        "Rest": {"Type": "Wait", "Seconds": 20, "Next": "Late"},
-        "Late": {**start, "Catch": [{**taken, "Next": "Good"}], "Next": "Done"},
-        "Good": {"Type": "Pass", "Result": "taken", "End": True},
-        "Done": {"Type": "Succeed"},
-    }
-    states["Which"]["Default"] = "First"
-    (tmp_path / "names.asl.yml").write_text(yaml.safe_dump({"StartAt": "Which", "States": states}))
-    upstream = {"policy": "tolerates"}
-    found = run_table(tmp_path, {"machine": "names.asl.yml", "run_for_s": 60, "upstream": upstream})
-    assert [run.output for run in found.runs] == ["taken", {"child": 1}]
-
-
 @given(st.integers(0, 300), st.sampled_from([(35, 45, 5), (840, 900, 20)]))
 def test_no_overlap_that_a_profile_may_ask_for_leaves_a_gap(
     tmp_path_factory: pytest.TempPathFactory, overlap_s: int, limits: tuple[int, int, int]

@@ -1,0 +1,144 @@
+"""What becomes of a claim that cannot be made for hours, and of what is no request at all."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from moto import mock_aws
+
+from local import settings
+from local.asl import TaskCall
+from tests.statemachines.connections import INPUT, Aws, definition, tables
+from tests.statemachines.test_connections import MINE, OTHER, ended, entered, scripted
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    """AWS with an empty control table; the execution `other` runs."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with mock_aws():
+        for client in tables():
+            yield Aws(client, {OTHER: "RUNNING"})
+
+
+@pytest.mark.parametrize("action", ["updateItem", "getItem", "describeExecution"])
+def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
+    """Thirty refusals in a row: it goes on trying, first at once, then every few seconds, and takes the stream over."""
+    aws.put(execution={"S": OTHER}, generation={"N": "6"})
+    aws.executions = {OTHER: "ABORTED"}
+    aws.failures = {action: ["DynamoDB.InternalServerErrorException"] * 30}
+    execution = aws.run(ended)
+    assert execution.output == {"status": "ended"}
+    names = [name for _, name in entered(execution)]
+    assert names.count("Count the try") == 15
+    assert [name for name in names if name.startswith("Try again")] == ["Try again soon"] * 9 + ["Try again later"] * 5
+
+
+def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
+    """With the deployed settings a hundred tries last for seven and a half hours; then a successor goes on.
+
+    The successor knows when the stream was asked for and whose claim may have been made; a person is told.
+    """
+    aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 1000}
+    execution = aws.run(ended, machine=definition("connections", "prod"))
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "handed_on"})
+    rows = entered(execution)
+    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["renew_after"] == 100
+    assert [name for _, name in rows][-4:] == [
+        "Hand on the claim",
+        "Report the delay",
+        "Name the handing on",
+        "Renewed",
+    ]
+    assert 7.4 * 3_600_000 < rows[-1][0] < 7.8 * 3_600_000
+    (started,) = aws.started
+    assert started["Name"].endswith("-claim")
+    wish = {"renews": "", "asked_at": "2026-01-01T00:00:00.000Z", "after": MINE}
+    assert started["Input"] == {**INPUT, **wish, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
+    assert [(letter["MessageBody"]["stream"], letter["MessageBody"]["error"]) for letter in aws.letters] == [
+        ("demo", "ClaimFailed")
+    ]
+
+
+def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
+    """Table and Step Functions are away: it goes on trying both for two hours and a half more, and fails by name."""
+    aws.failures = {
+        "updateItem": ["DynamoDB.InternalServerErrorException"] * 1000,
+        "startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 1000,
+    }
+    execution = aws.run(ended, machine=definition("connections", "prod"))
+    assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
+    rows = entered(execution)
+    assert [name for _, name in rows].count("Hand on the claim") == 29
+    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["claim_tries"] == 129
+    assert (rows[-1][1], rows[-1][0] > 9.9 * 3_600_000) == ("Broken", True)
+
+
+@pytest.mark.parametrize("renews", ["", OTHER])
+def test_a_claim_that_was_handed_on_is_found_by_the_next(aws: Aws, renews: str) -> None:
+    """The claim was made and its answer lost for hours: whoever goes on has it, though its maker has not ended yet."""
+    before = f"{OTHER}-before"
+    aws.executions[before] = "RUNNING"
+    aws.put(execution={"S": before}, generation={"N": "4"})
+    execution = aws.run(ended, renews=renews, asked_at="2025-12-31T20:00:00.000Z", after=before)
+    assert execution.output == {"status": "ended"}
+    assert aws.lease()["generation"] == {"N": "5"}
+
+
+@pytest.mark.parametrize("renews", ["", OTHER])
+def test_a_wish_that_came_while_nobody_could_claim_holds(aws: Aws, renews: str) -> None:
+    """It is older than this execution and younger than the POST, whose claim was handed on: nothing starts."""
+    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T22:00:00.000Z"})
+    before = aws.lease()
+    asked_at = "1970-01-01T00:00:00Z" if renews else "2025-12-31T20:00:00.000Z"
+    execution = aws.run(scripted(), renews=renews, asked_at=asked_at, after=f"{OTHER}-before")
+    assert (execution.output, aws.lease()) == ({"status": "stopped"}, before)
+
+
+def test_a_wish_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aws) -> None:
+    """The stream was stopped, and asked for an hour later, when the table could not be reached."""
+    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T19:00:00.000Z"})
+    assert aws.run(ended, asked_at="2025-12-31T20:00:00.000Z", after=OTHER).output == {"status": "ended"}
+    assert "stop" not in aws.lease()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        [],
+        "demo",
+        {},
+        {"pathParameters": None},
+        {"pathParameters": {"streamId": 3}},
+        {"pathParameters": {"streamId": ""}},
+        {**INPUT, "renews": {}},
+        {**INPUT, "renews": ""},
+        {**INPUT, "asked_at": "2025-12-31T20:00:00.000Z"},
+        {**INPUT, "renews": OTHER, "asked_at": 1, "after": OTHER},
+        {**INPUT, "renews": OTHER, "asked_at": "2025-12-31T20:00:00.000Z"},
+    ],
+)
+def test_what_is_no_request_is_rejected(aws: Aws, given: Any) -> None:
+    """A clean end that says what a request is, and a letter, for whoever starts executions by hand or by a rule."""
+    execution = aws.run(scripted(), given=given)
+    assert (execution.status, execution.output["status"]) == ("SUCCEEDED", "rejected")
+    assert "pathParameters.streamId" in execution.output["cause"]
+    assert [letter["MessageBody"]["error"] for letter in aws.letters] == ["InvalidRequest"]
+    names = [name for _, name in entered(execution)]
+    assert names == ["Is it a request", "Name what is wrong", "Report the rejection", "Name the rejection", "Rejected"]
+
+
+def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
+    """Refused, it finds that nobody holds the stream any more, and claims it in the same millisecond."""
+    aws.put(execution={"S": OTHER})
+
+    class LetsGo(Aws):
+        async def perform(self, call: TaskCall) -> Any:
+            if call.action == "getItem":
+                self.put(generation={"N": "6"})
+            return await super().perform(call)
+
+    execution = LetsGo(aws.dynamodb, aws.executions).run(ended)
+    assert (execution.output, execution.stopped_ms) == ({"status": "ended"}, execution.started_ms)
