@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from local.asl.context import state_context
-from local.asl.errors import EvaluationError, Fatal, Halted, QueryFailure, StateError
+from local.asl.errors import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
 from local.asl.functions import compact
 from local.asl.history import fits, payload
 from local.asl.limits import too_large
@@ -157,10 +157,13 @@ class Branch:
             await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
 
     def refused(self, problem: EvaluationError) -> Exception:
-        """Return what an expression's failure means for the state: States.Runtime is fatal, all else can be caught."""
+        """Return what an expression's failure means for the state: States.Runtime is fatal, and so is what is far too
+        large; all else can be caught."""
         if problem.name == "States.Runtime":
             return self.fatal(problem.name, str(problem))
         name = self.state.name if self.state else ""
+        if isinstance(problem, Oversized):
+            return Fatal(problem.name, too_large(name))
         cause = self.cause(name, str(problem))
         if isinstance(problem, QueryFailure):
             self._evaluation_failed(problem, name, cause)

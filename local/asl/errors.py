@@ -66,6 +66,12 @@ class EvaluationError(ValueError):
     name = "States.Runtime"
 
 
+class Oversized(EvaluationError):
+    """What a template or a function makes, or what branches give together, is far larger than any state's data."""
+
+    name = "States.DataLimitExceeded"
+
+
 class IntrinsicFailure(EvaluationError):
     """An intrinsic function refused its arguments."""
 

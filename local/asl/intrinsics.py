@@ -5,15 +5,17 @@ and its paths compiled when the definition is loaded, and a call gives the same 
 Object and clock.
 """
 
+import functools
 import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from local.asl.errors import EvaluationError, IntrinsicFailure
-from local.asl.functions import FUNCTIONS, Arity
+from local.asl.errors import EvaluationError, IntrinsicFailure, Oversized
+from local.asl.functions import FUNCTIONS, Arity, weight
 from local.asl.jsonpath import MISSING, Env, Path
+from local.asl.limits import FEW, LARGEST_BETWEEN
 from local.asl.pathtext import PathSyntaxError, compile_path
 
 
@@ -33,8 +35,18 @@ class Call:
     name: str
     arguments: tuple["Expression", ...]
 
+    @functools.cached_property
+    def sources(self) -> int:
+        """Return how many paths stand in it."""
+        return sum(map(sources, self.arguments))
+
 
 Expression = Literal | Call | Path
+
+
+def sources(expression: Expression) -> int:
+    """Return how many paths an expression reads."""
+    return expression.sources if isinstance(expression, Call) else int(isinstance(expression, Path))
 
 
 def compile_expression(text: str) -> Expression:
@@ -60,11 +72,16 @@ def evaluate(expression: Expression, data: Any, env: Env, whole: str | None = No
     whole = whole or expression.text
     try:
         arguments = [_argument(expression, argument, data, env, whole) for argument in expression.arguments]
-        return FUNCTIONS[expression.name].apply(arguments, env.random)
+        if expression.sources > FEW and weight(arguments, {}) > LARGEST_BETWEEN:
+            raise Oversized
+        found = FUNCTIONS[expression.name].apply(arguments, env.random)
     except (ValueError, OverflowError) as refusal:
         if isinstance(refusal, EvaluationError):
             raise
         raise IntrinsicFailure(f"The function '{whole}' had the following error: {refusal}") from None
+    if isinstance(found, str) and len(found) > LARGEST_BETWEEN:
+        raise Oversized
+    return found
 
 
 def _argument(call: Call, argument: Expression, data: Any, env: Env, whole: str) -> Any:

@@ -15,7 +15,7 @@ from jsonata.utils import Utils
 
 from local.asl.check import DefinitionError
 from local.asl.errors import QueryFailure
-from local.asl.functions import parts
+from local.asl.functions import parts, weight
 from local.asl.jsonpath import MISSING
 from local.asl.queryengine import Jsonata
 from local.asl.querynumbers import NAMES, plain
@@ -35,6 +35,9 @@ MOST_STEPS = 700_000
 that it allows a $map over 200,000 numbers, which are three evaluations each."""
 LARGEST_BYTES = 873_782 * 8
 """What one value may take at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
+
+_FEW = 8
+"""So many parts are not worth a look at how long each is."""
 
 TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
@@ -201,8 +204,10 @@ def outward(value: Any) -> Any:
 
 def check_size(value: Any) -> None:
     """Return nothing; raises Exceeded for a value that its parts, each standing in it many times, make too large."""
-    if isinstance(value, dict | list) and parts(value, {}) > LARGEST_BYTES // 8:
-        raise Exceeded(TOO_LARGE)
+    if isinstance(value, dict | list):
+        count = parts(value, {})
+        if count > LARGEST_BYTES // 8 or (count > _FEW and weight(value, {}) > LARGEST_BYTES):
+            raise Exceeded(TOO_LARGE)
 
 
 class _Bounds:
@@ -230,6 +235,11 @@ class _Bounds:
                 raise Exceeded(TOO_LARGE)
             if expression.type in ("binary", "function", "unary"):
                 self.steps += size >> 6
+            if expression.tuple is not None and isinstance(result, list):
+                # The library makes a record of what each element was bound with.
+                self.steps += 2 * len(result)
+        elif isinstance(result, dict) and expression.type == "function":
+            self.steps += len(result) >> 3
 
     def check(self, value: Any) -> None:
         """Return nothing; raises Exceeded for a value that is too large to be written down."""
@@ -238,7 +248,7 @@ class _Bounds:
     def charge(self, arguments: Any) -> None:
         """Return nothing; a step stands for 32 elements, or 64 characters."""
         for argument in arguments or ():
-            if isinstance(argument, list):
+            if isinstance(argument, list | dict):
                 self.steps += len(argument) >> 5
             elif isinstance(argument, str):
                 self.steps += len(argument) >> 6

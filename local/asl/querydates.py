@@ -10,8 +10,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import regex
+from jsonata import datetimeutils
 from jsonata.functions import Functions
 from jsonata.jexception import JException
+
+from local.asl.query import TOO_LARGE, Exceeded
+from local.asl.querypattern import Pattern
 
 _INSTANT = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?(?:T(\d\d):(\d\d):(\d\d))?(\.\d+)?(?:([+-])(\d\d):?(\d\d)|Z)?", re.ASCII
@@ -19,6 +24,8 @@ _INSTANT = re.compile(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MARKER = re.compile(r"\[\s*([^\[\]])([^\[\]]*)\]")
+_HUGE = re.compile(r"[,-]\s*0*[1-9][0-9]{4,}")
+"""A width that no component has; the library would fill it up."""
 _COMPONENTS = frozenset("YMDdFWwXxHhPmsfZzCE")
 _NAMED = frozenset("MxFP")
 
@@ -29,11 +36,32 @@ _CODES = {
 """How the library's messages begin, which come without their codes."""
 
 
+LONGEST_TEXT = 1000
+"""Characters of a date or a number that are read by a picture."""
+
+
+class _Expressions:
+    """What the library's dates take for the module re: a picture's expression may look as long as any other."""
+
+    IGNORECASE = regex.IGNORECASE
+    split, sub = staticmethod(regex.split), staticmethod(regex.sub)
+
+    @staticmethod
+    def compile(text: str, flags: int = 0) -> Any:
+        """Return the compiled expression."""
+        compiled = regex.compile(text, flags)
+        return Pattern(compiled) if flags else compiled
+
+
+datetimeutils.re = _Expressions
+
+
 def instant(text: Any, picture: Any = None) -> Any:
     """Return the milliseconds since 1970 that a text names; raises JException D3110, D3132, D3135, D3136."""
     if text is None:
         return None
     if picture is not None:
+        _bound(text)
         return _coded(picture, lambda: Functions.datetime_to_millis(text, picture))
     found = _INSTANT.fullmatch(text)
     try:
@@ -71,6 +99,7 @@ def integer_read(text: Any, picture: Any) -> Any:
     """Return the whole number that a text is, NaN where the picture cannot read it; raises JException D3130."""
     if text is None:
         return None
+    _bound(text)
     try:
         return _coded(picture, lambda: Functions.parse_integer(text, picture))
     except JException:
@@ -80,7 +109,14 @@ def integer_read(text: Any, picture: Any) -> Any:
         return math.nan if leading is None else int(leading[0])
 
 
+def _bound(text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise Exceeded(TOO_LARGE)
+
+
 def _coded(picture: str, call: Callable[[], Any]) -> Any:
+    if any(_HUGE.search(mark[2]) for mark in _MARKER.finditer(picture)):
+        raise Exceeded(TOO_LARGE)
     try:
         return call()
     except (RuntimeError, KeyError) as problem:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields, below
-from local.asl.functions import compact
+from local.asl.errors import Oversized
+from local.asl.functions import compact, weight
+from local.asl.limits import FEW, LARGEST_BETWEEN
 from local.asl.query import Sight, compile_query, inward, is_query, kind
 from local.asl.variables import check_names
 
@@ -28,22 +30,27 @@ class Template:
         self._caught = location.startswith("Catch[")
         self.query = compile_query(value, pointer, caught=self._caught) if is_query(value) else None
         self.needs_context = False
+        self._queries = 0
         self._evaluate = self._compile(value, pointer, location)
 
     def fill(self, states: States, branch: Sight) -> Any:
-        """Return the JSON value; raises QueryFailure."""
+        """Return the JSON value; raises QueryFailure, or Oversized for what many expressions make together."""
         if self._evaluate is None:
             return self.value
         seen = {name: inward(value) for name, value in states.items()}
         if self.needs_context:
             seen["context"] = inward(branch.context())
-        return self._evaluate(seen, branch)
+        found = self._evaluate(seen, branch)
+        if self._queries > FEW and weight(found, {}) > LARGEST_BETWEEN:
+            raise Oversized
+        return found
 
     def _compile(self, value: Any, pointer: str, location: str) -> Evaluate | None:
         """Return None for a part without expressions."""
         if is_query(value):
             query = compile_query(value, pointer, caught=self._caught) if self.query is None else self.query
             self.needs_context |= query.needs_context
+            self._queries += 1
             return lambda states, branch: query.value(states, branch, location)
         if isinstance(value, dict):
             members = [

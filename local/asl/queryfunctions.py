@@ -16,7 +16,7 @@ from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 from local.asl import querydates, querynumbers, querytexts
-from local.asl.functions import ALGORITHMS, parse_json, scrambled
+from local.asl.functions import ALGORITHMS, parse_json, parts, scrambled
 from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded, check_size, inward
 from local.asl.querydates import shown
 from local.asl.queryengine import Jsonata
@@ -87,10 +87,17 @@ def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _charge(steps: int) -> None:
+    """What a function does with each part of what it is given costs the evaluation that is under way."""
+    Jsonata.CURRENT.jsonata.bounds.steps += steps
+
+
 def _string(value: Any, prettify: Any = None) -> Any:
     if isinstance(value, Utils.JList) and value.outer_wrapper:
         value = value[0]
     check_size(value)
+    if isinstance(value, dict | list):
+        _charge(parts(value, {}))
     return None if value is None else querynumbers.text(value, pretty=prettify is True)
 
 
@@ -98,6 +105,12 @@ def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
     if isinstance(width, int | float) and abs(width) > LARGEST_BYTES:
         raise Exceeded(TOO_LARGE)
     return Functions.pad(text, width, character)
+
+
+def _join(texts: Any, between: Any = None) -> Any:
+    if isinstance(texts, list) and sum(map(len, texts)) + len(between or "") * len(texts) > LARGEST_BYTES:
+        raise Exceeded(TOO_LARGE)
+    return Functions.join(texts, between)
 
 
 def _sort(values: Any, comparator: Any = None) -> Any:
@@ -126,6 +139,7 @@ def _distinct(values: Any) -> Any:
     if not isinstance(values, list) or len(values) <= 1:
         return values
     kept: dict[Any, Any] = {}
+    _charge(sum(parts(value, {}) for value in values if isinstance(value, dict | list)))
     for value in values:
         plain = isinstance(value, str | int | float)
         kept.setdefault(
@@ -155,6 +169,7 @@ _MENDED: dict[str, tuple[str, Callable[..., Any]]] = {
     "pad": ("<s-ns?:s>", _pad),
     "distinct": ("<x:x>", _distinct),
     "sort": ("<af?:a>", _sort),
+    "join": ("<a<s>s?:s>", _join),
     "type": ("<x:s>", _type),
     "number": ("<(nsb)-:n>", querynumbers.number),
     "round": ("<n-n?:n>", querynumbers.rounded),

@@ -3,6 +3,7 @@
 Decides how long one may look, and that none may match nothing. Does not know what a match is used for.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,14 @@ LONGEST_MATCH_S = 1.0
 """How long one regular expression may look: backtracking cannot be counted from outside."""
 
 
+_RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
+"""Groups that call themselves: `regex` has them, JavaScript has not, and their depth is bounded by memory alone."""
+
+
 def pattern(text: str, flags: Any) -> "Pattern":
-    """Return the compiled regular expression; `flags` is the library's."""
+    """Return the compiled regular expression; `flags` is the library's. Raises ValueError for what is none."""
+    if _RECURSION.search(text):
+        raise ValueError("a group of a regular expression cannot call another")
     chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
     return Pattern(regex.compile(text, chosen))
 

@@ -13,6 +13,8 @@ from typing import Any
 from jsonata.functions import Functions
 from jsonata.jexception import JException
 
+from local.asl.query import LARGEST_BYTES, TOO_LARGE, Exceeded
+
 _RESERVED = ";/?:@&=+$,#"
 _UNRESERVED = "-_.!~*'()"
 _CODED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
@@ -30,10 +32,16 @@ def replaced(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
     if isinstance(pattern, str):
         if not isinstance(new, str):
             raise JException("D3012", -1, new)
+        if text.count(pattern) * len(new) > LARGEST_BYTES:
+            raise Exceeded(TOO_LARGE)
         return text.replace(pattern, new, most)
-    pieces, at = [], 0
+    pieces, at, size = [], 0, len(text)
     for found in _first(pattern.finditer(text), most):
-        pieces += [text[at : found.start()], _replacement(found, new)]
+        piece = _replacement(found, new)
+        size += len(piece)
+        if size > LARGEST_BYTES:
+            raise Exceeded(TOO_LARGE)
+        pieces += [text[at : found.start()], piece]
         at = found.end()
     return "".join([*pieces, text[at:]])
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from local.asl.check import DefinitionError, below
-from local.asl.errors import EvaluationError
-from local.asl.functions import compact
-from local.asl.intrinsics import Expression, compile_expression, evaluate
+from local.asl.errors import EvaluationError, Oversized
+from local.asl.functions import compact, weight
+from local.asl.intrinsics import Expression, compile_expression, evaluate, sources
 from local.asl.jsonpath import MISSING, Env, Index, Path
+from local.asl.limits import FEW, LARGEST_BETWEEN
 from local.asl.pathtext import PathSyntaxError
 
 Fill = Callable[[Any, Env], Any]
@@ -20,8 +21,23 @@ Fill = Callable[[Any, Env], Any]
 
 def compile_template(value: Any, pointer: str) -> Fill:
     """Return the function that fills the template; raises DefinitionError for a bad path or call in it."""
-    fill = _compile(value, pointer)
-    return fill if fill is not None else lambda _data, _env: value
+    read: list[int] = []
+    fill = _compile(value, pointer, read)
+    if fill is None:
+        return lambda _data, _env: value
+    return fill if sum(read) <= FEW else _bounded(fill)
+
+
+def _bounded(fill: Fill) -> Fill:
+    """What is read in many places may be too large for its text to be made."""
+
+    def filled(data: Any, env: Env) -> Any:
+        found = fill(data, env)
+        if weight(found, {}) > LARGEST_BETWEEN:
+            raise Oversized
+        return found
+
+    return filled
 
 
 def expression(text: Any, pointer: str) -> Expression:
@@ -49,12 +65,12 @@ def look_up(source: Expression, field: str, data: Any, env: Env) -> Any:
     return found
 
 
-def _compile(value: Any, pointer: str) -> Fill | None:
-    """Return None for a part without paths: it is passed on as it is."""
+def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
+    """Return None for a part without paths: it is passed on as it is. `read` hears of each expression's paths."""
     if isinstance(value, dict):
-        return _object(value, pointer)
+        return _object(value, pointer, read)
     if isinstance(value, list):
-        fills = [_compile(element, below(pointer, index)) for index, element in enumerate(value)]
+        fills = [_compile(element, below(pointer, index), read) for index, element in enumerate(value)]
         if not any(fills):
             return None
         return lambda data, env: [
@@ -63,13 +79,15 @@ def _compile(value: Any, pointer: str) -> Fill | None:
     return None
 
 
-def _object(value: dict[str, Any], pointer: str) -> Fill | None:
+def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None:
     members: list[tuple[str, Fill | None, Any]] = []
     for key, member in value.items():
         if key.endswith(".$"):
-            members.append((key[:-2], _member(key, expression(member, below(pointer, key))), None))
+            source = expression(member, below(pointer, key))
+            read.append(sources(source))
+            members.append((key[:-2], _member(key, source), None))
         else:
-            members.append((key, _compile(member, below(pointer, key)), member))
+            members.append((key, _compile(member, below(pointer, key), read), member))
     if len({name for name, _, _ in members}) < len(members):
         raise DefinitionError(pointer, "gives the same name with .$ and without")
     if not any(fill for _, fill, _ in members):

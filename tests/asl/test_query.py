@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.asl import Execution
+from local.asl import DefinitionError, Execution
 from local.clock import VirtualClock
 from tests.asl.machines import line, machine, raising, types
 
@@ -137,11 +137,33 @@ def test_an_expression_without_a_value_says_why(expression: str, cause: str) -> 
         ("($x := [1..9999]; [1..99999].([$x]; 1))", TOO_LONG),
         ("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG),
         ("$contains($states.input.text, /(a|aa)+$/)", TOO_LONG),
+        ("($x := [1..5000]; $x@$a.$x@$b.{'a': $a, 'b': $b})", TOO_LONG),
+        ("$map([1..10000], function($i) { $string({'a': [1..20000]}) })", TOO_LONG),
+        ("$reduce([1..99999], function($all, $i) { $merge([$all, {$string($i): $i}]) }, {})", TOO_LONG),
+        ("$replace($pad('', 9999, 'a'), /a/, function($m) { $pad('', 9999, 'b') })", TOO_LARGE),
+        ("$replace($pad('', 9999, 'a'), 'a', $pad('', 9999, 'b'))", TOO_LARGE),
+        ("$join($map([1..9999], function($i) { $pad('', 9999, 'b') }))", TOO_LARGE),
+        ("$map([1..9999], function($i) { $pad('', 9999, 'b') })", TOO_LARGE),
+        ("$fromMillis(1, '[Y,99999999999999999999]')", TOO_LARGE),
+        ("$parseInteger($pad('', 99999, 'Z'), 'A')", TOO_LARGE),
+        ("$toMillis($pad('', 99999, '1'), '[Y]')", TOO_LARGE),
     ],
 )
 def test_an_evaluation_ends(expression: str, bound: str) -> None:
     """Recursion, doubling, ranges and a regular expression that backtracks without end."""
     assert failure(expression, {"text": "a" * 60 + "b"}) == f"threw an error during evaluation: {bound}"
+
+
+def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
+    """Twenty years in a row divide a text in more ways than can be tried; it is looked at as by any expression."""
+    assert failure(f"$toMillis($pad('', 200, '1'), '{'[Y]' * 20}x')") == "returned nothing (undefined)."
+
+
+@pytest.mark.parametrize("call", ["(?R)", "(?1)", "(?&a)", "(?P>a)"])
+def test_a_group_that_calls_another_is_no_javascript(call: str) -> None:
+    """It is refused when the definition is loaded: nothing but memory bounds its depth."""
+    with pytest.raises(DefinitionError, match="a group of a regular expression cannot call another"):
+        query(("A", {"Type": "Pass", "Output": f"{{% $match('a', /(?P<a>a){call}?/) %}}"}))
 
 
 def test_a_failed_evaluation_can_be_caught_and_retried() -> None:

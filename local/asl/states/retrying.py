@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from local.asl.check import Fields
 from local.asl.dataflow import Dataflow, Flow
-from local.asl.errors import EvaluationError, QueryFailure, StateError
+from local.asl.errors import EvaluationError, Oversized, QueryFailure, StateError
+from local.asl.functions import weight
+from local.asl.limits import FEW, LARGEST_BETWEEN
 from local.asl.queryflow import QueryFlow
 from local.asl.retry import Attempts, caught, compile_catch, compile_retry
 from local.asl.states.base import Flowing, Step
@@ -49,6 +51,7 @@ class Retrying(Flowing):
             try:
                 result = await self.attempt(branch, data)
                 done = True
+                _bound(result)
                 return self.next, self.flow.finish(data, result, branch)
             except EvaluationError as problem:
                 refusal = branch.refused(problem)
@@ -82,3 +85,9 @@ class Retrying(Flowing):
         yield from super().targets()
         for index, catcher in enumerate(self.catchers):
             yield catcher.next, f"{self.pointer}/Catch/{index}/Next"
+
+
+def _bound(result: Any) -> None:
+    """What branches or iterations gave is within the payload limit one by one; together they may be too large."""
+    if isinstance(result, list) and len(result) > FEW and weight(result, {}) > LARGEST_BETWEEN:
+        raise Oversized
