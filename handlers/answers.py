@@ -3,8 +3,6 @@
 It does not know what was asked. Invariant: a sentence holds AWS's code alone, for AWS's message may quote the data.
 """
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from handlers.errors import StoreUnavailable
@@ -25,20 +23,31 @@ class Refused(Exception):
     """DynamoDB refuses this item for what it is; the message is its error code."""
 
 
-@contextlib.contextmanager
-def answering(action: str, *, refusals: bool = False) -> Iterator[None]:
-    """Maps what the client raises: ConditionFailed, Refused where `refusals` are expected, StoreUnavailable else."""
-    try:
-        yield
-    except Exception as error:
+class answering:
+    """Maps what the client raises: ConditionFailed, Refused where `refusals` are expected, StoreUnavailable else.
+
+    A class, for what `contextlib` makes of a generator costs as much as a small request's own words.
+    """
+
+    __slots__ = ("_action", "_refusals")
+
+    def __init__(self, action: str, *, refusals: bool = False) -> None:
+        self._action = action
+        self._refusals = refusals
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
+        if not isinstance(error, Exception):
+            return
         # Not before there is an error: a cold start has none, and the import is a tenth of it.
         from botocore.exceptions import BotoCoreError, ClientError
 
         if isinstance(error, ClientError):
-            raise _refusal(action, error, refusals) from error
+            raise _refusal(self._action, error, self._refusals) from error
         if isinstance(error, BotoCoreError):
-            raise StoreUnavailable(f"AWS did not answer {action}: {type(error).__name__}") from error
-        raise
+            raise StoreUnavailable(f"AWS did not answer {self._action}: {type(error).__name__}") from error
 
 
 def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.effects import Invocation, Report
+from handlers.effects import Invocation, Report, answered
 from handlers.handover.lease import Lease, superseded
 from handlers.stream.backoff import FailureKind, Rest, failed
 from handlers.stream.profiles import Profile
@@ -87,9 +87,9 @@ def attempts(profile: Profile, invocation: Invocation, now_ms: Callable[[], int]
         outcome, rest, held = yield from _turn(profile, invocation, now_ms, rest)
         if outcome is not None:
             return Report(outcome, Progress(invocation.after_fence, now_ms()), None, 0)
-        report: Report = yield Connect(invocation, values)
+        report: Report = yield Connect(replace(invocation, held=held), values)
         invocation = replace(invocation, after_fence=max(report.progress.fence, invocation.after_fence))
-        rest = yield from _note(profile, rest, held, report, now_ms)
+        rest = yield from _note(profile, rest, answered(held, report.progress), report, now_ms)
         if report.outcome.http_status == UNAUTHORIZED and may_renew:
             # A key that was changed a moment ago: the value that is kept is asked for anew, once.
             may_renew = False
@@ -169,33 +169,35 @@ def _turn(
     """Why no connection is made, as `_wait` tells, or None; what the rest was, and how it is written down meanwhile.
 
     Whoever rested beside this invocation wants to try at the same instant. One of them does: it puts the rest off until
-    its try must have been answered, and the others see that and rest on, or for what the try has come to.
+    its try must have been answered, and the others see that and rest on, or for what the try has come to. Whoever is
+    answered ends it (handlers/effects.py), so that a successor that comes in time need not wait.
     """
     while rest.until_ms:
-        outcome = yield from _wait(invocation, now_ms, rest)
-        if outcome is not None:
-            return outcome, rest, rest
-        held = replace(rest, until_ms=now_ms() + profile.connect_timeout_ms + TRY_MS)
-        if (yield ChangeRest(rest, held)):
-            return None, rest, held
+        if now_ms() < rest.until_ms:
+            outcome = yield from _wait(invocation, now_ms(), rest)
+            if outcome is not None:
+                return outcome, rest, rest
+        else:
+            held = replace(rest, until_ms=now_ms() + profile.connect_timeout_ms + TRY_MS)
+            if (yield ChangeRest(rest, held)):
+                return None, rest, held
         rest = yield ReadRest()
     return None, rest, rest
 
 
-def _wait(invocation: Invocation, now_ms: Callable[[], int], rest: Rest) -> Generator[Wish, Any, Outcome | None]:
-    """Why no connection is made after the rest, as the lease tells; None once it is over."""
+def _wait(invocation: Invocation, now_ms: int, rest: Rest) -> Generator[Wish, Any, Outcome | None]:
+    """Why no connection is made after the rest, as the lease tells, or None; after one pause."""
     latest_ms = invocation.deadline_ms - 2 * invocation.margin_ms
-    while (at_ms := now_ms()) < rest.until_ms:
-        if at_ms >= latest_ms:
-            error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
-            left_s = (rest.until_ms - at_ms) / 1000
-            return Outcome(error, "", f"the upstream is left in peace for {left_s:.0f} s more")
-        yield Pause(min(invocation.lease_every_ms, rest.until_ms - at_ms, latest_ms - at_ms))
-        lease: Lease = yield ReadLease()
-        if lease.stop:
-            return Outcome("", "stopped", "the stream is to be stopped")
-        if superseded(lease, invocation.execution):
-            return Outcome("", "superseded", "another execution keeps the stream connected")
-        if 0 < invocation.after_fence < lease.connected:
-            return Outcome("StreamTakenOver", "", f"connection {lease.connected} has taken over")
+    if now_ms >= latest_ms:
+        error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
+        left_s = (rest.until_ms - now_ms) / 1000
+        return Outcome(error, "", f"the upstream is left in peace for {left_s:.0f} s more")
+    yield Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms))
+    lease: Lease = yield ReadLease()
+    if lease.stop:
+        return Outcome("", "stopped", "the stream is to be stopped")
+    if superseded(lease, invocation.execution):
+        return Outcome("", "superseded", "another execution keeps the stream connected")
+    if 0 < invocation.after_fence < lease.connected:
+        return Outcome("StreamTakenOver", "", f"connection {lease.connected} has taken over")
     return None

@@ -6,10 +6,11 @@ requests whoever performs it; the first that fails is the last that is made.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from handlers.event_items import FOR_EVER, Keeping
 from handlers.store import Store
+from handlers.stream.backoff import Rest
 from handlers.stream.manager import Manager
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import (
@@ -31,6 +32,7 @@ from handlers.stream.signals import (
     Write,
 )
 
+NO_REST = Rest()
 # What the manager is told of a request that was made: nothing where it need not know. Raises StoreUnavailable.
 Request = Callable[[], Input | None]
 
@@ -39,7 +41,8 @@ Request = Callable[[], Input | None]
 class Invocation:
     """Who runs: the stream, the lane and the execution ("" where none is known), Lambda's request, the deadline.
 
-    `after_fence` is the fence of its connection before, where it connects again by itself.
+    `after_fence` is the fence of its connection before, where it connects again by itself. `held` is the rest as it is
+    written down while this one alone may try, where the upstream was owed one.
     """
 
     stream_id: str
@@ -52,6 +55,7 @@ class Invocation:
     progress_every_ms: int
     overlap_max_ms: int
     after_fence: int = 0
+    held: Rest = NO_REST
 
     @property
     def holder(self) -> str:
@@ -67,6 +71,13 @@ class Report:
     progress: Progress
     connect_ms: int | None
     blocked_ms: int
+
+
+def answered(held: Rest, progress: Progress) -> Rest:
+    """What stands in place of `held` once the upstream has answered with a stream: others may try as well."""
+    if not held.until_ms or progress.opened_ms is None:
+        return held
+    return replace(held, until_ms=progress.opened_ms)
 
 
 def manager_of(profile: Profile, invocation: Invocation) -> Manager:
@@ -91,6 +102,7 @@ class Requests:
         self._invocation = invocation
         self._now_ms = now_ms
         self._keeping = FOR_EVER
+        self._held = invocation.held
 
     def read_lease(self) -> Input:
         """The lease, which no effect asks for but the time that passes."""
@@ -146,7 +158,14 @@ class Requests:
         found.append(lambda: _unheeded(store.save_connection(stream_id, progress, **who)))
         if progress.opened_ms is not None and progress.closed_ms is None:
             found.append(lambda: _unheeded(store.renew(stream_id, progress.fence, effect.expires_at_ms)))
-        return found
+        return [*found, *self.let_others_try(progress)]
+
+    def let_others_try(self, progress: Progress) -> list[Request]:
+        """The request that ends the wait of those who rest for this one's try, once it is answered."""
+        store, stream_id, holder = self._store, self._invocation.stream_id, self._invocation.holder
+        held = self._held
+        self._held = after = answered(held, progress)
+        return [] if after == held else [lambda: _unheeded(store.change_rest(stream_id, held, after, holder))]
 
 
 def _unheeded(_answer: object) -> None:

@@ -9,6 +9,7 @@ else AWS answers is `StoreUnavailable`, after the client's own retries.
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from handlers import items
@@ -179,8 +180,9 @@ class Store:
             "attribute_not_exists(#seen_ms) OR "
             "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
         )
-        update = "SET " + ", ".join(f"#{name} = :{name}" for name in record)
-        names = (*dict.fromkeys((*record, "closed_ms")),)
+        names = tuple(record)
+        update = _setting(names)
+        names = names if "closed_ms" in record else (*names, "closed_ms")
         return self._applied(stream_id, items.connection_key(progress.fence), update, condition, names, values | closed)
 
     def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
@@ -260,9 +262,21 @@ class Store:
                 Key=items.key(stream_id, key),
                 UpdateExpression=update,
                 ConditionExpression=condition,
-                ExpressionAttributeNames={f"#{name}": name for name in names},
+                ExpressionAttributeNames=_placeholders(tuple(names)),
                 ExpressionAttributeValues=values,
                 ReturnValues=answer,
             )
         found: items.Item = response.get("Attributes", {})
         return found
+
+
+@lru_cache(maxsize=64)
+def _placeholders(names: tuple[str, ...]) -> dict[str, str]:
+    """The names of attributes as an expression refers to them; to be read only, for the next request has it too."""
+    return {f"#{name}": name for name in names}
+
+
+@lru_cache(maxsize=64)
+def _setting(names: tuple[str, ...]) -> str:
+    """The update that sets each of the attributes."""
+    return "SET " + ", ".join(f"#{name} = :{name}" for name in names)

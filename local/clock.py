@@ -141,6 +141,16 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (at_ms, next(self._order), timer))
         return timer
 
+    def skip_to(self, at_ms: int) -> bool:
+        """Return True at at_ms, counted from the start of the loop, where nothing else is to run before or then."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if self._ready or (timers and timers[0][0] <= at_ms):  # type: ignore[attr-defined]  # asyncio's own queue
+            return False
+        self.elapsed_ms = max(self.elapsed_ms, at_ms)
+        return True
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing: a cancelled timer is dropped when its turn comes."""
 
@@ -210,6 +220,13 @@ class VirtualClock:
     def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
         """Return a timer that calls the callback at exactly at_ms of virtual time, now when that is past."""
         return self._loop.call_at_ms(at_ms - self.start_ms, callback)
+
+    def skip_to(self, at_ms: int) -> bool:
+        """Return True once it is at_ms, at once, where nothing else is to run before or then; else False.
+
+        For whoever would set a timer and return: where True comes back, that would have led here all the same.
+        """
+        return self._loop.skip_to(at_ms - self.start_ms)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Return what the coroutine returns, however much virtual time it takes; all else then stands still.

@@ -18,6 +18,8 @@ from local.chaos.schedule import Schedule
 from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 
 STAGE = "local"
+# The one stream of a run, and the name of its profile.
+STREAM = "chaos"
 # Short limits, so that a minute holds several handovers; the proportions are those of 900 seconds.
 LIMITS: Mapping[str, int] = {
     "function_timeout_s": 24,
@@ -35,7 +37,25 @@ RENEWS_SOON, RENEWS_LATE = 3, 100
 # What a redeployment may change, each to the other value: settings of the definition and of the functions, and the
 # profile that ships with the functions' code.
 OTHER_SETTINGS: tuple[tuple[str, int], ...] = (("wait_s", 13), ("margin_s", 3), ("progress_every_s", 2))
-OTHER_PROFILE: tuple[tuple[str, Any], ...] = (("reconnect_tries", 2), ("overlap_s", 2), ("standby", "hot"))
+OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
+    ("reconnect_tries", 2),
+    ("overlap_s", 2),
+    ("standby", "hot"),
+    ("partitions", 3),
+)
+# The profile's rests. What a long one comes to is more than a function has left of its life.
+PACES: Mapping[str, Mapping[str, Any]] = {
+    "short": {
+        "network": {"start_s": 0.25, "step_s": 0.25, "max_s": 2},
+        "http": {"start_s": 0.5, "factor": 2, "max_s": 4},
+        "throttled": {"start_s": 1, "factor": 2, "max_s": 4},
+    },
+    "long": {
+        "network": {"start_s": 1, "factor": 2, "max_s": 8},
+        "http": {"start_s": 2, "factor": 2, "max_s": 8},
+        "throttled": {"start_s": 4, "factor": 2, "max_s": 20},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +84,12 @@ def versions(schedule: Schedule) -> list[Version]:
 
 
 def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Version:
-    first = {"reconnect_tries": schedule.reconnect_tries, "overlap_s": 1, "standby": "hot" if schedule.hot else "cold"}
+    first = {
+        "reconnect_tries": schedule.reconnect_tries,
+        "overlap_s": 1,
+        "standby": "hot" if schedule.hot else "cold",
+        "partitions": schedule.partitions,
+    }
     table: dict[str, Any] = dict(first)
     for name, other in OTHER_PROFILE:
         if name in changed:
@@ -90,6 +115,8 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> profiles.Profile:
         "stall_after_s": STALL_AFTER_MS / 1000,
         **table,
     }
+    if schedule.pace:
+        found["backoff"] = PACES[schedule.pace]
     if schedule.resumes:
         found["resume"] = {"header": "Last-Event-ID"}
-    return profiles.parse("chaos", found, {})
+    return profiles.parse(STREAM, found, {})

@@ -34,9 +34,10 @@ from handlers.stream.signals import (
     Woken,
 )
 from local.chaos.dynamodb import UnreliableDynamoDB
+from local.chaos.link import Link
 from local.chaos.requests import Killed, SlowRequests, Steps, Task
-from local.chaos.upstream import ChaoticUpstream, Link
-from local.clock import Clock, Timer
+from local.chaos.upstream import ChaoticUpstream
+from local.clock import Timer, VirtualClock
 
 CLOSED_HERE = Closed("closed_here")
 
@@ -46,7 +47,7 @@ class VirtualFunction:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         profile: Profile,
         store: Store,
         dynamodb: UnreliableDynamoDB,
@@ -60,7 +61,7 @@ class VirtualFunction:
         self._upstream = upstream
         self.task = task
         self._on_end = on_end
-        self._draws = random.Random(f"{task.invocation.request_id}/{task.skew_ms}")
+        self._draws = random.Random(task.number)
         self.slow = SlowRequests(clock, dynamodb, task, self._draws)
         self._inbox: deque[tuple[Opened | Chunk | Closed, int]] = deque()
         self._claimed_ms = 0
@@ -128,6 +129,9 @@ class VirtualFunction:
             return
         try:
             until_ms, listens = next(self._steps)
+            # The answer to a request: mostly nothing else happens until it is there.
+            while not listens and self._frozen_until_ms < until_ms and self._clock.skip_to(until_ms):
+                until_ms, listens = next(self._steps)
         except StopIteration as ended:
             self.is_alive = False
             self._on_end(ended.value)
@@ -227,30 +231,26 @@ class VirtualFunction:
             effect = effects.popleft()
             if isinstance(effect, Finish):
                 return effect.outcome
-            given = yield from self._perform(effect)
+            if isinstance(effect, Open):
+                self._open(effect.cursor)
+                continue
+            if isinstance(effect, CloseUpstream):
+                if self.link is not None:
+                    self._upstream.close(self.link)
+                    self._inbox.append((CLOSED_HERE, self._now_ms()))  # after what had arrived
+                continue
+            if isinstance(effect, Claim):
+                self._claimed_ms = self._clock.now_ms()
+            given = yield from self.slow.ask(*self._requests.of(effect))
             if given is None:
+                if isinstance(effect, MarkConnected) and self.link is not None:
+                    self.link.marked_ms = self._clock.now_ms()
                 continue
             following = self._handle(given)
             if isinstance(given, StoreFailed) and following:
                 effects.clear()
             effects.extend(following)
         return None
-
-    def _perform(self, effect: Effect) -> Steps[Input | None]:
-        if isinstance(effect, Open):
-            self._open(effect.cursor)
-            return None
-        if isinstance(effect, CloseUpstream):
-            if self.link is not None:
-                self._upstream.close(self.link)
-                self._inbox.append((CLOSED_HERE, self._now_ms()))  # after what had arrived
-            return None
-        if isinstance(effect, Claim):
-            self._claimed_ms = self._clock.now_ms()
-        given = yield from self.slow.ask_all(self._requests.of(effect))
-        if isinstance(effect, MarkConnected) and given is None and self.link is not None:
-            self.link.marked_ms = self._clock.now_ms()
-        return given
 
     def _open(self, cursor: str | None) -> None:
         self.link = link = self._upstream.open(self, cursor)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from handlers import items
 from handlers.stream.closing import SETTLE_MS
+from local.chaos.deployments import STREAM
 from local.chaos.dynamodb import LATEST_MS
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
+from local.chaos.rests import impatient, most_ms
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
-from local.chaos.world import STREAM, World
+from local.chaos.world import World
 
 COUNTED = (
     "lost",
@@ -27,6 +29,7 @@ COUNTED = (
     "backwards",
     "unnamed-ends",
     "outdated",
+    "impatient",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
 CONNECT_MS = 1_000
@@ -86,14 +89,15 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
 def bound_ms(world: World) -> int:
     """How long after the last fault the stream may be without a connection: one capped back-off and one connect.
 
-    Before it a lane may watch a successor that never connects, and may wait for a dead holder's lease to run out.
+    Before it a lane may watch a successor that never connects, and may wait for a dead holder's lease to run out. Where
+    the upstream is owed rests, the longest of them, and what a try may take.
     """
     settings = world.settings
     names = ("retry_max_delay_s", "throttle_max_delay_s", "cool_down_s")
     settle_ms = SETTLE_MS
     if world.schedule.policy == "forbids":
         settle_ms += CONNECT_TIMEOUT_MS + lease_ttl_ms(world) + 2 * world.schedule.skew_ms
-    return max(int(settings[name]) for name in names) * 1000 + settle_ms + CONNECT_MS
+    return max(int(settings[name]) for name in names) * 1000 + settle_ms + CONNECT_MS + most_ms(world)
 
 
 def violations(world: World) -> list[Violation]:
@@ -110,6 +114,7 @@ def violations(world: World) -> list[Violation]:
         "restless": _restless(world),
         "unnamed-ends": _unnamed(world),
         "outdated": _outdated(world),
+        "impatient": impatient(world),
     }
     return [Violation(kind, text) for kind in COUNTED for text in seen[kind]]
 
@@ -144,10 +149,11 @@ def _stuck(world: World) -> list[str]:
     found = []
     steady_ms = FORBIDDEN_HANDOVER_MS if world.schedule.policy == "forbids" else 0
     for start, end in holes:
-        # Within the bound it may fall again: two lanes come back from the same outage.
-        is_late = start < quiet + int(world.settings["function_timeout_s"]) * 1000
-        most_ms = max(steady_ms, EXPIRY_MS) if is_late else steady_ms
-        if end > quiet + bound_ms(world) and end - start > most_ms:
+        # Within the bound it may fall again: two lanes come back from the same outage, and what a function rested is
+        # missing at the end of its life.
+        is_late = start < quiet + int(world.settings["function_timeout_s"]) * 1000 + most_ms(world)
+        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late else steady_ms
+        if end > quiet + bound_ms(world) and end - start > allowed_ms:
             when = f"from {_at(world, start)} to {_at(world, end)}"
             found.append(f"not connected {when}, and the last fault was over at {_at(world, quiet)}")
     return found

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from handlers import items
 from handlers.handover.ledger import Record, gaps
 from handlers.stream.manager import LEASE_TTL_READS
-from local.chaos.upstream import LATE_MS, Link, frame
-from local.chaos.world import STREAM, World
+from local.chaos.deployments import STREAM
+from local.chaos.link import Link, frame
+from local.chaos.upstream import LATE_MS
+from local.chaos.world import World
 
 # How long an event may be on its way to the table.
 ON_ITS_WAY_MS = 4_000

@@ -6,6 +6,7 @@ done late. It knows no manager. Invariant: the caller goes on before the hard st
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -24,14 +25,21 @@ Pause = tuple[int, bool]
 Steps = Generator[Pause, None, T]
 
 
+NOTHING_ASKED = StoreFailed("nothing was asked")
+
+
 class Killed(BaseException):
     """The function was killed inside a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the invocation is asked for, its limit, and how far its clock is wrong; `version` is the deployed one's."""
+    """What the invocation is asked for, its limit, and how far its clock is wrong; `version` is the deployed one's.
 
+    Tasks are numbered from 1.
+    """
+
+    number: int
     invocation: Invocation
     version: int
     limit_ms: int
@@ -48,42 +56,40 @@ class SlowRequests:
         self._draws = draws
         self.dies_in: int | None = None
 
-    def ask_all(self, requests: list[Callable[[], T]]) -> Steps[T | StoreFailed]:
-        """What the last of them answers, or the first that fails."""
+    def ask(self, *requests: Callable[[], T]) -> Steps[T | StoreFailed]:
+        """The answer of the last, or that there is none of one: then the others are not made."""
+        answer: T | StoreFailed = NOTHING_ASKED
         for request in requests:
-            answer = yield from self.ask(request)
+            now_ms = self._clock.now_ms()
+            left_ms = self._hard_stop_ms - now_ms
+            if left_ms <= 0:
+                return StoreFailed("no time is left to ask the store")
+            latency_ms = self._dynamodb.latency_ms + 1 + int(self._draws.random() * 8)
+            if latency_ms > left_ms:
+                # The request goes on in its thread and lands when it likes; nobody waits for it.
+                self._clock.call_at(now_ms + latency_ms, functools.partial(_unheard, request))
+                yield now_ms + left_ms, False
+                return StoreFailed("the store did not answer before the function's deadline")
+            if self._draws.random() < 0.5:
+                yield now_ms + latency_ms, False
+                answer = self._send(request)
+            else:
+                answer = self._send(request)
+                yield now_ms + latency_ms, False
             if isinstance(answer, StoreFailed):
                 break
         return answer
 
-    def ask(self, request: Callable[[], T]) -> Steps[T | StoreFailed]:
-        """The answer, or that there is none."""
-        now_ms = self._clock.now_ms()
-        left_ms = self._hard_stop_ms - now_ms
-        if left_ms <= 0:
-            return StoreFailed("no time is left to ask the store")
-        latency_ms = self._dynamodb.latency_ms + 1 + int(self._draws.random() * 8)
-        if latency_ms > left_ms:
-            # The request goes on in its thread and lands when it likes; nobody waits for it.
-            self._clock.call_at(now_ms + latency_ms, lambda: _unheard(request))
-            yield now_ms + left_ms, False
-            return StoreFailed("the store did not answer before the function's deadline")
-        if self._draws.random() < 0.5:
-            yield now_ms + latency_ms, False
-            return self._send(request)
-        answer = self._send(request)
-        yield now_ms + latency_ms, False
-        return answer
-
     def _send(self, request: Callable[[], T]) -> T | StoreFailed:
+        dynamodb = self._dynamodb
         if self.dies_in is not None:
-            self._dynamodb.before = self._dynamodb.after = self._count_down
+            dynamodb.before = dynamodb.after = self._count_down
         try:
             return request()
         except StoreUnavailable as error:
             return StoreFailed(str(error))
         finally:
-            self._dynamodb.before = self._dynamodb.after = nothing
+            dynamodb.before = dynamodb.after = nothing
 
     def _count_down(self) -> None:
         assert self.dies_in is not None

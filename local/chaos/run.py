@@ -107,4 +107,5 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
+    plain |= {"partitions": 1, "pace": "", "retry_after_s": 0}
     return [replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value]

@@ -38,7 +38,8 @@ class Schedule:
     """What one run is made of: the upstream's ways, the profile's choices, the clocks, and the faults in order of time.
 
     `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few passes.
-    `skew_ms`: how far a function's clock may be wrong.
+    `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
+    `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing.
     """
 
     seed: int
@@ -50,6 +51,9 @@ class Schedule:
     skew_ms: int
     events_every_ms: int
     faults: tuple[Fault, ...]
+    partitions: int = 1
+    pace: str = ""
+    retry_after_s: int = 0
 
     def __str__(self) -> str:
         traits = [self.policy, "resumes" if self.resumes else "does not resume"]
@@ -57,6 +61,9 @@ class Schedule:
         traits += [f"{self.reconnect_tries} tries in place"] if self.reconnect_tries else []
         traits += ["renews soon"] if self.renews else []
         traits += [f"clocks within ±{self.skew_ms} ms"] if self.skew_ms else []
+        traits += [f"{self.partitions} partitions"] if self.partitions > 1 else []
+        traits += [f"{self.pace} rests after failures"] if self.pace else []
+        traits += [f"Retry-After: {self.retry_after_s}"] if self.retry_after_s else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
@@ -135,4 +142,7 @@ def generate(seed: int) -> Schedule:
         skew_ms=drawn.choice((0, 0, 300, 1_000)),
         events_every_ms=drawn.choice((300, 700, 1_100)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
+        partitions=drawn.choice((1, 1, 5)),
+        pace=drawn.choice(("", "", "short", "long")),
+        retry_after_s=drawn.choice((0, 0, 2, 9)),
     )

@@ -1,18 +1,17 @@
 """An upstream of numbered events in virtual time that misbehaves as told: what it sends, to whom, and when it stops.
 
 Events are real frames of server-sent events, cut into chunks anywhere. It keeps all events, and goes on from a cursor
-where the schedule says so. It knows its clients only by `arrived` and `is_alive`. Invariant: `sent` of a link lists the
-events whose whole frame it handed to the client, in that order.
+where the schedule says so. It knows its clients only by what local/chaos/link.py says of them. Invariant: a link
+that is closed brings nothing more.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
 
 from handlers.stream.signals import Chunk, Closed, Opened
+from local.chaos.link import Client, Link, frame
 from local.chaos.schedule import Schedule
 from local.clock import Clock
 
@@ -23,73 +22,6 @@ ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
 REORDER_DEPTH = 2
 # How much later the second half of a cut chunk comes, at most.
 LATE_MS = 40
-
-
-class Client(Protocol):
-    """Whoever opened a link."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its code still runs."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the machine has lost it and started another in its place."""
-
-    @property
-    def died_ms(self) -> int | None:
-        """When it was killed, None where it was not."""
-
-    @property
-    def execution(self) -> str:
-        """For whom it runs."""
-
-    def arrived(self, link: Link, arrival: Opened | Chunk | Closed) -> None:
-        """Takes what the link brings."""
-
-
-@dataclass(eq=False)
-class Link:
-    """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
-
-    `delayed` are the events that came late or never, `came_ms` when those came that did. `claimed_ms` is when its claim
-    was sent, `marked_ms` when all could know that it is connected. `looked_ms` is when its function looked last for a
-    rest, `took_ms` when it took the try after one; `settled_ms` when all could know what came of the link.
-    """
-
-    client: Client
-    cursor: int | None
-    asked_ms: int
-    claimed_ms: int = 0
-    looked_ms: int = 0
-    took_ms: int | None = None
-    settled_ms: int | None = None
-    opened_ms: int | None = None
-    marked_ms: int | None = None
-    closed_ms: int | None = None
-    last_byte_ms: int = 0
-    silent: bool = False
-    ended_by: str = ""
-    held: bytes = b""
-    waiting: list[int] = field(default_factory=list)
-    delayed: set[int] = field(default_factory=set)
-    came_ms: dict[int, int] = field(default_factory=dict)
-    sent: list[int] = field(default_factory=list)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was answered and is not closed."""
-        return self.opened_ms is not None and self.closed_ms is None
-
-
-def data_of(number: int) -> str:
-    """The data of an event."""
-    return f"event number {number} of the stream"
-
-
-def frame(number: int) -> bytes:
-    """The event on the wire."""
-    return f"id: {number}\ndata: {data_of(number)}\n\n".encode()
 
 
 class ChaoticUpstream:
@@ -189,7 +121,7 @@ class ChaoticUpstream:
         now_ms, policy = self._clock.now_ms(), self._schedule.policy
         others = list(self.open_links)
         if self._holds("refusals"):
-            self._refuse(link, self._status)
+            self._refuse(link, self._status, self._schedule.retry_after_s)
             return
         self._count(link, others)
         if policy == "forbids" and others:
@@ -222,10 +154,11 @@ class ChaoticUpstream:
             names = ", ".join(str(self.links.index(other)) for other in [*known, link])
             self.excess.append(f"links {names} at once at an upstream that {policy}")
 
-    def _refuse(self, link: Link, status: int) -> None:
-        self._say(f"  link {self.links.index(link)} refused with {status}")
-        link.closed_ms = self._clock.now_ms()
-        link.client.arrived(link, Opened(status))
+    def _refuse(self, link: Link, status: int, retry_after_s: int = 0) -> None:
+        asks = f" for {retry_after_s} s" if retry_after_s else ""
+        self._say(f"  link {self.links.index(link)} refused with {status}{asks}")
+        link.closed_ms, link.refused_with, link.retry_after_s = self._clock.now_ms(), status, retry_after_s
+        link.client.arrived(link, Opened(status, {"retry-after": str(retry_after_s)} if retry_after_s else {}))
 
     def _hang_up(self, link: Link, reason: str) -> None:
         if link.closed_ms is None:

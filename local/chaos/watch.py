@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from local.chaos.upstream import Link, data_of
+from handlers import items
+from handlers.event_items import partition_keys, stream_of
+from local.chaos.link import Link, data_of
 from local.clock import Clock
-from local.virtual.table import Key, MemoryDynamoDB
+from local.virtual.expressions import Item
+from local.virtual.table import Key
 
 
 class Watch:
@@ -24,39 +27,33 @@ class Watch:
         self._counters = (0, 0, 0)
         self._cursor_fence = 0
         self._vouched: dict[int, int] = {}
-        self.tables: MemoryDynamoDB
-        self.control_table = ""
+        self._partitions = 1
         self.stored: dict[int, int] = {}
         self.duplicated: list[str] = []
         self.torn: list[str] = []
         self.ahead: list[str] = []
         self.backwards: list[str] = []
 
-    def changed(self, table: str, key: Key) -> None:
+    def changed(self, table: str, key: Key, item: Item) -> None:
         """Takes note of one change."""
         if table == self._events_table:
-            self._event(key)
+            self._event(key, item)
         elif key[1] == "cursor":
-            self._cursor(key)
+            self._cursor(item)
         elif key[1] == "lease":
-            self._lease(key)
+            self._lease(item)
 
-    def _item(self, table: str, key: Key) -> dict[str, dict[str, str]]:
-        found = self.tables.get_item(TableName=table, Key={"PK": {"S": key[0]}, "SK": {"S": key[1]}})
-        item: dict[str, dict[str, str]] = found["Item"]
-        return item
-
-    def _event(self, key: Key) -> None:
-        item = self._item(self._events_table, key)
+    def _event(self, key: Key, item: Item) -> None:
         number = int(key[1]) if key[1].isdigit() else -1
         if number in self.stored:
             self.duplicated.append(self._said(f"event {number} was stored twice"))
+        if key[0] not in partition_keys(stream_of(item), self._partitions):
+            self.torn.append(self._said(f"event {number} was stored as {key[0]}, where nobody looks"))
         if number < 0 or item["data"]["S"] != data_of(number):
             self.torn.append(self._said(f"what was stored as {key[1][:20]} is not what the upstream sent"))
         self.stored[number] = self._clock.now_ms()
 
-    def _cursor(self, key: Key) -> None:
-        item = self._item(self.control_table, key)
+    def _cursor(self, item: Item) -> None:
         cursor, fence = int(item["cursor"]["S"]), int(item["fence"]["N"])
         if fence < self._cursor_fence:
             self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
@@ -75,8 +72,8 @@ class Watch:
             self.ahead.append(self._said(f"the cursor {cursor} was saved before event {missing[0]} was stored"))
         self._vouched[fence] = at
 
-    def _lease(self, key: Key) -> None:
-        item = self._item(self.control_table, key)
+    def _lease(self, item: Item) -> None:
+        self._partitions = items.partitions(item)
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:
             return

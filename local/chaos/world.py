@@ -12,25 +12,23 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from handlers.effects import Invocation
-from handlers.store import Store
 from handlers.stream.signals import Outcome
 from local.asl import Execution, TaskCall, TaskFailure
 from local.asl.machine import Machine
-from local.asl.timestamps import written
-from local.chaos.deployments import Version
+from local.chaos.deployments import STREAM, Version
 from local.chaos.dynamodb import UnreliableDynamoDB
+from local.chaos.faults import strike
 from local.chaos.function import VirtualFunction
+from local.chaos.link import Link
 from local.chaos.requests import Task
-from local.chaos.schedule import Fault, Schedule
-from local.chaos.upstream import ChaoticUpstream, Link
+from local.chaos.schedule import Schedule
+from local.chaos.upstream import ChaoticUpstream
 from local.chaos.watch import Watch
 from local.clock import Timer, VirtualClock
 from local.virtual.table import MemoryDynamoDB
+from local.virtual.tasks import request, setter, store_on
 
-STREAM = "chaos"
 POST = {"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}}
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
@@ -53,21 +51,13 @@ class World:
         self.origin_ms = self.clock.now_ms()
         self.watch = Watch(self.clock, names["events_table"], self.link_of)
         self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self.watch.changed)
-        self.watch.tables, self.watch.control_table = self.tables, names["control_table"]
         self.control_table = names["control_table"]
-        self._dynamodb = UnreliableDynamoDB(self.clock, self.tables)
-        self._store = Store(
-            self._dynamodb,
-            _no_queue,
-            events_table=names["events_table"],
-            control_table=names["control_table"],
-            dead_letter_queue_url="",
-            rest=_not_at_all,
-        )
+        self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
+        self._store = store_on(self.dynamodb, names)
         self._draws = random.Random(schedule.seed ^ 0xFA17)
-        self._starts_late: tuple[int, int] = (0, 0)
-        self._no_functions_until_ms = 0
-        self._no_successors_until_ms = 0
+        self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late
+        self.no_functions_until_ms = 0
+        self.no_successors_until_ms = 0
         self._links: dict[int, Link] = {}
         self.upstream: ChaoticUpstream
         self.functions: list[VirtualFunction] = []
@@ -81,7 +71,7 @@ class World:
         """Returns when the run is over."""
         self.upstream = ChaoticUpstream(self.clock, self.schedule, self.say)
         for fault in self.schedule.faults:
-            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
         self.post()
         await self.clock.sleep_until(self.origin_ms + until_ms)
 
@@ -114,7 +104,7 @@ class World:
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
-            return self._request(call)
+            return request(self.dynamodb, call)
         if call.action == "describeExecution":
             arn = call.parameters["ExecutionArn"]
             for execution in self.executions:
@@ -126,10 +116,10 @@ class World:
         raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
 
     def _start_successor(self, call: TaskCall) -> Any:
-        if self.clock.now_ms() < self._no_successors_until_ms and self._draws.random() < 0.5:
+        if self.clock.now_ms() < self.no_successors_until_ms and self._draws.random() < 0.5:
             raise TaskFailure("StepFunctions.AWSStepFunctionsException", "Rate exceeded")
         answer = {"ExecutionArn": self._successor(call.parameters).arn}
-        if self.clock.now_ms() < self._no_successors_until_ms:
+        if self.clock.now_ms() < self.no_successors_until_ms:
             raise TaskFailure("StepFunctions.SdkClientException", "the answer was lost")
         return answer
 
@@ -142,42 +132,29 @@ class World:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"{wanted['Name']} has ended")
         return known
 
-    def _request(self, call: TaskCall) -> Any:
-        methods: dict[str, Callable[..., Any]] = {
-            "getItem": self._dynamodb.get_item,
-            "putItem": self._dynamodb.put_item,
-            "updateItem": self._dynamodb.update_item,
-        }
-        try:
-            return methods[call.action](**call.parameters)
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            raise TaskFailure(f"DynamoDB.{code}", error.response["Error"]["Message"]) from None
-        except BotoCoreError as error:
-            raise TaskFailure("DynamoDB.SdkClientException", str(error)) from None
-
     async def _invoke(self, call: TaskCall) -> Any:
         clock = self.clock
-        if clock.now_ms() < self._no_functions_until_ms:
+        if clock.now_ms() < self.no_functions_until_ms:
             raise TaskFailure("Lambda.TooManyRequestsException", "Rate Exceeded.")
-        until_ms, late_ms = self._starts_late
+        until_ms, late_ms = self.starts_late
         late_ms = late_ms if clock.now_ms() < until_ms else self._draws.randrange(20, 150)
         await clock.sleep_until(clock.now_ms() + late_ms)
         answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
+        settle = setter(answer)
         function = VirtualFunction(
             clock,
             self.version.profile,
             self._store,
-            self._dynamodb,
+            self.dynamodb,
             self.upstream,
             self._task(call),
-            _setter(answer),
+            settle,
         )
         self.functions.append(function)
         self._settled[function] = answer
         self.say(f"{self.name(function)} starts")
         limit = clock.call_at(
-            clock.now_ms() + function.task.limit_ms, lambda: self._kill(function, 0, "Sandbox.Timedout")
+            clock.now_ms() + function.task.limit_ms, lambda: self.kill(function, 0, "Sandbox.Timedout")
         )
         function.start()
         return self._told(function, await answer, limit)
@@ -186,18 +163,19 @@ class World:
         settings, skew_ms = self.version.settings, self.schedule.skew_ms
         limit_ms = settings["function_timeout_s"] * 1000
         wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
+        number = len(self.functions) + 1
         invocation = Invocation(
             stream_id=call.payload["pathParameters"]["streamId"],
             lane=call.payload.get("lane", ""),
             execution=call.payload.get("execution", ""),
-            request_id=f"r{len(self.functions) + 1}",
+            request_id=f"r{number}",
             deadline_ms=self.clock.now_ms() + wrong_ms + limit_ms,
             margin_ms=settings["margin_s"] * 1000,
             lease_every_ms=settings["lease_every_s"] * 1000,
             progress_every_ms=settings["progress_every_s"] * 1000,
             overlap_max_ms=settings["overlap_max_s"] * 1000,
         )
-        return Task(invocation, self.version.number, limit_ms, wrong_ms)
+        return Task(number, invocation, self.version.number, limit_ms, wrong_ms)
 
     def _told(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:
@@ -215,100 +193,21 @@ class World:
         told = f", version {version}" if version > 1 else ""
         return f"{who.request_id} (lane {who.lane} of {who.execution.rpartition(':')[2]}{told})"
 
-    # --- faults -------------------------------------------------------------------------------------------------------
+    # --- what faults do -----------------------------------------------------------------------------------------------
 
-    def _strike(self, fault: Fault) -> None:
-        self.say(f"fault: {fault.kind}" + (f" for {fault.for_ms / 1000:.3f} s" if fault.for_ms else ""))
-        until_ms = self.clock.now_ms() + fault.for_ms
-        upstream, draws = self.upstream, random.Random(fault.value)
-        match fault.kind:
-            case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store":
-                self._strike_function(fault, until_ms)
-            case "slow starts":
-                self._starts_late = (until_ms, fault.value)
-            case "redeploy":
-                self.version = self._next_versions.pop(0)
-                self.say(f"  version {self.version.number}, other than the first in {', '.join(self.version.changes)}")
-            case "no successors":
-                self._no_successors_until_ms = until_ms
-            case "no functions":
-                self._no_functions_until_ms = until_ms
-            case "throttles":
-                self._dynamodb.throttle(until_ms)
-            case "unknown outcomes":
-                self._dynamodb.unsettle(until_ms, draws)
-            case "slow store":
-                self._dynamodb.slow_down(fault.value, until_ms)
-            case "reset":
-                upstream.reset()
-            case "hang-up":
-                upstream.hang_up()
-            case "truncation":
-                upstream.truncate(draws)
-            case "stall":
-                upstream.stall()
-            case "pause":
-                upstream.pause(until_ms)
-            case "burst":
-                upstream.burst(fault.value)
-            case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders":
-                upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
-            case _:
-                self._strike_execution(fault)
+    def deploy(self) -> None:
+        """Puts the next version in place."""
+        self.version = self._next_versions.pop(0)
 
-    def _strike_function(self, fault: Fault, until_ms: int) -> None:
-        alive = [function for function in self.functions if function.is_alive]
-        if not alive:
-            return
-        function = alive[(fault.value + fault.at_ms) % len(alive)]
-        self.say(f"  it meets {self.name(function)}")
-        if fault.kind == "freeze":
-            function.freeze(until_ms)
-        elif fault.kind == "vanish":
-            function.kill(fault.value)
-        elif fault.kind == "orphan" and not self._settled[function].done():
-            function.is_lost = True
-            self._settled[function].set_result("Lambda.SdkClientException")
-        elif fault.kind == "kill":
-            self._kill(function, fault.value, "Runtime.ExitError")
-        else:
-            function.slow.dies_in = fault.value % 12
-            function.on_kill = lambda: self._kill(function, 0, "Runtime.ExitError")
-
-    def _strike_execution(self, fault: Fault) -> None:
-        if "stop" in fault.kind:
-            self.tables.update_item(
-                TableName=self.control_table,
-                Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}},
-                UpdateExpression="SET stop = :yes, stop_at = :now",
-                ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": written(self.clock.now_ms())}},
-            )
-        if "abort" in fault.kind:
-            for execution in self.executions:
-                execution.stop("Aborted", "somebody stopped the execution")
-        if "post" in fault.kind:
-            self.clock.call_at(self.clock.now_ms() + fault.value, self.post)
-
-    def _kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
+    def kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
+        """Ends a function as SIGKILL does; the machine hears of it as `error`."""
         if function.is_alive:
             function.kill(linger_ms)
             self.say(f"{self.name(function)} is killed")
-        answer = self._settled[function]
-        if not answer.done():
-            answer.set_result(error)
+        setter(self._settled[function])(error)
 
-
-def _setter(answer: asyncio.Future[Outcome | str]) -> Callable[[Outcome], None]:
-    def settle(outcome: Outcome) -> None:
-        if not answer.done():
-            answer.set_result(outcome)
-
-    return settle
-
-
-def _not_at_all(_seconds: float) -> None:
-    return
-
-
-def _no_queue() -> Any:
-    raise RuntimeError("no event of a run is too large for an item")
+    def lose(self, function: VirtualFunction) -> None:
+        """Lets the machine take a function for dead that goes on."""
+        if not self._settled[function].done():
+            function.is_lost = True
+            self._settled[function].set_result("Lambda.SdkClientException")

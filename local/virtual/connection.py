@@ -175,6 +175,8 @@ class VirtualConnection:
         if effect.cursor is not None:
             stream_id, fence = self._invocation.stream_id, effect.progress.fence
             self._store.save_cursor(stream_id, effect.cursor, fence, self._clock.now_ms())
+        for request in self._requests.let_others_try(effect.progress):
+            request()
         self.ended_by = effect.progress.ended_by
 
     def _finish(self, outcome: Outcome) -> None:

@@ -38,25 +38,30 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 def condition(text: str, names: Mapping[str, str] | None = None) -> Condition:
     """Returns the predicate that `text` says; ValueError where the text is not of the grammar."""
-    return _compiled_condition(text, frozenset((names or {}).items()))
+    return _compiled_condition(text, *_flat(names))
 
 
 def update(text: str, names: Mapping[str, str] | None = None) -> Update:
     """Returns the function that answers a changed copy of an item; ValueError where the text is not of the grammar."""
-    return _compiled_update(text, frozenset((names or {}).items()))
+    return _compiled_update(text, *_flat(names))
+
+
+def _flat(names: Mapping[str, str] | None) -> tuple[tuple[str, ...], ...]:
+    """The names as a key that costs little to make and to compare."""
+    return (tuple(names), tuple(names.values())) if names else ((), ())
 
 
 @lru_cache(maxsize=256)
-def _compiled_condition(text: str, names: frozenset[tuple[str, str]]) -> Condition:
-    parser = _Parser(text, dict(names))
+def _compiled_condition(text: str, places: tuple[str, ...], names: tuple[str, ...]) -> Condition:
+    parser = _Parser(text, dict(zip(places, names, strict=True)))
     found = parser.disjunction()
     parser.end()
     return found
 
 
 @lru_cache(maxsize=256)
-def _compiled_update(text: str, names: frozenset[tuple[str, str]]) -> Update:
-    parser = _Parser(text, dict(names))
+def _compiled_update(text: str, places: tuple[str, ...], names: tuple[str, ...]) -> Update:
+    parser = _Parser(text, dict(zip(places, names, strict=True)))
     actions: list[Action] = []
     while parser.peek() is not None:
         actions += parser.clause()

@@ -13,18 +13,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from handlers.effects import Invocation
-from handlers.store import Store
 from handlers.stream.profiles import Profile
 from handlers.stream.signals import Outcome
 from local.asl import TaskCall, TaskFailure
 from local.clock import Clock
 from local.virtual.connection import VirtualConnection
 from local.virtual.executions import VirtualExecutions
+from local.virtual.expressions import Item
 from local.virtual.invocation import VirtualInvocation
 from local.virtual.table import Key, MemoryDynamoDB
+from local.virtual.tasks import request, setter, store_on
 from local.virtual.upstream import Link, ScriptedUpstream
 from timeline.coverage import Connection
 
@@ -50,14 +49,7 @@ class VirtualSandbox:
         self._settings = settings
         self._function = names["connection_manager"]
         self._tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
-        self._store = Store(
-            self._tables,
-            _no_queue,
-            events_table=names["events_table"],
-            control_table=names["control_table"],
-            dead_letter_queue_url="",
-            rest=_not_at_all,
-        )
+        self._store = store_on(self._tables, names)
         self._invocations: list[tuple[str, VirtualInvocation]] = []
         self._running: list[VirtualInvocation] = []
 
@@ -66,7 +58,7 @@ class VirtualSandbox:
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
-            return self._dynamodb(call)
+            return request(self._tables, call)
         if (call.service, call.action) == ("sfn", "describeExecution"):
             return self._executions.describe(call)
         if (call.service, call.action) == ("states", "startExecution"):
@@ -97,7 +89,8 @@ class VirtualSandbox:
         future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         limit_s = self._settings["function_timeout_s"]
         request_id = f"00000000-0000-4000-8000-{len(self._invocations) + 1:012d}"
-        invocation = self._start(call, request_id, _setter(future))
+        settle = setter(future)
+        invocation = self._start(call, request_id, settle)
         killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(invocation, future))
         outcome = await future
         killer.cancel()
@@ -146,25 +139,12 @@ class VirtualSandbox:
 
     def _kill(self, invocation: VirtualInvocation, future: asyncio.Future[Outcome | None]) -> None:
         invocation.kill()
-        if not future.done():
-            future.set_result(None)
+        setter(future)(None)
 
-    def _changed(self, _table: str, key: Key) -> None:
+    def _changed(self, _table: str, key: Key, _item: Item) -> None:
         if key[1] == "lease":
             for invocation in self._running:
                 invocation.lease_changed()
-
-    def _dynamodb(self, call: TaskCall) -> Any:
-        methods: dict[str, Callable[..., Any]] = {
-            "getItem": self._tables.get_item,
-            "putItem": self._tables.put_item,
-            "updateItem": self._tables.update_item,
-        }
-        try:
-            return methods[call.action](**call.parameters)
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            raise TaskFailure(f"DynamoDB.{code}", error.response["Error"]["Message"]) from None
 
 
 def _told(lane: str, connection: VirtualConnection, link: Link, origin_ms: int, until_ms: int) -> Connection:
@@ -174,19 +154,3 @@ def _told(lane: str, connection: VirtualConnection, link: Link, origin_ms: int, 
     silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)
     ended_by = STILL_OPEN if link.closed_ms is None else connection.ended_by
     return Connection(lane, link.opened_ms - origin_ms, to_ms, ended_by, silent_ms)
-
-
-def _setter(future: asyncio.Future[Outcome | None]) -> Callable[[Outcome], None]:
-    def settle(outcome: Outcome) -> None:
-        if not future.done():
-            future.set_result(outcome)
-
-    return settle
-
-
-def _not_at_all(_seconds: float) -> None:
-    return
-
-
-def _no_queue() -> Any:
-    raise RuntimeError("a replay stores no events, so it has no dead letters")

@@ -20,11 +20,11 @@ Key = tuple[str, str]
 # The one form of PartiQL that handlers/event_writer.py writes.
 _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
 _PLACE = re.compile(r"'(\w+)'")
-Listener = Callable[[str, Key], None]
+Listener = Callable[[str, Key, Item], None]
 
 
 class MemoryDynamoDB:
-    """The tables named, all empty; `on_change` is called with a table's name and a key after each change of an item."""
+    """The tables named, all empty; `on_change` is called with table, key and item after each change of one."""
 
     def __init__(self, *tables: str, on_change: Listener | None = None) -> None:
         self._tables: dict[str, dict[Key, Item]] = {name: {} for name in tables}
@@ -40,8 +40,8 @@ class MemoryDynamoDB:
         table = self._table(TableName, "PutItem")
         key = _key(Item)
         self._check("PutItem", ConditionExpression, table.get(key), rest)
-        table[key] = dict(Item)
-        self._changed(TableName, key)
+        table[key] = item = dict(Item)
+        self._changed(TableName, key, item)
         return {}
 
     def update_item(
@@ -58,7 +58,7 @@ class MemoryDynamoDB:
         except ValueError as error:
             raise _client_error("UpdateItem", "ValidationException", str(error)) from error
         table[key] = after
-        self._changed(TableName, key)
+        self._changed(TableName, key, after)
         wanted = rest.get("ReturnValues", "NONE")
         if wanted == "ALL_NEW":
             return {"Attributes": dict(after)}
@@ -82,7 +82,7 @@ class MemoryDynamoDB:
             error = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
             return {"TableName": name, "Error": error}
         self._tables[name][key] = item
-        self._changed(name, key)
+        self._changed(name, key, item)
         return {"TableName": name}
 
     def query(
@@ -111,9 +111,9 @@ class MemoryDynamoDB:
             )
             raise _client_error(operation, "ConditionalCheckFailedException", "The conditional request failed", answer)
 
-    def _changed(self, table: str, key: Key) -> None:
+    def _changed(self, table: str, key: Key, item: Item) -> None:
         if self._on_change is not None:
-            self._on_change(table, key)
+            self._on_change(table, key, item)
 
 
 def _inserted(statement: dict[str, Any]) -> tuple[str, Item]:

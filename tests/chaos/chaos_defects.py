@@ -4,155 +4,40 @@ Each says in what way it must show, and among which schedules it can show at all
 the schedule that shows it is clean without it (`test_chaos_teeth.py` holds both).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
-from handlers import items
+from handlers import attempts, items
+from handlers.answers import answering
+from handlers.attempts import Wish
+from handlers.effects import Requests
 from handlers.errors import StoreUnavailable
-from handlers.event_items import FOR_EVER
+from handlers.event_items import FOR_EVER, Keeping
 from handlers.event_writer import STORED, OneWrite
-from handlers.handover.lease import Lease, Standing
+from handlers.handover.lease import Lease
 from handlers.store import Store
+from handlers.stream.backoff import FailureKind, Pace, Rest, failed
 from handlers.stream.manager import Manager
-from handlers.stream.phases import LIVE, Phase
 from handlers.stream.signals import (
-    Chunk,
-    Claim,
-    Claimed,
-    Closed,
-    Effect,
-    Finish,
     Input,
-    LeaseRead,
-    Opened,
-    Outcome,
-    ReadCursor,
-    SaveProgress,
-    Write,
     Written,
 )
 from local.chaos.schedule import Schedule
+from tests.chaos.chaos_managers import (
+    ClaimsAfterConnecting,
+    DoesNotWatchTheSuccessor,
+    EmitsTheTail,
+    ForgetsWhatCameLate,
+    IgnoresTheWishToStop,
+    LeavesTheLastBatchAtAStop,
+    LetsGoWhenSuperseded,
+    SavesTheCursorFirst,
+    VouchesForWhatWaits,
+    VouchesPastTheClose,
+)
 
-
-class EmitsTheTail(Manager):
-    """What was cut off at the close is dispatched as if a blank line had come."""
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        tail = super().handle(now_ms, Chunk(b"\n\n")) if isinstance(given, Closed) and self.phase in LIVE else []
-        return tail + super().handle(now_ms, given, **when)
-
-
-class SavesTheCursorFirst(Manager):
-    """The cursor is saved before the events that it vouches for are stored."""
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        found: list[Effect] = []
-        for effect in super().handle(now_ms, given, **when):
-            if isinstance(effect, Write):
-                found.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
-            found.append(effect)
-        return found
-
-
-class ClaimsAfterConnecting(Manager):
-    """The fence is raised only when the upstream has answered."""
-
-    held: Opened | None = None
-
-    def start(self, now_ms: int) -> list[Effect]:
-        super().start(now_ms)
-        self.phase = Phase.OPENING
-        return [ReadCursor()]
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, Opened) and given.status == 200 and self.held is None:
-            self.held, self.phase = given, Phase.CLAIMING
-            return [Claim()]
-        if isinstance(given, Claimed):
-            self._record.fence, self.phase = given.lease.fence, Phase.OPENING
-            assert self.held is not None
-            return super().handle(now_ms, self.held, **when)
-        return super().handle(now_ms, given, **when)
-
-
-class DoesNotWatchTheSuccessor(Manager):
-    """A closed connection whose successor has claimed thinks itself dropped at once."""
-
-    def _settle(self, now_ms: int, found: Any) -> list[Effect]:
-        if found is Standing.CLAIMED:
-            assert self._ending is not None
-            return [Finish(self._ending)]
-        return super()._settle(now_ms, found)
-
-
-class VouchesForWhatWaits(Manager):
-    """What was read and waits for the store counts as covered."""
-
-    def handle(self, now_ms: int, given: Input, **_when: int | None) -> list[Effect]:
-        return super().handle(now_ms, given)
-
-
-class IgnoresTheWishToStop(Manager):
-    """A connection that reads the wish to stop goes on."""
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, LeaseRead):
-            given = LeaseRead(replace(given.lease, stop=False))
-        return super().handle(now_ms, given, **when)
-
-
-class LeavesTheLastBatchAtAStop(Manager):
-    """The events of the last chunk go to the store with the next one, and a stop forgets them."""
-
-    kept: tuple[Write, ...] = ()
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, LeaseRead) and given.lease.stop:
-            for _ in self.kept:
-                self._record.pending._writes.pop()
-                self._record.vouching._unstored.pop()
-            self.kept = ()
-        found = super().handle(now_ms, given, **when)
-        kept, self.kept = self.kept, ()
-        if isinstance(given, Chunk) and self.phase in LIVE:
-            self.kept = tuple(effect for effect in found if isinstance(effect, Write))
-        return [*kept, *(effect for effect in found if effect not in self.kept)]
-
-
-class VouchesPastTheClose(Manager):
-    """The ledger has each connection covered for longer than it was, by more than a clock may be wrong."""
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        return [self._later(effect) for effect in super().handle(now_ms, given, **when)]
-
-    def _later(self, effect: Effect) -> Effect:
-        if not isinstance(effect, SaveProgress) or effect.progress.closed_ms is None:
-            return effect
-        return replace(effect, progress=replace(effect.progress, closed_ms=effect.progress.closed_ms + 1_500))
-
-
-class ForgetsWhatCameLate(Manager):
-    """What comes after a silence is taken for heard and is not stored."""
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, Chunk) and self.phase in LIVE and now_ms - self._record.vouching.heard_ms > 2_000:
-            self._record.vouching._heard_ms = now_ms
-            return []
-        return super().handle(now_ms, given, **when)
-
-
-class LetsGoWhenSuperseded(Manager):
-    """A connection of an execution that is renewed goes when another claims, not when that is connected."""
-
-    def start(self, now_ms: int) -> list[Effect]:
-        self._lease_every_ms = 50  # the window is short
-        return super().start(now_ms)
-
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, LeaseRead) and self.phase is Phase.CONNECTED and self._stay.is_superseded(given.lease):
-            return self._leave(now_ms, Outcome("", "superseded", "another execution has claimed the stream"), "let_go")
-        return super().handle(now_ms, given, **when)
+NOTE, CLAIM, CHANGE_REST = attempts._note, Requests._claim, Store.change_rest
 
 
 def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
@@ -201,6 +86,50 @@ def takes_any_turn(store: Store, stream_id: str, fence: int, expires_at_ms: int,
     return store.read_lease(stream_id)
 
 
+def writes_no_rest(*given: Any) -> Generator[Wish, Any, Rest]:
+    """What a failure comes to is known to the function that met it, and to nobody else."""
+    yield from ()
+    wishes, answer = NOTE(*given), None
+    try:
+        while True:
+            wishes.send(answer)
+            answer = True
+    except StopIteration as ended:
+        rest: Rest = ended.value
+        return rest
+
+
+def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
+    """What is to be written is written, whatever stands there by now."""
+    with answering("PutItem"):
+        store._dynamodb.put_item(TableName=store._control_table, Item=items.key(stream_id, "rest") | items.rest(after))
+    return True
+
+
+def overwrites_after_a_failure(store: Store, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
+    """Whoever failed last is right; only a try is taken by its condition."""
+    is_try = (before.kind, before.failures) == (after.kind, after.failures)
+    change = CHANGE_REST if is_try else overwrites_any_rest
+    return change(store, stream_id, before, after, holder)
+
+
+def forgets_the_wish(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, _wish: float | None) -> Rest:
+    """Only the profile's own pace counts."""
+    return failed(before, kind, now_ms, pace, None)
+
+
+def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, wish: float | None) -> Rest:
+    """Each failure counts as the first."""
+    return failed(Rest(), kind, now_ms, pace, wish)
+
+
+def spreads_as_its_profile_says(requests: Requests) -> Input:
+    """The partitions are those of the version that runs, not those of the first claim."""
+    answer = CLAIM(requests)
+    requests._keeping = Keeping(requests._profile.partitions)
+    return answer
+
+
 def waits_after_a_drop(definition: dict[str, Any]) -> None:
     """A lane that was dropped goes to its Wait, though nobody else is connected."""
     for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
@@ -213,6 +142,10 @@ def waits_after_a_drop(definition: dict[str, Any]) -> None:
 def _stays_stopped(schedule: Schedule) -> bool:
     kinds = [fault.kind for fault in schedule.faults]
     return "stop" in kinds and not any("post" in kind for kind in kinds)
+
+
+def _owes_rests(schedule: Schedule) -> bool:
+    return bool(schedule.pace or schedule.retry_after_s) and any(fault.kind == "refusals" for fault in schedule.faults)
 
 
 def _kill_after_a_pause(schedule: Schedule) -> bool:
@@ -314,7 +247,44 @@ DEFECTS = [
         store=("renew", lambda *_given: True),
         among=lambda schedule: schedule.policy == "forbids",
     ),
-    Defect("a lane waits after a drop", {"stuck"}, machine=waits_after_a_drop),
+    Defect(
+        "a rest is not written down",
+        {"impatient"},
+        function=("handlers.attempts._note", writes_no_rest),
+        among=_owes_rests,
+    ),
+    Defect("a rest is not read", {"impatient"}, store=("read_rest", lambda *_given: Rest()), among=_owes_rests),
+    Defect("all that rested try at once", {"impatient"}, store=("change_rest", overwrites_any_rest), among=_owes_rests),
+    Defect(
+        "a failure overwrites another's rest",
+        {"impatient"},
+        store=("change_rest", overwrites_after_a_failure),
+        among=lambda schedule: _owes_rests(schedule) and bool(schedule.pace) and schedule.policy == "evicts",
+    ),
+    Defect(
+        "Retry-After is forgotten",
+        {"impatient"},
+        function=("handlers.attempts.failed", forgets_the_wish),
+        among=lambda schedule: _owes_rests(schedule) and schedule.retry_after_s > 0,
+    ),
+    Defect(
+        "rests do not grow",
+        {"impatient"},
+        function=("handlers.attempts.failed", never_rests_longer),
+        among=lambda schedule: _owes_rests(schedule) and bool(schedule.pace),
+    ),
+    Defect(
+        "the partitions are the profile's own",
+        {"torn"},
+        function=("handlers.effects.Requests._claim", spreads_as_its_profile_says),
+        among=lambda schedule: any(fault.kind == "redeploy" for fault in schedule.faults),
+    ),
+    Defect(
+        "a lane waits after a drop",
+        {"stuck"},
+        machine=waits_after_a_drop,
+        among=lambda schedule: not schedule.pace and not schedule.retry_after_s,
+    ),
     Defect(
         "opens without waiting for the release",
         {"excess-connections"},

@@ -23,7 +23,8 @@ FOREMOST = (
 )
 
 # The unit test that catches a defect too: of the manager (tests/handlers/stream), of the store (tests/handlers), of the
-# machine (tests/statemachines). `unit_defects.py` puts the last two in place.
+# machine (tests/statemachines), of the rests (tests/handlers/test_rests.py). `unit_defects.py` puts those of the store
+# and of the machine in place.
 OF_THE_MANAGER = {
     "claims after connecting": "test_it_claims_before_it_connects_and_marks_after",
     "no watch for the connected mark": "test_closed_while_the_successor_connects_watches_for_its_mark",
@@ -73,7 +74,16 @@ REAL = (
     "a lane waits after a drop",
     "the holder ignores the stop",
 )
-UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE
+OF_THE_RESTS = {
+    "a rest is not written down": "test_a_rest_holds_for_the_next_function",
+    "a rest is not read": "test_a_rest_holds_for_the_next_function",
+    "all that rested try at once": "test_a_try_is_taken_once",
+    "a failure overwrites another's rest": "test_who_overtook_another_forgets_nothing_of_it",
+    "Retry-After is forgotten": "test_a_rest_holds_for_the_next_function",
+    "rests do not grow": "test_failures_in_a_row_rest_longer",
+    "the partitions are the profile's own": "test_the_first_claim_fixes_the_partitions",
+}
+UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE | OF_THE_RESTS
 
 
 def managers() -> Mapping[str, type[Manager]]:

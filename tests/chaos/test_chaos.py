@@ -16,7 +16,7 @@ from local.cli import main
 
 PROMISE = (
     " lost 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0 unnamed-ends 0"
-    " outdated 0 "
+    " outdated 0 impatient 0 "
 )
 SCHEDULES = int(os.environ.get("CHAOS_SCHEDULES", "10000"))
 

@@ -10,7 +10,7 @@ from local.chaos.invariants import violations
 from local.chaos.schedule import Schedule, generate
 from tests.chaos.chaos_defects import DEFECTS, Defect
 
-MOST_SEEDS = 60
+MOST_SEEDS = 120
 
 
 def seeds(defect: Defect) -> Iterator[Schedule]:

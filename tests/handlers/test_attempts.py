@@ -1,6 +1,5 @@
 """Rests and secrets between the connections of one invocation, on real sockets and moto's tables."""
 
-import functools
 import threading
 from typing import Any
 
@@ -28,6 +27,11 @@ def answers(status: bytes, **headers: str) -> Script:
 
 def ends(peer: Peer) -> None:
     peer.send(END)
+
+
+def stays(peer: Peer) -> None:
+    peer.send(UNTIL_CLOSE)
+    peer.wait_until_gone()
 
 
 class Keeper:
@@ -128,18 +132,21 @@ def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
     assert (rest.failures, rest.until_ms > now_ms + 500_000) == (2, True)
 
 
-def test_a_try_is_taken_once(keeper: Keeper) -> None:
-    """Only where the rest is as it was read; by its own request that came before it was taken by none other."""
-    nothing, read, taken = Rest(), Rest("http", 3, 1_000), Rest("http", 3, 9_000)
-    change = functools.partial(keeper.store.change_rest, "demo")
-    assert [change(nothing, read, "A/r1") for _ in range(2)] == [True, True]
-    assert [change(read, taken, holder) for holder in ("A/r1", "A/r1", "B/r2")] == [True, True, False]
-    assert keeper.store.read_rest("demo") == taken
-    assert [change(nothing, read, "B/r2"), change(taken, nothing, "B/r2"), change(nothing, read, "A/r1")] == [
-        False,
-        True,
-        True,
-    ]
+def test_a_try_that_is_answered_keeps_nobody_waiting(aws: Aws) -> None:
+    """Whoever rested beside it, or comes in its time to relieve it, need not wait until it must have been answered."""
+    keepers = [Keeper(aws, "r1"), Keeper(aws, "r2")]
+    since_ms = keepers[0].clock.now_ms()
+    keepers[0].store.change_rest("demo", Rest(), Rest("http", 1, since_ms + 100), "A/r0")
+    with serving(stays, stays) as server:
+        threads = [threading.Thread(target=keeper.run, args=(server,)) for keeper in keepers]
+        for thread in threads:
+            thread.start()
+        while len(server.peers) < 2 and keepers[0].clock.now_ms() - since_ms < 3_000:
+            threads[0].join(0.05)
+        aws.put_control("demo", "lease", stop={"BOOL": True})
+        for thread in threads:
+            thread.join(10)
+        assert len(server.peers) == 2
 
 
 def test_paces_grow_as_the_profile_says() -> None:

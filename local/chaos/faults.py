@@ -1,0 +1,93 @@
+"""Carries the faults of a schedule out in the world of a run.
+
+Decides which function a fault meets; how a fault shows is the world's, the store's and the upstream's. Invariant: the
+same fault in the same world does the same.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from handlers import items
+from local.asl.timestamps import written
+from local.chaos.deployments import STREAM
+from local.chaos.schedule import Fault
+
+if TYPE_CHECKING:
+    from local.chaos.world import World
+
+
+def strike(world: World, fault: Fault) -> None:
+    """Lets the fault begin."""
+    world.say(f"fault: {fault.kind}" + (f" for {fault.for_ms / 1000:.3f} s" if fault.for_ms else ""))
+    until_ms = world.clock.now_ms() + fault.for_ms
+    upstream, draws = world.upstream, random.Random(fault.value)
+    match fault.kind:
+        case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store":
+            _strike_function(world, fault, until_ms)
+        case "slow starts":
+            world.starts_late = (until_ms, fault.value)
+        case "redeploy":
+            world.deploy()
+            world.say(f"  version {world.version.number}, other than the first in {', '.join(world.version.changes)}")
+        case "no successors":
+            world.no_successors_until_ms = until_ms
+        case "no functions":
+            world.no_functions_until_ms = until_ms
+        case "throttles":
+            world.dynamodb.throttle(until_ms)
+        case "unknown outcomes":
+            world.dynamodb.unsettle(until_ms, draws)
+        case "slow store":
+            world.dynamodb.slow_down(fault.value, until_ms)
+        case "reset":
+            upstream.reset()
+        case "hang-up":
+            upstream.hang_up()
+        case "truncation":
+            upstream.truncate(draws)
+        case "stall":
+            upstream.stall()
+        case "pause":
+            upstream.pause(until_ms)
+        case "burst":
+            upstream.burst(fault.value)
+        case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders":
+            upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
+        case _:
+            _strike_execution(world, fault)
+
+
+def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
+    alive = [function for function in world.functions if function.is_alive]
+    if not alive:
+        return
+    function = alive[(fault.value + fault.at_ms) % len(alive)]
+    world.say(f"  it meets {world.name(function)}")
+    if fault.kind == "freeze":
+        function.freeze(until_ms)
+    elif fault.kind == "vanish":
+        function.kill(fault.value)
+    elif fault.kind == "orphan":
+        world.lose(function)
+    elif fault.kind == "kill":
+        world.kill(function, fault.value, "Runtime.ExitError")
+    else:
+        function.slow.dies_in = fault.value % 12
+        function.on_kill = lambda: world.kill(function, 0, "Runtime.ExitError")
+
+
+def _strike_execution(world: World, fault: Fault) -> None:
+    if "stop" in fault.kind:
+        world.tables.update_item(
+            TableName=world.control_table,
+            Key=items.key(STREAM, "lease"),
+            UpdateExpression="SET stop = :yes, stop_at = :now",
+            ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": written(world.clock.now_ms())}},
+        )
+    if "abort" in fault.kind:
+        for execution in world.executions:
+            execution.stop("Aborted", "somebody stopped the execution")
+    if "post" in fault.kind:
+        world.clock.call_at(world.clock.now_ms() + fault.value, world.post)

@@ -1,0 +1,81 @@
+"""One opening of the upstream of a run, and the events on its wire; what whoever checks a run must know of either.
+
+It decides only how an event looks. Invariant: `sent` of a link lists the events whose whole frame was handed to the
+client, in that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from handlers.stream.signals import Chunk, Closed, Opened
+
+
+class Client(Protocol):
+    """Whoever opened a link."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its code still runs."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the machine has lost it and started another in its place."""
+
+    @property
+    def died_ms(self) -> int | None:
+        """When it was killed, None where it was not."""
+
+    @property
+    def execution(self) -> str:
+        """For whom it runs."""
+
+    def arrived(self, link: Link, arrival: Opened | Chunk | Closed) -> None:
+        """Takes what the link brings."""
+
+
+@dataclass(eq=False)
+class Link:
+    """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
+
+    `delayed` are the events that came late or never, `came_ms` when those came that did. `claimed_ms` is when its claim
+    was sent, `marked_ms` when all could know that it is connected. `looked_ms` is when its function looked last for a
+    rest, `took_ms` when it took the try after one; `settled_ms` when all could know what came of the link.
+    """
+
+    client: Client
+    cursor: int | None
+    asked_ms: int
+    claimed_ms: int = 0
+    looked_ms: int = 0
+    took_ms: int | None = None
+    settled_ms: int | None = None
+    opened_ms: int | None = None
+    marked_ms: int | None = None
+    closed_ms: int | None = None
+    last_byte_ms: int = 0
+    silent: bool = False
+    refused_with: int = 0
+    retry_after_s: int = 0
+    ended_by: str = ""
+    held: bytes = b""
+    waiting: list[int] = field(default_factory=list)
+    delayed: set[int] = field(default_factory=set)
+    came_ms: dict[int, int] = field(default_factory=dict)
+    sent: list[int] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was answered and is not closed."""
+        return self.opened_ms is not None and self.closed_ms is None
+
+
+def data_of(number: int) -> str:
+    """The data of an event."""
+    return f"event number {number} of the stream"
+
+
+def frame(number: int) -> bytes:
+    """The event on the wire."""
+    return f"id: {number}\ndata: {data_of(number)}\n\n".encode()

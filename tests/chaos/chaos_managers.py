@@ -1,0 +1,146 @@
+"""Deliberately defective managers, which a schedule of chaos must catch: tests/chaos/chaos_defects.py says how.
+
+They decide nothing else. Invariant: each differs from the sound one in what its docstring says.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from handlers.handover.lease import Standing
+from handlers.stream.manager import Manager
+from handlers.stream.phases import LIVE, Phase
+from handlers.stream.signals import (
+    Chunk,
+    Claim,
+    Claimed,
+    Closed,
+    Effect,
+    Finish,
+    Input,
+    LeaseRead,
+    Opened,
+    Outcome,
+    ReadCursor,
+    SaveProgress,
+    Write,
+)
+
+
+class EmitsTheTail(Manager):
+    """What was cut off at the close is dispatched as if a blank line had come."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        tail = super().handle(now_ms, Chunk(b"\n\n")) if isinstance(given, Closed) and self.phase in LIVE else []
+        return tail + super().handle(now_ms, given, **when)
+
+
+class SavesTheCursorFirst(Manager):
+    """The cursor is saved before the events that it vouches for are stored."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        found: list[Effect] = []
+        for effect in super().handle(now_ms, given, **when):
+            if isinstance(effect, Write):
+                found.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
+            found.append(effect)
+        return found
+
+
+class ClaimsAfterConnecting(Manager):
+    """The fence is raised only when the upstream has answered."""
+
+    held: Opened | None = None
+
+    def start(self, now_ms: int) -> list[Effect]:
+        super().start(now_ms)
+        self.phase = Phase.OPENING
+        return [ReadCursor()]
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        if isinstance(given, Opened) and given.status == 200 and self.held is None:
+            self.held, self.phase = given, Phase.CLAIMING
+            return [Claim()]
+        if isinstance(given, Claimed):
+            self._record.fence, self.phase = given.lease.fence, Phase.OPENING
+            assert self.held is not None
+            return super().handle(now_ms, self.held, **when)
+        return super().handle(now_ms, given, **when)
+
+
+class DoesNotWatchTheSuccessor(Manager):
+    """A closed connection whose successor has claimed thinks itself dropped at once."""
+
+    def _settle(self, now_ms: int, found: Any) -> list[Effect]:
+        if found is Standing.CLAIMED:
+            assert self._ending is not None
+            return [Finish(self._ending)]
+        return super()._settle(now_ms, found)
+
+
+class VouchesForWhatWaits(Manager):
+    """What was read and waits for the store counts as covered."""
+
+    def handle(self, now_ms: int, given: Input, **_when: int | None) -> list[Effect]:
+        return super().handle(now_ms, given)
+
+
+class IgnoresTheWishToStop(Manager):
+    """A connection that reads the wish to stop goes on."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        if isinstance(given, LeaseRead):
+            given = LeaseRead(replace(given.lease, stop=False))
+        return super().handle(now_ms, given, **when)
+
+
+class LeavesTheLastBatchAtAStop(Manager):
+    """The events of the last chunk go to the store with the next one, and a stop forgets them."""
+
+    kept: tuple[Write, ...] = ()
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        if isinstance(given, LeaseRead) and given.lease.stop:
+            for _ in self.kept:
+                self._record.pending._writes.pop()
+                self._record.vouching._unstored.pop()
+            self.kept = ()
+        found = super().handle(now_ms, given, **when)
+        kept, self.kept = self.kept, ()
+        if isinstance(given, Chunk) and self.phase in LIVE:
+            self.kept = tuple(effect for effect in found if isinstance(effect, Write))
+        return [*kept, *(effect for effect in found if effect not in self.kept)]
+
+
+class VouchesPastTheClose(Manager):
+    """The ledger has each connection covered for longer than it was, by more than a clock may be wrong."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        return [self._later(effect) for effect in super().handle(now_ms, given, **when)]
+
+    def _later(self, effect: Effect) -> Effect:
+        if not isinstance(effect, SaveProgress) or effect.progress.closed_ms is None:
+            return effect
+        return replace(effect, progress=replace(effect.progress, closed_ms=effect.progress.closed_ms + 1_500))
+
+
+class ForgetsWhatCameLate(Manager):
+    """What comes after a silence is taken for heard and is not stored."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        if isinstance(given, Chunk) and self.phase in LIVE and now_ms - self._record.vouching.heard_ms > 2_000:
+            self._record.vouching._heard_ms = now_ms
+            return []
+        return super().handle(now_ms, given, **when)
+
+
+class LetsGoWhenSuperseded(Manager):
+    """A connection of an execution that is renewed goes when another claims, not when that is connected."""
+
+    def start(self, now_ms: int) -> list[Effect]:
+        self._lease_every_ms = 50  # the window is short
+        return super().start(now_ms)
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        if isinstance(given, LeaseRead) and self.phase is Phase.CONNECTED and self._stay.is_superseded(given.lease):
+            return self._leave(now_ms, Outcome("", "superseded", "another execution has claimed the stream"), "let_go")
+        return super().handle(now_ms, given, **when)

@@ -1,0 +1,170 @@
+"""Rests between tries, in virtual time: the real decisions and the real store, on tables in memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, attempts
+from handlers.effects import Invocation, Report, Requests
+from handlers.event_items import partition_key
+from handlers.store import Store
+from handlers.stream.backoff import Rest
+from handlers.stream.events import StreamEvent
+from handlers.stream.profiles import Profile, parse
+from handlers.stream.signals import Claim, Claimed, Outcome, Progress, Write
+from local.virtual.table import MemoryDynamoDB
+from tests.chaos import chaos_defects
+from tests.chaos.teeth import OF_THE_RESTS
+
+BACKOFF = {"network": {"start_s": 1}, "http": {"start_s": 2, "factor": 2}, "throttled": {"start_s": 4}}
+
+
+def profile(**fields: Any) -> Profile:
+    """A profile with a pace for each kind of failure."""
+    return parse("demo", {"address": "https://example.com", "framing": "sse", "backoff": BACKOFF, **fields}, {})
+
+
+class Functions:
+    """Runs functions one after the other; `asked_ms` are when the upstream was, `answer` says how each asking ends."""
+
+    def __init__(self, answer: Callable[[], Report]) -> None:
+        self.tables = MemoryDynamoDB("events", "control")
+        self.store = Store(
+            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", rest=print
+        )
+        self.answer = answer
+        self.now_ms = 0
+        self.asked_ms: list[int] = []
+
+    def run(self, number: int = 1, **fields: Any) -> Report:
+        """How the function ends."""
+        who = Invocation("demo", "A", "", f"r{number}", self.now_ms + 900_000, 4_000, 1_000, 1_000, 0)
+        wishes = attempts(profile(**fields), who, lambda: self.now_ms, lambda _least, most: most)
+        answer: object = None
+        try:
+            for _ in range(1_000):
+                answer = self.perform(wishes.send(answer), who)
+            raise AssertionError("the function comes to no end")
+        except StopIteration as over:
+            ended: Report = over.value
+            return ended
+
+    def perform(self, wish: object, who: Invocation) -> object:
+        """What comes of a wish, at once."""
+        match wish:
+            case ReadRest():
+                return self.store.read_rest("demo")
+            case ChangeRest(before, after):
+                return self.store.change_rest("demo", before, after, who.holder)
+            case ReadLease():
+                return self.store.read_lease("demo")
+            case Pause(for_ms):
+                self.now_ms += for_ms
+                return None
+            case Connect():
+                self.asked_ms.append(self.now_ms)
+                return self.answer()
+        raise TypeError(wish)
+
+
+def refused(http_status: int, retry_after_s: float | None = None) -> Report:
+    """A connection that was refused."""
+    error = "StreamThrottled" if http_status == 429 else "StreamDropped"
+    return Report(Outcome(error, "", "", retry_after_s, http_status), Progress(1, 0), None, 0)
+
+
+LIVED = Report(Outcome("StreamDropped", "", ""), Progress(1, 0, opened_ms=0, closed_ms=60_000), None, 0)
+
+
+def test_a_rest_holds_for_the_next_function() -> None:
+    """What was asked for in Retry-After is waited for by whoever is started at once, to the millisecond."""
+    functions = Functions(lambda: refused(429, 9))
+    for number in range(3):
+        functions.run(number)
+    assert functions.asked_ms == [0, 9_000, 18_000]
+
+
+def test_failures_in_a_row_rest_longer() -> None:
+    """Whichever function meets them."""
+    functions = Functions(lambda: refused(503))
+    for number in range(4):
+        functions.run(number)
+    assert functions.asked_ms == [0, 2_000, 6_000, 14_000]
+
+
+def test_a_try_is_taken_once() -> None:
+    """Only where the rest is as it was read; by its own request that came before it was taken by none other."""
+    store = Functions(lambda: LIVED).store
+    nothing, read, taken = Rest(), Rest("http", 3, 1_000), Rest("http", 3, 9_000)
+    assert [store.change_rest("demo", nothing, read, "A/r1") for _ in range(2)] == [True, True]
+    assert [store.change_rest("demo", read, taken, holder) for holder in ("A/r1", "A/r1", "B/r2")] == [
+        True,
+        True,
+        False,
+    ]
+    assert store.read_rest("demo") == taken
+    given = [(nothing, read, "B/r2"), (taken, nothing, "B/r2"), (nothing, read, "A/r1")]
+    assert [store.change_rest("demo", *one) for one in given] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("ended", "theirs", "after"),
+    [
+        (refused(503), Rest("http", 1, 500), Rest("http", 2, 4_000)),
+        (refused(503), Rest("throttled", 4, 90_000), Rest("http", 1, 90_000)),
+        (LIVED, Rest("throttled", 4, 90_000), Rest("throttled", 4, 90_000)),
+    ],
+)
+def test_a_failure_beside_another_is_added_to_it(ended: Report, theirs: Rest, after: Rest) -> None:
+    """It counts as one more of its kind, and the longer rest holds; a connection that lived ends its own alone."""
+
+    def meanwhile() -> Report:
+        functions.store.change_rest("demo", functions.store.read_rest("demo"), theirs, "B/r2")
+        return ended
+
+    functions = Functions(meanwhile)
+    functions.run()
+    assert functions.store.read_rest("demo") == after
+
+
+def test_who_overtook_another_forgets_nothing_of_it() -> None:
+    """The two of `test_a_failure_beside_another_is_added_to_it` that a defect overwrites."""
+    test_a_failure_beside_another_is_added_to_it(refused(503), Rest("throttled", 4, 90_000), Rest("http", 1, 90_000))
+
+
+def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
+    """Where it was never opened, that is no failure to connect: no rest is written down."""
+    unopened = Report(Outcome("StreamDropped", "", ""), Progress(1, 0, ended_by="refused"), None, 0)
+    for ended_by, rest in (("refused", Rest("network", 1, 1_000)), ("claimed_by_successor", Rest())):
+        progress = replace(unopened.progress, ended_by=ended_by)
+        functions = Functions(lambda progress=progress: replace(unopened, progress=progress))  # type: ignore[misc]
+        functions.run()
+        assert functions.store.read_rest("demo") == rest
+
+
+def test_the_first_claim_fixes_the_partitions() -> None:
+    """A connection whose profile says another number writes where the others did."""
+    functions = Functions(lambda: LIVED)
+    who = Invocation("demo", "A", "", "r1", 900_000, 4_000, 1_000, 1_000, 0)
+    for number, partitions in ((1, 5), (2, 1)):
+        requests = Requests(profile(partitions=partitions), functions.store, who, lambda: 0)
+        event = StreamEvent(f"k{number}", "x", None, None, None, 0)
+        assert [isinstance(request(), Claimed) for request in requests.of(Claim())] == [True]
+        for write in requests.of(Write(number, 0, (event,))):
+            write()
+        key = {"PK": {"S": partition_key("demo", event.key, 5)}, "SK": {"S": event.key}}
+        assert "Item" in functions.tables.get_item(TableName="events", Key=key)
+
+
+@pytest.mark.parametrize("name", OF_THE_RESTS)
+def test_the_named_unit_test_catches_the_defect_of_the_rests(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes without it, as all here do."""
+    defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
+    if defect.function is not None:
+        monkeypatch.setattr(*defect.function)
+    if defect.store is not None:
+        monkeypatch.setattr(Store, *defect.store)
+    with pytest.raises(AssertionError):
+        globals()[OF_THE_RESTS[name]]()
