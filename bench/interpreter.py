@@ -152,6 +152,16 @@ def hottest(most: int = 10_000, count: int = 5) -> list[str]:
     ]
 
 
+def ratios(rows: list[Row]) -> dict[str, dict[str, float]]:
+    """Returns ours as a multiple of each peer's transitions a second, by the peer and the rounds of the loop."""
+    own = {row.iterations: row.rate for row in rows if row.interpreter == OURS}
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row.interpreter != OURS:
+            found.setdefault(row.interpreter, {})[str(row.iterations)] = round(own[row.iterations] / row.rate, 1)
+    return found
+
+
 def table(rows: list[Row]) -> list[str]:
     """Returns the lines that a person reads: rates, and ours as a multiple of each peer's."""
     cut = {(row.interpreter, row.iterations) for row in rows if not row.whole}
@@ -188,6 +198,7 @@ def main(argv: list[str] | None = None) -> int:
             json.dumps(
                 {
                     "rows": [asdict(row) | {"rate": round(row.rate), "cpu_rate": round(row.cpu_rate)} for row in rows],
+                    "ratios": ratios(rows),
                     "profile": profile,
                 }
             )

@@ -13,6 +13,10 @@ def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
         (interpreter.MOTO, 11, True),
     ]
     assert [row.events for row in rows] == [24, 0, 24]
+    assert {peer: list(found) for peer, found in interpreter.ratios(rows).items()} == {
+        interpreter.NPM: ["5"],
+        interpreter.MOTO: ["5"],
+    }
     assert len(interpreter.table(rows)) == 2 * (1 + len(rows) + 2) + 1
 
 
