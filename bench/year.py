@@ -19,8 +19,8 @@ import yaml
 
 from local import settings
 from local.asl import Execution, Machine, TaskCall, load
+from local.asl.lambdas import Functions, LambdaContext
 from local.clock import VirtualClock
-from local.functions import Functions, LambdaContext
 
 STAGE = "prod"
 DAY_S = 86_400

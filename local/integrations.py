@@ -18,11 +18,11 @@ from botocore.model import OperationModel
 from local import sdk
 from local.activities import Activities
 from local.asl import TaskCall, TaskFailure, Tokens
+from local.asl.lambdas import missing
 from local.asl.nested import Ended, settle
 from local.asl.optimised import SYNC
 from local.asl.resources import ACTIVITY
 from local.aws import Endpoints
-from local.functions import missing
 from local.pool import Pool, UnknownFunction
 from local.requests import Refusal
 

@@ -73,10 +73,23 @@ def allowed(name: str, target: str) -> bool:
     return True
 
 
+def with_packages(name: str, target: str) -> Iterator[str]:
+    """The module `target` and the packages that are run before it; `name` itself lies in those that have begun."""
+    parts = target.split(".")
+    packages = (".".join(parts[:length]) for length in range(1, len(parts)))
+    yield from (package for package in packages if not inside(name, package))
+    yield target
+
+
 def cycles() -> list[str]:
     """The modules from which an import chain leads back to themselves."""
     ours = {
-        name: {target for target in imported(name, path, for_types=False) if target in MODULES and target != name}
+        name: {
+            needed
+            for target in imported(name, path, for_types=False)
+            for needed in with_packages(name, target)
+            if needed in MODULES and needed != name
+        }
         for name, path in MODULES.items()
     }
     found = []

@@ -17,8 +17,8 @@ from local.asl.history import PAYLOAD_LIMIT_BYTES
 from local.asl.machine import Machine
 from local.asl.place import lines_of
 from local.asl.resources import read_resource
+from local.asl.stubs import Behaviour, Stubs
 from local.clock import VirtualClock
-from local.stubs import Behaviour, Stubs
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -48,7 +48,7 @@ OVERSIZED = _Oversized("x" * (PAYLOAD_LIMIT_BYTES + 1))
 
 @dataclass(frozen=True)
 class Case:
-    """An input, and how each function or service (named as in `local.stubs`) answers, in turn; the last repeats."""
+    """An input, and how each function or service (named as in `local.asl.stubs`) answers, in turn; the last repeats."""
 
     input: Any
     behaviours: Mapping[str, list[Behaviour]] = field(default_factory=dict)

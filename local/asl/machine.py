@@ -11,9 +11,9 @@ from local.asl.callbacks import Tokens
 from local.asl.calls import Latencies, NoLatencies, Perform
 from local.asl.execution import Execution, Identity
 from local.asl.history import LIMIT, Event
+from local.asl.lambdas import Function, Functions
 from local.asl.lines import Line
 from local.clock import Clock, VirtualClock, uuid4
-from local.functions import Function, Functions
 
 PREFIX = "arn:aws:states:us-east-1:111111111111"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from local.asl.lambdas import Function
+from local.asl.stubs import ECHO, Behaviour
 from local.errors import UserError
-from local.functions import Function
-from local.stubs import ECHO, Behaviour
 from local.workbench import files
 
 KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from local.asl import Execution, Machine, TaskCall
+from local.asl.lambdas import Functions
+from local.asl.stubs import Stubs
 from local.clock import Clock, RealClock, VirtualClock
 from local.errors import UserError
-from local.functions import Functions
-from local.stubs import Stubs
 from local.workbench import files, given
 
 LONGEST_PATH = 60

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from local.asl import TaskFailure
+from local.asl.lambdas import Function, Functions
 from local.clock import EPOCH_2026_MS, VirtualClock
-from local.functions import Function, Functions
 from local.payloads import RESPONSE_LIMIT_BYTES
 from tests.asl.machines import at_ms, machine, named, task, types
 
@@ -165,7 +165,7 @@ KILLED = """
 import asyncio, gc, sys
 from local.asl import TaskFailure
 from local.clock import VirtualClock
-from local.functions import Functions
+from local.asl.lambdas import Functions
 
 async def deeper():
     try:

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
+from local.asl.lambdas import Functions
 from local.clock import VirtualClock
-from local.functions import Functions
 from tests.asl.machines import at_ms, chain, line, machine, named, raising, task, types
 
 

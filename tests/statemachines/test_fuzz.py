@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from local.asl import Execution, fuzz, load
 from local.asl.fuzzing import OVERSIZED, Case, unhandled
-from local.stubs import Behaviour
+from local.asl.stubs import Behaviour
 from tests.asl.machines import line, raising, task
 from tests.statemachines.connections import ROOT, after, definition
 from tests.statemachines.test_definitions import MACHINES

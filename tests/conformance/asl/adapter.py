@@ -7,8 +7,8 @@ from typing import Any
 
 from local.asl import DefinitionError, Execution, Perform, TaskCall, TaskFailure, load
 from local.asl.functions import compact
+from local.asl.lambdas import missing
 from local.clock import VirtualClock
-from local.functions import missing
 from tests.conformance.asl.outside import Outside
 
 ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"
