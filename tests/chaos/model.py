@@ -40,7 +40,7 @@ DEEP: tuple[Exploration, ...] = (
     *_each("evicts tolerates", {"lost": 1, "kill": 1}, {"lost": 1, "drop": 1}, {"lost": 1, "stop": 1}),
     *_each("evicts tolerates hot", {"orphan": 1}),
     *_each("evicts tolerates", {"stop": 1, "post": 1, "kill": 1}, {"kill": 1, "event": 1}, {"event": 2}),
-    *_each("evicts tolerates forbids hot", {"drop": 2, "again": 2}),
+    *_each("evicts tolerates forbids", {"drop": 2, "again": 2}),
     *_each("tolerates hot", {"drop": 1, "again": 1}),
     *_each("hot", {"stop": 1}, {"kill": 1, "drop": 1}, {"lost": 1}, {"stop": 1, "post": 1}, {"renew": 1}, {"event": 1}),
 )
