@@ -16,6 +16,8 @@ STAGE = "test"
 NAMES = settings.names(STAGE)
 INPUT = {"pathParameters": {"streamId": "demo"}}  # what the machine needs, and all it needs
 LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
+MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
+OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
 Function = Callable[[Any, Any], Any]
 
 

@@ -1,25 +1,13 @@
 """What becomes of a claim that cannot be made for hours, and of what is no request at all."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from moto import mock_aws
 
 from local import settings
 from local.asl import TaskCall
-from tests.statemachines.connections import INPUT, Aws, definition, tables
-from tests.statemachines.test_connections import MINE, OTHER, ended, entered, scripted
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """AWS with an empty control table; the execution `other` runs."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        for client in tables():
-            yield Aws(client, {OTHER: "RUNNING"})
+from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, definition
+from tests.statemachines.test_connections import ended, entered, scripted
 
 
 @pytest.mark.parametrize("action", ["updateItem", "getItem", "describeExecution"])

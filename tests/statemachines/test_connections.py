@@ -1,30 +1,15 @@
 """What the deployed machine does with what happens to its connections and its claim."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from moto import mock_aws
 
 from handlers import errors
 from local.asl import Execution, TaskCall, TaskFailure, load
 from local.clock import VirtualClock
-from tests.statemachines.connections import INPUT, NAMES, Aws, after, tables
-
-MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
-OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """AWS with an empty control table; the execution `other` runs."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        for client in tables():
-            yield Aws(client, {OTHER: "RUNNING"})
+from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after
 
 
 def ended(_payload: Any, _lambda_context: Any) -> dict[str, Any]:

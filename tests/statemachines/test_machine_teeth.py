@@ -1,28 +1,16 @@
 """Each deliberate defect of the machine fails the unit test that docs/proofs.md names, which passes without it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from moto import mock_aws
 
 from tests.chaos.teeth import OF_THE_MACHINE
 from tests.chaos.unit_defects import MACHINE
 from tests.statemachines import connections, test_connections, test_stop
-from tests.statemachines.connections import Aws, tables
+from tests.statemachines.connections import Aws
 
 # What a test is given that takes more than the services.
 GIVEN: dict[str, tuple[Any, ...]] = {"test_a_wish_that_came_after_the_post_holds": ({}, test_stop.START)}
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """AWS with an empty control table; the execution `other` runs."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        for client in tables():
-            yield Aws(client, {test_connections.OTHER: "RUNNING"})
 
 
 @pytest.mark.parametrize("name", OF_THE_MACHINE)

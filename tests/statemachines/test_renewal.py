@@ -1,30 +1,18 @@
 """How an execution is renewed: when it starts its successor, and what the successor claims."""
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from moto import mock_aws
 
 from handlers import errors
 from local import settings
 from local.asl import TaskCall
-from tests.statemachines.connections import INPUT, Aws, after, definition, tables
-from tests.statemachines.test_connections import MINE, OTHER, ended, entered, scripted
+from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, after, definition
+from tests.statemachines.test_connections import ended, entered, scripted
 
 ALREADY = "StepFunctions.ExecutionAlreadyExistsException"
 LIMIT = "NumericGreaterThanEquals"
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """AWS with an empty control table; the execution `other` runs."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        for client in tables():
-            yield Aws(client, {OTHER: "RUNNING"})
 
 
 def test_a_lane_that_has_made_its_passes_starts_the_successor(aws: Aws) -> None:

@@ -1,28 +1,14 @@
 """The wish to stop and the machine's claim: who may take the wish away."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from moto import mock_aws
 
 from local.asl import TaskCall, TaskFailure
-from tests.statemachines.connections import LEASE, NAMES, Aws, tables
+from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, Aws
 
-MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
-OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
 # When an execution of Aws.run starts.
 START = "2026-01-01T00:00:00.000Z"
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """AWS with an empty control table; the execution `other` runs."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        for client in tables():
-            yield Aws(client, {OTHER: "RUNNING"})
 
 
 def lease(aws: Aws) -> Any:
