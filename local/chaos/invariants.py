@@ -133,12 +133,21 @@ def is_stopped(world: World) -> bool:
     return items.lease(_lease(world)).stop
 
 
+def _was_asked_for_last(schedule: Schedule) -> bool:
+    """Whether the last of those who stopped the stream or started it, if any, started it."""
+    stops = [fault.at_ms for fault in schedule.faults if "stop" in fault.kind]
+    posts = [fault.at_ms + fault.value for fault in schedule.faults if "post" in fault.kind]
+    return max(posts, default=0) > max(stops, default=0)
+
+
 def _stuck(world: World) -> list[str]:
     now_ms = world.clock.now_ms()
     quiet = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"])
     holes = uncovered(world, quiet, now_ms)
     running = [execution.name for execution in world.executions if execution.status == "RUNNING"]
     if is_stopped(world):
+        if _was_asked_for_last(world.schedule):
+            return ["a POST came after the last wish to stop, and the stream stays stopped"]
         if running:
             return [f"the stream is to be stopped and {', '.join(running)} still runs"]
         over_ms = quiet + STOP_MS

@@ -113,6 +113,8 @@ class World:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
         if call.action == "startExecution":
             return self._start_successor(call)
+        if call.action == "sendMessage":
+            return {"MessageId": f"00000000-0000-4000-8000-{0:012d}"}
         raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
 
     def _start_successor(self, call: TaskCall) -> Any:

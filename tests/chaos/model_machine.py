@@ -128,7 +128,10 @@ class Machine:
         return replace(world, processes=(*world.processes, process), started=world.started + 1)
 
     def _post(self, world: World) -> World:
-        """A POST while an execution runs learns of it and changes nothing; after the end it begins the next one."""
+        """A POST while an execution runs learns of it and changes nothing; after the end it begins the next one.
+
+        One that comes while the stream stops waits for the end and writes nothing till then: it counts as coming later.
+        """
         running = "running" in world.executions
         if world.executions[1] != "off" or (running and self.rules.begin(world.lease, "E2", "") is None):
             return world

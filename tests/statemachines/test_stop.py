@@ -21,13 +21,54 @@ def never(_payload: Any, _lambda_context: Any) -> Any:
     raise AssertionError
 
 
-def test_a_post_while_a_stream_stops_disturbs_nothing(aws: Aws) -> None:
-    """It learns of the execution that is stopping; wish, fence and holder stay as they were, and nothing connects."""
-    aws.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True})
-    before = lease(aws)
-    execution = aws.run(never)
-    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "AlreadyRunning", "execution": OTHER})
-    assert lease(aws) == before
+class LetsGo(Aws):
+    """The execution `other` drains; it has let go of the stream when somebody has looked at it so many times."""
+
+    looks = 3
+
+    async def perform(self, call: TaskCall) -> Any:
+        if call.action == "describeExecution":
+            self.looks -= 1
+            if not self.looks:
+                found = {name: value for name, value in self.lease().items() if name != "execution"}
+                self.put(**found, ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:01.000Z"})
+        return await super().perform(call)
+
+
+BEFORE = {"stop": {"BOOL": True}, "stop_at": {"S": "2025-12-31T23:59:59.999Z"}}
+
+
+def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
+    """It takes nothing from the execution that drains, waits until that has let go, and begins the next generation."""
+    lets_go = LetsGo(aws.dynamodb, aws.executions)
+    lets_go.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
+    seen: list[Any] = []
+
+    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
+        seen.append(lets_go.lease())
+        return {"status": "ended"}
+
+    assert lets_go.run(function).output == {"status": "ended"}
+    assert lets_go.looks == 0
+    assert seen == [
+        {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
+    ]
+
+
+def test_a_wish_after_the_post_that_waits_holds(aws: Aws) -> None:
+    """The stream was stopped, asked for, and stopped again before the first had let go of it: nothing starts."""
+
+    class Wishes(LetsGo):
+        async def perform(self, call: TaskCall) -> Any:
+            if call.action == "describeExecution":
+                self.put(**{**self.lease(), "stop_at": {"S": "2026-01-01T00:00:00.500Z"}})
+            return await super().perform(call)
+
+    wishes = Wishes(aws.dynamodb, aws.executions)
+    wishes.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
+    execution = wishes.run(never)
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
+    assert wishes.holder() == OTHER
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
@@ -142,13 +183,12 @@ class LandsLate(Aws):
             return
 
 
-def test_a_claim_that_lands_after_its_execution_gave_up_clears_no_wish(aws: Aws) -> None:
-    """It told of the execution that was stopping, which has let go since: the stream stays stopped, and nobody's."""
-    wished: dict[str, Any] = {"stop": {"BOOL": True}, "stop_at": {"S": "2025-12-31T23:59:59.999Z"}}
-    aws.put(execution={"S": OTHER}, **wished)
+def test_a_claim_that_lands_after_its_execution_gave_up_is_refused(aws: Aws) -> None:
+    """It told of the execution that ran, which has let go since: the stream stays nobody's."""
+    aws.put(execution={"S": OTHER})
     late = LandsLate(aws.dynamodb, aws.executions)
     assert late.run(never).output == {"status": "AlreadyRunning", "execution": OTHER}
-    aws.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"}, **wished)
+    aws.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"})
     before = lease(aws)
     late.land()
     assert lease(aws) == before
