@@ -69,7 +69,7 @@ def test_what_a_function_raises_is_its_error_payload() -> None:
     assert list(payload) == ["errorMessage", "errorType", "requestId", "stackTrace"]
     (frame,) = payload["stackTrace"]
     assert "in function" in frame
-    assert "test_functions.py" in frame
+    assert "test_lambdas.py" in frame
 
 
 def test_the_stack_trace_of_an_async_function_begins_in_it_too() -> None:

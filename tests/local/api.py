@@ -2,12 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 from botocore.session import Session
 
 from local.activities import Activities
@@ -23,6 +25,7 @@ from local.records import Records
 from local.server import AwsEndpoint
 from local.stepfunctions import StepFunctions
 from local.template import Function, StateMachine
+from tests.local.support import until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 ROLE = "arn:aws:iam::000000000000:role/any"
@@ -99,3 +102,34 @@ def states_client(url: str) -> Any:
         aws_secret_access_key="local",
         config=Config(retries={"total_max_attempts": 1}, read_timeout=30, inject_host_prefix=False),
     )
+
+
+def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
+    """The code and the message with which the call is refused."""
+    with pytest.raises(ClientError) as refused:
+        call(**parameters)
+    error = refused.value.response["Error"]
+    return error["Code"], error["Message"]
+
+
+def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
+    """The ARN of a new machine."""
+    answer = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE, **more)
+    return str(answer["stateMachineArn"])
+
+
+def over(states: Any, execution_arn: str) -> dict[str, Any]:
+    """The description of an execution that has ended."""
+    found: dict[str, Any] = {}
+
+    def look() -> bool:
+        found.update(states.describe_execution(executionArn=execution_arn))
+        return bool(found["status"] != "RUNNING")
+
+    assert until(look)
+    return found
+
+
+def task(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The definition of a machine of one Task."""
+    return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}

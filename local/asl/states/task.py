@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from local.asl.amounts import Amount, shown
@@ -87,16 +88,22 @@ class Task(Retrying):
         self.voice.scheduled(branch, branch.text(parameters), told)
         self.voice.started(branch)
         patience = Patience(branch.clock, timeout_s, heartbeat_s)
-        try:
+        with self._failures_told(branch, patience):
             call = self._call(branch, parameters, timeout_s, pending)
             result, text = await self._answered(branch, call, patience)
+        self.voice.succeeded(branch, text)
+        return result
+
+    @contextlib.contextmanager
+    def _failures_told(self, branch: "Branch", patience: Patience) -> Iterator[None]:
+        """What fails in here fails the state, and the history tells it; no time runs out behind it."""
+        try:
+            yield
         except TaskFailure as problem:
             self.voice.failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
         finally:
             patience.cancel()
-        self.voice.succeeded(branch, text)
-        return result
 
     async def _by_worker(self, branch: "Branch", call: TaskCall, pending: Pending, told: dict[str, Any]) -> Any:
         """An activity: its worker takes the work on when it asks for some, and answers by the token."""
@@ -116,14 +123,9 @@ class Task(Retrying):
         self.voice.scheduled(branch, branch.text(call.parameters), told)
         pending.on_beat = patience.beat
         pending.when_started(begun)
-        try:
+        with self._failures_told(branch, patience):
             result = self._in_time(branch, await patience.wait(pending.outcome))
             text = self._fitting(result)
-        except TaskFailure as problem:
-            self.voice.failed(branch, problem.error, problem.cause)
-            raise StateError(problem.error, problem.cause) from None
-        finally:
-            patience.cancel()
         self.voice.succeeded(branch, text)
         return result
 
