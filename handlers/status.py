@@ -144,11 +144,11 @@ class _View:
             return _ENDINGS.get(self._lease.ending, "broken")
         if not heard:
             return "unknown"
-        # A successor's connections go on with those of the execution that it renews.
-        started = last is not None and (
-            last.execution == self._lease.execution or last.claimed_ms >= self._lease.started_at_ms
-        )
-        return "reconnecting" if started else "starting"
+        return "reconnecting" if last is not None and self._is_of_this_start(last) else "starting"
+
+    def _is_of_this_start(self, one: Connection) -> bool:
+        """A successor's connections go on with those of the execution that it renews."""
+        return one.execution == self._lease.execution or one.claimed_ms >= self._lease.started_at_ms
 
     def lanes(self) -> dict[str, Any]:
         """Each lane's phase and its last connection, by lane."""
@@ -166,7 +166,8 @@ class _View:
             return "connected"
         if self.status not in _ACTIVE:
             return self.status
-        if last is None or last.ended_by == "taken_over":
+        # How a connection ended before the stream was started anew says nothing of the lane that has not connected yet.
+        if last is None or last.ended_by == "taken_over" or not self._is_of_this_start(last):
             return "waiting"
         return "ending" if last.ended_by in _OVER else "reconnecting"
 

@@ -160,6 +160,14 @@ def test_the_phases_of_the_lanes() -> None:
     assert phases(stopped, stop=True, execution="", holder="B/r") == {"B": "stopped"}
 
 
+@pytest.mark.parametrize("ended_by", ["stopped", "ended", "reset", ""])
+def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str) -> None:
+    """However its last connection ended: that was under the execution before."""
+    before = connection(1, "A", 1, 100_000, ended_by=ended_by, execution="the one before", claimed_ms=1)
+    now = connection(2, "B", 900_000, claimed_ms=900_000)
+    assert phases(before, now, started_at_ms=899_000) == {"A": "waiting", "B": "connected"}
+
+
 def test_gaps_with_their_causes() -> None:
     """A gap ends at the next answer; a kill's begins where it was last seen; one that goes on has no end."""
     found = told(
