@@ -20,7 +20,7 @@ from handlers.stream.profiles import Profile
 from handlers.stream.references import Secrets
 from handlers.stream.signals import Outcome, Progress
 
-# What a first failure to reconnect waits at most; each further one in a row about twice as long, up to a limit.
+# What a second failure in a row waits at most; each further one in a row about twice as long, up to a limit.
 RECONNECT_REST_S = 0.1
 RECONNECT_REST_MOST_S = 5
 LIVED_MS = 1_000
@@ -100,9 +100,10 @@ def attempts(profile: Profile, invocation: Invocation, now_ms: Callable[[], int]
             values = yield ReadSecrets()
         if not reconnects(profile, report, tries, invocation.deadline_ms - now_ms(), invocation.margin_ms):
             return report
-        # A connection that lived has used up nothing; only failures in a row count, each after a longer rest.
+        # A connection that lived has used up nothing; only failures in a row count, each after a longer rest. The first
+        # is followed by a try at once: a connection may be dropped in its first second by chance, as in a handover.
         tries = profile.reconnect_tries if lived(report.progress) else tries - 1
-        failures = profile.reconnect_tries - tries
+        failures = max(0, profile.reconnect_tries - tries - 1)
         if rest.until_ms <= now_ms():
             yield Pause(round(1000 * draw(0, min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S))))
 
