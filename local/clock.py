@@ -283,6 +283,11 @@ class RealClock:
         return asyncio.get_running_loop().call_later(max(0, at_ms - self.now_ms()) / 1000, callback)
 
 
+def worked_s() -> float:
+    """Return the seconds for which this thread has had a processor; for bounds on what nobody can count, no result."""
+    return time.thread_time()
+
+
 def uuid4(random: Callable[[], float]) -> str:
     """Return a version 4 UUID made of the generator's next four numbers."""
     bits = 0

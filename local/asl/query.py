@@ -216,6 +216,7 @@ class _Bounds:
     def __init__(self) -> None:
         self.depth = 0
         self.steps = 0
+        self.searched_s = 0.0  # by regular expressions
 
     def enter(self) -> None:
         self.depth += 1

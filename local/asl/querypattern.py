@@ -3,15 +3,19 @@
 Decides how long one may look, and that none may match nothing. Does not know what a match is used for.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import regex
 from jsonata.jexception import JException
+from jsonata.jsonata import Jsonata
 
-LONGEST_MATCH_S = 1.0
-"""How long one regular expression may look: backtracking cannot be counted from outside."""
+from local.clock import worked_s
+
+LONGEST_SEARCH_S = 1.0
+"""How long all regular expressions of one evaluation may look: backtracking cannot be counted from outside."""
 
 
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
@@ -34,8 +38,14 @@ class Pattern:
         self.pattern = compiled.pattern
 
     def finditer(self, text: str) -> Iterator[Any]:
-        """Yield the matches; raises JException D1004 for one that is empty, TimeoutError after LONGEST_MATCH_S."""
-        for found in self._compiled.finditer(text, timeout=LONGEST_MATCH_S):
+        """Yield the matches; raises JException D1004 for one that is empty, TimeoutError past LONGEST_SEARCH_S."""
+        with _searching() as left_s:
+            matches = self._compiled.finditer(text, timeout=left_s)
+        while True:
+            with _searching():
+                found = next(matches, None)
+            if found is None:
+                return
             if not found.group():
                 raise JException("D1004", -1)
             yield found
@@ -46,7 +56,8 @@ class Pattern:
 
     def sub(self, new: Any, text: str, count: int = 0) -> str:
         """Return the text with its matches replaced, at most `count` of them unless that is 0."""
-        return str(self._compiled.sub(new, text, count, timeout=LONGEST_MATCH_S))
+        with _searching() as left_s:
+            return str(self._compiled.sub(new, text, count, timeout=left_s))
 
     def split(self, text: str, maxsplit: int = 0) -> list[str]:
         """Return what stands between the matches, groups left out, at most `maxsplit` of them cut unless that is 0."""
@@ -58,3 +69,17 @@ class Pattern:
             pieces.append(text[at : found.start()])
             at = found.end()
         return [*pieces, text[at:]]
+
+
+@contextlib.contextmanager
+def _searching() -> Iterator[float]:
+    """Give the seconds that the evaluation has left for looking, and take off what is used; TimeoutError for none."""
+    bounds = Jsonata.CURRENT.jsonata.bounds
+    left_s = LONGEST_SEARCH_S - bounds.searched_s
+    if left_s <= 0:
+        raise TimeoutError
+    begun_s = worked_s()
+    try:
+        yield left_s
+    finally:
+        bounds.searched_s += worked_s() - begun_s

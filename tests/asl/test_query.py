@@ -137,6 +137,7 @@ def test_an_expression_without_a_value_says_why(expression: str, cause: str) -> 
         ("($x := [1..9999]; [1..99999].([$x]; 1))", TOO_LONG),
         ("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG),
         ("$contains($states.input.text, /(a|aa)+$/)", TOO_LONG),
+        ("$map([1..99999], function($i) { $contains('aaaaaaaaaaaaaaaaaaaaaaaab', /(a|aa)+$/) })", TOO_LONG),
         ("($x := [1..5000]; $x@$a.$x@$b.{'a': $a, 'b': $b})", TOO_LONG),
         ("$map([1..10000], function($i) { $string({'a': [1..20000]}) })", TOO_LONG),
         ("$reduce([1..99999], function($all, $i) { $merge([$all, {$string($i): $i}]) }, {})", TOO_LONG),
