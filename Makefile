@@ -29,10 +29,10 @@ clean:  ## remove what was built; the data in .streamkeeper stays
 tools:
 	@packaging/check-tools.sh $(PYTHON)
 
-.venv/.installed: requirements-dev.txt pyproject.toml
+.venv/.installed: requirements-dev.txt pyproject.toml states-language/pyproject.toml
 	@$(PYTHON) -m venv .venv
 	@.venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable ./states-language --editable .
 	@touch $@
 
 node_modules/.installed: package-lock.json package.json .npmrc

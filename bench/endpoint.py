@@ -1,6 +1,6 @@
 """`python -m bench.endpoint`: a DynamoDB over HTTP in a process of its own, so that only its client is measured.
 
-Decides nothing of the tables: local/virtual/table.py does, which is held against the embedded AWS by tests. It checks
+Decides nothing of the tables: local/replay/table.py does, which is held against the embedded AWS by tests. It checks
 no signature. `--items-per-s` lets it take no more than so many items a second: what exceeds that is throttled, as AWS
 does it, statement by statement. Invariant: an answer is sent after the items are in the table; the first line it prints
 is its port.
@@ -15,7 +15,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from local.virtual.table import MemoryDynamoDB
+from local.replay.table import MemoryDynamoDB
 
 TABLES = ("events", "control")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)

@@ -20,8 +20,8 @@ from bench.goals import goals
 from bench.stage import STAGE, Stage, open_stage
 from bench.streams import STREAMS, Stream
 from local import settings
-from local.errors import UserError
 from local.upstreams.clockwork import Clockwork
+from local.user_error import UserError
 
 # Between two harms of one stream: long enough for the machine to be back in its rhythm.
 HARM_EVERY_S = (4.0, 8.0)

@@ -25,8 +25,8 @@ from unittest.mock import patch
 import boto3
 from moto import mock_aws
 
-from local.asl import load
 from local.settings import ROOT
+from states_language import load
 
 LENGTHS = (1_000, 10_000, 100_000)
 LOOP: dict[str, Any] = {

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from bench.peers_sse import MAX_FRAME_BYTES, Raw, in_loop, stream_of
-from handlers.stream.events import parse_json
-from handlers.stream.ndjson import NdjsonDecoder
+from handlers.framing.events import parse_json
+from handlers.framing.ndjson import NdjsonDecoder
 
 BUFFER_BYTES = 1 << 16
 Work = Literal["text", "json", "orjson"]

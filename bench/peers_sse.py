@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from handlers.stream.sse import SseDecoder
+from handlers.framing.sse import SseDecoder
 
 MAX_FRAME_BYTES = 1 << 20
 TYPE = "text/event-stream"

@@ -19,13 +19,14 @@ from typing import Any
 import yaml
 
 from bench.streams import STAGGERED, Stream, write_profiles
-from handlers.event_reader import EventReader
-from local import resolved, settings
-from local.aws import Endpoints
-from local.engine import lock
-from local.listener import HOST, Listener, bind, port_of
-from local.live import Screen
-from local.service import ROOT, Service, Sockets
+from handlers.store.event_reader import EventReader
+from local import settings
+from local.service import resolved
+from local.service.aws_endpoints import Endpoints
+from local.service.engine import lock
+from local.service.listener import HOST, Listener, bind, port_of
+from local.service.live import Screen
+from local.service.service import ROOT, Service, Sockets
 from local.upstreams.app import Upstreams
 
 STAGE = "test"

@@ -18,9 +18,9 @@ def cpu_ms() -> float:
 
 def ours() -> float:
     """The handler's module, then an invocation; what it does after the first chunk does not count."""
+    from handlers.connection.effects import Chunk
     from handlers.connection_manager import handler
-    from handlers.inbox import Inbox
-    from handlers.stream.signals import Chunk
+    from handlers.upstream.inbox import Inbox
 
     found: list[float] = []
     put = Inbox.put

@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 from local import settings
-from local.asl import Execution, Machine, TaskCall, load
-from local.asl.lambdas import Functions, LambdaContext
-from local.clock import VirtualClock
+from states_language import Execution, Machine, TaskCall, load
+from states_language.clock import VirtualClock
+from states_language.tasks.lambdas import Functions, LambdaContext
 
 STAGE = "prod"
 DAY_S = 86_400

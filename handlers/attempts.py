@@ -4,7 +4,8 @@ Whether the function connects again by itself or leaves that to the machine, and
 is written into the control table, so that it holds for both lanes and for every function that comes after, however the
 machine retries. It is waited for before the claim: while nobody has claimed, the handover protocol knows nothing of it.
 
-It is a generator: wishes out, what came of them in. handlers/keeper.py performs them in real time, local/ in virtual
+It is a generator: wishes out, what came of them in. handlers/invocation.py performs them in real time, local/ in
+virtual
 time. It knows no thread, no socket and no table. Invariants: no connection is opened before the rest is over that was
 written down when it looked; after a rest one at a time; what is written replaces what was read, and nothing else.
 """
@@ -13,12 +14,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.effects import Invocation, Report, answered
-from handlers.handover.lease import Lease, superseded
-from handlers.stream.backoff import FailureKind, Rest, failed
-from handlers.stream.profiles import Profile
-from handlers.stream.references import Secrets
-from handlers.stream.signals import Outcome, Progress
+from handlers.connection.backoff import FailureKind, Rest, failed
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.lease import Lease, superseded
+from handlers.profile.parse import Profile
+from handlers.profile.references import Secrets
+from handlers.store.requests import Invocation, Report, answered
 
 # What a second failure in a row waits at most; each further one in a row about twice as long, up to a limit.
 RECONNECT_REST_S = 0.1
@@ -171,7 +172,7 @@ def _turn(
 
     Whoever rested beside this invocation wants to try at the same instant. One of them does: it puts the rest off until
     its try must have been answered, and the others see that and rest on, or for what the try has come to. Whoever is
-    answered ends it (handlers/effects.py), so that a successor that comes in time need not wait.
+    answered ends it (handlers/store/requests.py), so that a successor that comes in time need not wait.
     """
     while rest.until_ms:
         if now_ms() < rest.until_ms:

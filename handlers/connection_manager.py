@@ -14,14 +14,14 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from handlers import errors
-from handlers.clients import boto3_client, dynamodb
+from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.secret_values import SecretValues
 from handlers.driver import Clock
-from handlers.effects import Invocation, Report
-from handlers.keeper import keep
-from handlers.secret_values import SecretValues
+from handlers.invocation import keep
+from handlers.profile.parse import Profile, ProfileError, check_stream_id, parse
 from handlers.settings import Settings, load, plain_aws
-from handlers.store import Store
-from handlers.stream.profiles import Profile, ProfileError, check_stream_id, parse
+from handlers.store.requests import Invocation, Report
+from handlers.store.store import Store
 
 TRIES = 4
 # The metric that counts an end, by what ended the function.

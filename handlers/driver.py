@@ -10,12 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from handlers.effects import Invocation, Report, Requests, manager_of
-from handlers.errors import StoreUnavailable
-from handlers.store import Store
-from handlers.stream.profiles import Profile
-from handlers.stream.references import Secrets
-from handlers.stream.signals import (
+from handlers.connection.effects import (
     Closed,
     CloseUpstream,
     Effect,
@@ -28,8 +23,13 @@ from handlers.stream.signals import (
     Woken,
     Write,
 )
-from handlers.upstream import Upstream
-from handlers.worker import Worker
+from handlers.errors import StoreUnavailable
+from handlers.profile.parse import Profile
+from handlers.profile.references import Secrets
+from handlers.store.requests import Invocation, Report, Requests, manager_of
+from handlers.store.store import Store
+from handlers.store.worker import Worker
+from handlers.upstream.reader import Upstream
 
 T = TypeVar("T")
 

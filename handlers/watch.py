@@ -1,6 +1,7 @@
 """Watches all streams at once: once a minute it tells for how long a stream that should be connected is not.
 
-Decides nothing about a stream: handlers/handover/lease.py says which should be connected, and since when one is not. It
+Decides nothing about a stream: handlers/connection/lease.py says which should be connected, and since when one is
+not. It
 knows neither Lambda nor Step Functions, so it sees what goes wrong there too. Invariants: it writes nothing; it tells
 its numbers in every run, also where there is no stream, for the alarm takes silence for the worst.
 """
@@ -15,10 +16,10 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from botocore.config import Config
 
-from handlers import items
-from handlers.control_table import LEASES
-from handlers.handover.lease import Lease, unconnected_ms
+from handlers.connection.lease import Lease, unconnected_ms
 from handlers.settings import load_watch
+from handlers.store import items
+from handlers.store.control_table import LEASES
 
 CLIENT = Config(
     connect_timeout=1,

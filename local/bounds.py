@@ -19,7 +19,7 @@ execution has more events than `history_events` says until its lanes have made `
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from local.asl.graph import targets
+from states_language.drawing.flowcharts import targets
 
 LIMIT = 25_000
 ALLOWED = LIMIT * 4 // 5

@@ -11,14 +11,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from local.errors import UserError
+from local.user_error import UserError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 VERBS = {
-    "run": "local.run",
-    "profile": "local.profiles",
-    "replay": "local.replay",
+    "run": "local.service.command",
+    "profile": "local.profiles.command",
+    "replay": "local.replay.command",
     "chaos": "local.chaos.command",
     "asl": "local.workbench.command",
 }

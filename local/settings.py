@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from local.errors import UserError
+from local.user_error import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVICE = "streamkeeper"

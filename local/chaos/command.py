@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from local.chaos.invariants import COUNTED
-from local.chaos.run import Found, run_schedule, shrink
 from local.chaos.schedule import generate
-from local.errors import UserError
+from local.chaos.simulate import Found, run_schedule, shrink
+from local.user_error import UserError
 
 # A run leaves little garbage in cycles; looking for it after each object would cost a tenth of the time.
 COLLECT_EVERY = 200

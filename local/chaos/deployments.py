@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from handlers.stream import profiles
+from handlers.profile import parse
 from local import settings
+from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.schedule import Schedule
-from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 
 STAGE = "local"
 # The one stream of a run, and the name of its profile.
@@ -64,7 +64,7 @@ class Version:
 
     number: int
     settings: Mapping[str, Any]
-    profile: profiles.Profile
+    profile: parse.Profile
     changes: tuple[str, ...]
 
 
@@ -106,7 +106,7 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
     return settings.load(STAGE, {name: value for name, value in limits.items() if name in settings.NUMBERS})
 
 
-def _profile(schedule: Schedule, table: Mapping[str, Any]) -> profiles.Profile:
+def _profile(schedule: Schedule, table: Mapping[str, Any]) -> parse.Profile:
     found: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",
@@ -119,4 +119,4 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> profiles.Profile:
         found["backoff"] = PACES[schedule.pace]
     if schedule.resumes:
         found["resume"] = {"header": "Last-Event-ID"}
-    return profiles.parse(STREAM, found, {})
+    return parse.parse(STREAM, found, {})

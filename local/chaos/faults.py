@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from handlers import items
-from local.asl.timestamps import written
+from handlers.store import items
 from local.chaos.deployments import STREAM
 from local.chaos.schedule import Fault
+from states_language.timestamps import written
 
 if TYPE_CHECKING:
     from local.chaos.world import World

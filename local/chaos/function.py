@@ -14,11 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, Wish, attempts
-from handlers.effects import Invocation, Report, Requests, manager_of
-from handlers.store import Store
-from handlers.stream.manager import Manager
-from handlers.stream.profiles import Profile
-from handlers.stream.signals import (
+from handlers.connection.effects import (
     Chunk,
     Claim,
     Closed,
@@ -33,11 +29,15 @@ from handlers.stream.signals import (
     StoreFailed,
     Woken,
 )
-from local.chaos.dynamodb import UnreliableDynamoDB
+from handlers.connection.manager import Manager
+from handlers.profile.parse import Profile
+from handlers.store.requests import Invocation, Report, Requests, manager_of
+from handlers.store.store import Store
+from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.link import Link
-from local.chaos.requests import Killed, SlowRequests, Steps, Task
-from local.chaos.upstream import ChaoticUpstream
-from local.clock import Timer, VirtualClock
+from local.chaos.slow_requests import Killed, SlowRequests, Steps, Task
+from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from states_language.clock import Timer, VirtualClock
 
 CLOSED_HERE = Closed("closed_here")
 
@@ -144,7 +144,7 @@ class VirtualFunction:
     # --- the handler --------------------------------------------------------------------------------------------------
 
     def _run(self) -> Steps[Outcome]:
-        """As handlers/keeper.py."""
+        """As handlers/invocation.py."""
         wishes = attempts(self._profile, self.task.invocation, self._now_ms, self._draws.uniform)
         answer: Any = None
         failed: Link | None = None

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handlers import items
-from handlers.stream.closing import SETTLE_MS
+from handlers.connection.draining import SETTLE_MS
+from handlers.store import items
+from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.deployments import STREAM
-from local.chaos.dynamodb import LATEST_MS
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.rests import impatient, most_ms
 from local.chaos.schedule import Fault, Schedule
-from local.chaos.upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
 
 COUNTED = (

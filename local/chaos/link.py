@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from handlers.stream.signals import Chunk, Closed, Opened
+from handlers.connection.effects import Chunk, Closed, Opened
 
 
 class Client(Protocol):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from handlers import items
-from handlers.handover.ledger import Record, gaps
-from handlers.stream.manager import LEASE_TTL_READS
+from handlers.connection.ledger import Record, gaps
+from handlers.connection.manager import LEASE_TTL_READS
+from handlers.store import items
+from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.deployments import STREAM
 from local.chaos.link import Link, frame
-from local.chaos.upstream import LATE_MS
 from local.chaos.world import World
 
 # How long an event may be on its way to the table.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 
 from handlers.attempts import TRY_MS
-from handlers.stream.backoff import FailureKind
+from handlers.connection.backoff import FailureKind
+from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.chaos.link import Link
-from local.chaos.upstream import CONNECT_TIMEOUT_MS
 from local.chaos.world import World
 
 # Ends of a link that was never answered.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handlers import items
-from handlers.event_items import partition_keys, stream_of
+from handlers.store import items
+from handlers.store.event_items import partition_keys, stream_of
 from local.chaos.link import Link, data_of
-from local.clock import Clock
-from local.virtual.expressions import Item
-from local.virtual.table import Key
+from local.replay.expressions import Item
+from local.replay.table import Key
+from states_language.clock import Clock
 
 
 class Watch:

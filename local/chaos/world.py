@@ -12,22 +12,22 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from handlers.effects import Invocation
-from handlers.stream.signals import Outcome
-from local.asl import Execution, TaskCall, TaskFailure
-from local.asl.machine import Machine
+from handlers.connection.effects import Outcome
+from handlers.store.requests import Invocation
+from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAM, Version
-from local.chaos.dynamodb import UnreliableDynamoDB
 from local.chaos.faults import strike
 from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
-from local.chaos.requests import Task
 from local.chaos.schedule import Schedule
-from local.chaos.upstream import ChaoticUpstream
+from local.chaos.slow_requests import Task
+from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from local.chaos.watch import Watch
-from local.clock import Timer, VirtualClock
-from local.virtual.table import MemoryDynamoDB
-from local.virtual.tasks import request, setter, store_on
+from local.replay.shared_tasks import request, setter, store_on
+from local.replay.table import MemoryDynamoDB
+from states_language import Execution, TaskCall, TaskFailure
+from states_language.clock import Timer, VirtualClock
+from states_language.machine import Machine
 
 POST = {"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}}
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit, urlunsplit
 
-from handlers.stream.profiles import Profile
-from local.listener import HOST, Listener, bind
+from handlers.profile.parse import Profile
+from local.service.listener import HOST, Listener, bind
 from local.upstreams.app import Upstreams
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 

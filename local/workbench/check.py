@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local.asl import DefinitionError
-from local.asl.hints import hint
-from local.asl.practices import Advice, warnings
-from local.asl.problems import problems
-from local.errors import UserError
+from local.user_error import UserError
 from local.workbench import files
+from states_language import DefinitionError
+from states_language.definition.hints import hint
+from states_language.definition.practices import Advice, warnings
+from states_language.definition.problems import problems
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from local import settings
-from local.asl import DefinitionError, Machine, load
-from local.asl.functions import parse_json
-from local.asl.source import read_definition
-from local.errors import UserError
+from local.user_error import UserError
+from states_language import DefinitionError, Machine, load
+from states_language.definition.source import read_definition
+from states_language.functions import parse_json
 
 STAGE = "local"
 _VARIABLE = "${self:custom."

@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from local.asl import Execution, Machine, TaskCall
-from local.asl.lambdas import Functions
-from local.asl.stubs import Stubs
-from local.clock import Clock, RealClock, VirtualClock
-from local.errors import UserError
-from local.workbench import files, given
+from local.user_error import UserError
+from local.workbench import files, functions
+from states_language import Execution, Machine, TaskCall
+from states_language.clock import Clock, RealClock, VirtualClock
+from states_language.tasks.lambdas import Functions
+from states_language.tasks.stubs import Stubs
 
 LONGEST_PATH = 60
 """States that are printed of a path."""
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     data = _input(args.input)
     # What functions print is their log.
     with contextlib.redirect_stdout(sys.stderr):
-        answers = given.read(args.functions)
+        answers = functions.read(args.functions)
         execution = _virtual(machine, data, answers) if args.virtual else asyncio.run(_real(machine, data, answers))
     if args.json:
         print(json.dumps(_as_json(execution, args.history), ensure_ascii=False, indent=1))
@@ -71,7 +71,7 @@ def _input(text: str) -> Any:
 class _Outside:
     """Whoever performs what the machine asks for: the functions given, else an answer."""
 
-    def __init__(self, clock: Clock, answers: given.Given) -> None:
+    def __init__(self, clock: Clock, answers: functions.Given) -> None:
         self._functions = Functions(clock, answers.functions)
         self._stubs = Stubs(clock, answers.behaviours, unknown=self._unknown)
 
@@ -86,7 +86,7 @@ class _Outside:
         print(f"streamkeeper: --functions does not name {name}; it answers {answer}.", file=sys.stderr)
 
 
-def _virtual(machine: Machine, data: Any, answers: given.Given) -> Execution:
+def _virtual(machine: Machine, data: Any, answers: functions.Given) -> Execution:
     clock = VirtualClock()
     outside = _Outside(clock, answers)
 
@@ -96,7 +96,7 @@ def _virtual(machine: Machine, data: Any, answers: given.Given) -> Execution:
     return clock.run(main())
 
 
-async def _real(machine: Machine, data: Any, answers: given.Given) -> Execution:
+async def _real(machine: Machine, data: Any, answers: functions.Given) -> Execution:
     clock = RealClock()
     execution = machine.start(data, clock=clock, perform=_Outside(clock, answers).perform)
     telling = asyncio.ensure_future(_tell(execution, clock))

@@ -8,21 +8,19 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from handlers import attempts, items
-from handlers.answers import answering
+from handlers import attempts
 from handlers.attempts import Wish
-from handlers.effects import Requests
+from handlers.aws.translate import answering
+from handlers.connection.backoff import FailureKind, Pace, Rest, failed
+from handlers.connection.effects import Input, Written
+from handlers.connection.lease import Lease
+from handlers.connection.manager import Manager
 from handlers.errors import StoreUnavailable
-from handlers.event_items import FOR_EVER, Keeping
-from handlers.event_writer import STORED, OneWrite
-from handlers.handover.lease import Lease
-from handlers.store import Store
-from handlers.stream.backoff import FailureKind, Pace, Rest, failed
-from handlers.stream.manager import Manager
-from handlers.stream.signals import (
-    Input,
-    Written,
-)
+from handlers.store import items
+from handlers.store.event_items import FOR_EVER, Keeping
+from handlers.store.event_writer import STORED, OneWrite
+from handlers.store.requests import Requests
+from handlers.store.store import Store
 from local.chaos.schedule import Schedule
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
@@ -221,12 +219,12 @@ DEFECTS = [
     Defect(
         "an event is written without its condition",
         {"duplicated"},
-        function=("handlers.event_writer.OneWrite._put_batch", stores_duplicates),
+        function=("handlers.store.event_writer.OneWrite._put_batch", stores_duplicates),
     ),
     Defect(
         "errors of single statements of a batch are ignored",
         {"lost", "cursor-ahead"},
-        function=("handlers.event_writer.OneWrite._put_batch", overlooks_single_refusals),
+        function=("handlers.store.event_writer.OneWrite._put_batch", overlooks_single_refusals),
         among=lambda schedule: any(fault.kind == "unknown outcomes" for fault in schedule.faults),
     ),
     Defect(
@@ -276,7 +274,7 @@ DEFECTS = [
     Defect(
         "the partitions are the profile's own",
         {"torn"},
-        function=("handlers.effects.Requests._claim", spreads_as_its_profile_says),
+        function=("handlers.store.requests.Requests._claim", spreads_as_its_profile_says),
         among=lambda schedule: any(fault.kind == "redeploy" for fault in schedule.faults),
     ),
     Defect(
@@ -288,7 +286,7 @@ DEFECTS = [
     Defect(
         "opens without waiting for the release",
         {"excess-connections"},
-        function=("handlers.stream.manager.may_open", lambda *_given: True),
+        function=("handlers.connection.manager.may_open", lambda *_given: True),
         store=("take_turn", takes_any_turn),
         among=lambda schedule: schedule.policy == "forbids",
     ),

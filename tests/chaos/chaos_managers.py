@@ -6,10 +6,7 @@ They decide nothing else. Invariant: each differs from the sound one in what its
 from dataclasses import replace
 from typing import Any
 
-from handlers.handover.lease import Standing
-from handlers.stream.manager import Manager
-from handlers.stream.phases import LIVE, Phase
-from handlers.stream.signals import (
+from handlers.connection.effects import (
     Chunk,
     Claim,
     Claimed,
@@ -24,6 +21,9 @@ from handlers.stream.signals import (
     SaveProgress,
     Write,
 )
+from handlers.connection.lease import Standing
+from handlers.connection.manager import Manager
+from handlers.connection.phases import LIVE, Phase
 
 
 class EmitsTheTail(Manager):

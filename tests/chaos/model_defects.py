@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from handlers.handover.lease import Lease, Standing
-from handlers.stream.manager import Manager
-from handlers.stream.phases import Phase
-from handlers.stream.signals import (
+from handlers.connection.effects import (
     Chunk,
     Claim,
     Claimed,
@@ -30,6 +27,9 @@ from handlers.stream.signals import (
     Woken,
     Write,
 )
+from handlers.connection.lease import Lease, Standing
+from handlers.connection.manager import Manager
+from handlers.connection.phases import Phase
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_world import World
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from handlers.stream.signals import Outcome
+from handlers.connection.effects import Outcome
 from tests.chaos.model_managers import summary
 from tests.chaos.model_parts import is_connected, over, with_state
 from tests.chaos.model_rules import Rules

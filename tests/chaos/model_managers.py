@@ -12,9 +12,9 @@ from collections import deque
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from handlers.handover.lease import Lease
-from handlers.stream.manager import Manager
-from handlers.stream.signals import Outcome
+from handlers.connection.effects import Outcome
+from handlers.connection.lease import Lease
+from handlers.connection.manager import Manager
 
 T = TypeVar("T")
 # Not of the state: what never changes, and what only the ledger and the log are told.

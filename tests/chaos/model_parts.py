@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handlers.handover.lease import Lease
-from handlers.stream.phases import Phase
-from handlers.stream.signals import (
+from handlers.connection.effects import (
     Chunk,
     Claim,
     Claimed,
@@ -23,6 +21,8 @@ from handlers.stream.signals import (
     SaveProgress,
     TakeTurn,
 )
+from handlers.connection.lease import Lease
+from handlers.connection.phases import Phase
 from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, World
 
 

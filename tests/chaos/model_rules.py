@@ -1,6 +1,7 @@
 """What the model takes for granted about the store and the machine: the conditions of each write, and each lane's way.
 
-It says in pure functions what `handlers/store.py` and `statemachines/connections.asl.yml` say in their own languages. A
+It says in pure functions what `handlers/store/store.py` and `statemachines/connections.asl.yml` say in their own
+languages. A
 deliberate defect (`model_defects.py`) is a subclass. Invariant: a method returns a new record and changes none.
 """
 
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handlers.handover.lease import Lease
-from handlers.stream.manager import Manager
-from handlers.stream.signals import Outcome
+from handlers.connection.effects import Outcome
+from handlers.connection.lease import Lease
+from handlers.connection.manager import Manager
 from tests.chaos.model_world import World
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from handlers.stream.phases import Phase
-from handlers.stream.signals import (
+from handlers.connection.effects import (
     Claim,
     Claimed,
     ClaimRefused,
@@ -36,6 +35,7 @@ from handlers.stream.signals import (
     Write,
     Written,
 )
+from handlers.connection.phases import Phase
 from tests.chaos.model_machine import Machine, Step
 from tests.chaos.model_managers import clone, summary
 from tests.chaos.model_parts import (

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.handover.lease import Lease
-from handlers.stream.manager import Manager
-from handlers.stream.profiles import parse
-from handlers.stream.signals import Chunk, Closed, Effect, Input, Opened, SaveProgress
+from handlers.connection.effects import Chunk, Closed, Effect, Input, Opened, SaveProgress
+from handlers.connection.lease import Lease
+from handlers.connection.manager import Manager
+from handlers.profile.parse import parse
 
 TICK_MS = 1_000
 START_MS = 1_000_000

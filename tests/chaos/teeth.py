@@ -6,7 +6,7 @@ proofs have is one row, for it has one name.
 
 from collections.abc import Mapping
 
-from handlers.stream.manager import Manager
+from handlers.connection.manager import Manager
 from tests.chaos import chaos_defects, model_defects
 
 # What any proof of a handover must catch; the table names them first.
@@ -22,7 +22,8 @@ FOREMOST = (
     "the standby ignores the stop",
 )
 
-# The unit test that catches a defect too: of the manager (tests/handlers/stream), of the store (tests/handlers), of the
+# The unit test that catches a defect too: of the manager (tests/handlers/connection), of the store (tests/handlers),
+# of the
 # machine (tests/statemachines), of the rests (tests/handlers/test_rests.py). `unit_defects.py` puts those of the store
 # and of the machine in place.
 OF_THE_MANAGER = {

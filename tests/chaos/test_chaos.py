@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from handlers.event_writer import STORED
-from local.chaos import run
+from handlers.store.event_writer import STORED
+from local.chaos import simulate
 from local.chaos.command import report, runs, summary
 from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, generate
 from local.cli import main
@@ -31,13 +31,13 @@ def test_ten_thousand_schedules_keep_the_promise() -> None:
 def test_without_faults_nobody_is_ever_missed(policy: str) -> None:
     """Where nothing goes wrong every policy keeps the promise, with an upstream that does not even resume."""
     schedule = Schedule(7, policy, False, False, 0, True, 0, 300, ())
-    found = run.run_schedule(schedule)
+    found = simulate.run_schedule(schedule)
     assert (found.violations, found.connections > 2) == ([], True)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
     """Two runs of a schedule have the same trace, to the millisecond."""
-    assert run.run_schedule(generate(11)).log == run.run_schedule(generate(11)).log
+    assert simulate.run_schedule(generate(11)).log == simulate.run_schedule(generate(11)).log
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
@@ -55,7 +55,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
-    monkeypatch.setattr("handlers.event_writer.OneWrite._put_batch", only_says_so)
+    monkeypatch.setattr("handlers.store.event_writer.OneWrite._put_batch", only_says_so)
     status = main(["chaos", "--schedules", "1", "--seed", "3"])
     told = capsys.readouterr().out
     assert status == 1
@@ -68,11 +68,11 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many faults the one without which nothing fails is left, in the report too."""
     monkeypatch.setattr(
-        "local.chaos.upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
+        "local.chaos.chaotic_upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
     )
     faults = (Fault(9_000, "reset"), Fault(12_000, "burst", 0, 5), Fault(20_000, "kill", 0, 0))
-    found = run.run_schedule(Schedule(5, "evicts", True, False, 3, False, 300, 700, faults))
-    assert run.shrink(found).schedule == Schedule(5, "evicts", True, False, 0, False, 0, 700, faults[1:2])
+    found = simulate.run_schedule(Schedule(5, "evicts", True, False, 3, False, 300, 700, faults))
+    assert simulate.shrink(found).schedule == Schedule(5, "evicts", True, False, 0, False, 0, 700, faults[1:2])
     assert "burst (5)" in report(found)
 
 

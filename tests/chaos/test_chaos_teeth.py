@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from handlers.store import Store
-from local.chaos import run
+from handlers.store.store import Store
+from local.chaos import simulate
 from local.chaos.invariants import violations
 from local.chaos.schedule import Schedule, generate
 from tests.chaos.chaos_defects import DEFECTS, Defect
@@ -20,15 +20,15 @@ def seeds(defect: Defect) -> Iterator[Schedule]:
         yield schedule
 
 
-def kinds(schedule: Schedule, machine_of: run.Machines, more_ms: int) -> set[str]:
+def kinds(schedule: Schedule, machine_of: simulate.Machines, more_ms: int) -> set[str]:
     """Which rules the schedule's run broke."""
-    return {violation.kind for violation in violations(run.run_world(schedule, machine_of, more_ms))}
+    return {violation.kind for violation in violations(simulate.run_world(schedule, machine_of, more_ms))}
 
 
 def switched_on(defect: Defect, patched: pytest.MonkeyPatch) -> None:
     """Puts the defect in place."""
     if defect.manager is not None:
-        patched.setattr("handlers.effects.Manager", defect.manager)
+        patched.setattr("handlers.store.requests.Manager", defect.manager)
     if defect.store is not None:
         patched.setattr(Store, *defect.store)
     if defect.function is not None:
@@ -38,12 +38,12 @@ def switched_on(defect: Defect, patched: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_deliberate_defect_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within MOST_SEEDS schedules one shows it in the way that it must, and is clean without it."""
-    machine_of = run.machines(defect.machine)
+    machine_of = simulate.machines(defect.machine)
     for count, schedule in enumerate(seeds(defect), 1):
         with monkeypatch.context() as patched:
             switched_on(defect, patched)
             shown = kinds(schedule, machine_of, defect.more_ms)
-        if shown & defect.shows_as and not kinds(schedule, run.DEPLOYED, defect.more_ms):
+        if shown & defect.shows_as and not kinds(schedule, simulate.DEPLOYED, defect.more_ms):
             print(f"caught by schedule {count}: {', '.join(sorted(shown))}")
             return
     pytest.fail(f"{MOST_SEEDS} schedules have not shown it")

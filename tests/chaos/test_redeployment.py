@@ -4,8 +4,8 @@ import pytest
 
 from local.chaos.invariants import FORBIDDEN_HANDOVER_MS, quiet_ms, violations
 from local.chaos.losses import uncovered
-from local.chaos.run import run_world
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
+from local.chaos.simulate import run_world
 from local.chaos.world import World
 
 ALL_CHANGES = 0b111111

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from handlers.stream.manager import Manager
+from handlers.connection.manager import Manager
 from tests.chaos import chaos_defects, model_defects
 from tests.chaos.teeth import FOREMOST, OF_THE_MACHINE, OF_THE_MANAGER, OF_THE_STORE, UNITS, managers, table
 from tests.chaos.unit_defects import MACHINE, STORE
-from tests.handlers.stream import managers as built
-from tests.handlers.stream import test_closing, test_hot_standby, test_intake, test_manager
+from tests.handlers.connection import managers as built
+from tests.handlers.connection import test_draining, test_hot_standby, test_intake, test_manager
 
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs.md"
 
@@ -39,7 +39,7 @@ def test_the_named_unit_test_catches_the_defect_of_the_manager(
     name: str, defective: type[Manager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It passes with the sound manager and fails with the defective one."""
-    subjects = (test_manager, test_intake, test_closing, test_hot_standby)
+    subjects = (test_manager, test_intake, test_draining, test_hot_standby)
     unit_test = next(vars(subject)[test] for subject in subjects if (test := OF_THE_MANAGER[name]) in vars(subject))
     unit_test()
     monkeypatch.setattr(built, "Manager", defective)

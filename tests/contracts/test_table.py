@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.engine import Engine, lock
-from local.listener import bind
-from local.virtual.table import MemoryDynamoDB
+from local.replay.table import MemoryDynamoDB
+from local.service.engine import Engine, lock
+from local.service.listener import bind
 
 TABLE = "contract"
 Call = tuple[str, dict[str, Any]]

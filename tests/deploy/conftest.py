@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from local import resolved, settings
+from local import settings
+from local.service import resolved
 
 
 @pytest.fixture(scope="session")

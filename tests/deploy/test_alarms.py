@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from handlers import errors
-from local import resolved, settings
+from local import settings
+from local.service import resolved
 from tests.deploy.test_template import resources
 
 TOPIC = [{"Ref": "AlertsTopic"}]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from local import resolved, settings
-from local.errors import UserError
+from local import settings
+from local.service import resolved
+from local.user_error import UserError
 from tests.statemachines.connections import definition
 
 CHECK = """

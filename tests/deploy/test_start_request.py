@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from local import resolved, settings, vtl
+from local import settings
+from local.service import resolved, vtl
 
 FORM = "application/x-www-form-urlencoded"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from local import resolved, settings
+from local import settings
+from local.service import resolved
 
 
 def resources(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -135,7 +136,7 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
     chosen = ("FunctionName", "Handler", "Timeout", "Role")
     assert {name: function[name] for name in chosen} == {
         "FunctionName": "streamkeeper-dev-connection-control",
-        "Handler": "handlers/connections.handler",
+        "Handler": "handlers/control.handler",
         "Timeout": 20,
         "Role": {"Fn::GetAtt": ["ConnectionControlRole", "Arn"]},
     }

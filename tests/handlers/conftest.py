@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from handlers import trust
+from handlers import tls
 from tests.handlers import engine
 from tests.handlers.aws import Aws
 
@@ -42,7 +42,7 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]
 
     def begins(file: Path) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
-        trust.tls.cache_clear()
+        tls.tls.cache_clear()
 
     yield begins
-    trust.tls.cache_clear()
+    tls.tls.cache_clear()

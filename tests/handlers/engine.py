@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from local.engine import Engine, lock
-from local.listener import bind
+from local.service.engine import Engine, lock
+from local.service.listener import bind
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from itertools import repeat
 from typing import Any
 
 from handlers.driver import Clock, Driver
-from handlers.effects import Invocation, Report
-from handlers.stream.profiles import parse
+from handlers.profile.parse import parse
+from handlers.store.requests import Invocation, Report
 from tests.handlers.aws import Aws
 from tests.handlers.servers import Peer, Script, serving
 

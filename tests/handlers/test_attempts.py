@@ -6,13 +6,13 @@ from typing import Any
 import boto3
 import pytest
 
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.backoff import KINDS, Pace, Rest, failed
 from handlers.driver import Clock
-from handlers.effects import Invocation, Report
 from handlers.errors import StreamDropped, StreamRejected
-from handlers.keeper import keep
-from handlers.secret_values import SecretValues
-from handlers.stream.backoff import KINDS, Pace, Rest, failed
-from handlers.stream.profiles import parse
+from handlers.invocation import keep
+from handlers.profile.parse import parse
+from handlers.store.requests import Invocation, Report
 from tests.handlers.aws import Aws, Client, fails_with, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 

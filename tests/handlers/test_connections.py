@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.effects import ClaimRefused, Progress, RecordLoss
 from handlers.errors import StoreUnavailable
-from handlers.event_reader import EventReader
-from handlers.ledger_store import NEWEST, LedgerStore
-from handlers.objects import Objects
-from handlers.stream.events import StreamEvent
-from handlers.stream.signals import ClaimRefused, Progress, RecordLoss
+from handlers.framing.events import StreamEvent
+from handlers.store.event_reader import EventReader
+from handlers.store.objects import Objects
+from handlers.store.streams import NEWEST, LedgerStore
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
 
 MINE = "arn:mine"
@@ -38,12 +38,12 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     }.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "demo.toml").write_text("")
-    sys.modules.pop("handlers.connections", None)
-    module = importlib.import_module("handlers.connections")
+    sys.modules.pop("handlers.control", None)
+    module = importlib.import_module("handlers.control")
     monkeypatch.setattr(module, "store", ledger(aws))
     monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
     yield module
-    sys.modules.pop("handlers.connections", None)
+    sys.modules.pop("handlers.control", None)
 
 
 def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> LedgerStore:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from handlers.driver import Clock, Driver
-from handlers.effects import Invocation, Report
-from handlers.store import Store
-from handlers.stream.profiles import Profile, parse
+from handlers.profile.parse import Profile, parse
+from handlers.store.requests import Invocation, Report
+from handlers.store.store import Store
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
 

@@ -14,10 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.clients import dynamodb
-from handlers.dynamodb import REST_MOST_S, THROTTLED_REST_S, TRANSIENT_REST_S, DynamoDb
+from handlers.aws.clients import dynamodb
+from handlers.dynamodb.client import REST_MOST_S, THROTTLED_REST_S, TRANSIENT_REST_S, DynamoDb
+from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.settings import PlainAws, plain_aws
-from handlers.sigv4 import Credentials, Signer
 from tests.handlers.aws import EVENTS, Aws
 from tests.handlers.servers import Peer, Script, Server, certificate, serving
 

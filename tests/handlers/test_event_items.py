@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.event_items import (
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
     Keeping,
     body_of,
@@ -19,7 +20,6 @@ from handlers.event_items import (
     size_bytes,
     stored_event,
 )
-from handlers.stream.events import StreamEvent
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 LONG = st.builds(lambda text, times: text * times, TEXTS, st.integers(0, 2000))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.event_items import StoredEvent
-from handlers.event_pages import MOST, PAGE_BYTES, page, shown
-from handlers.event_reader import Entry
+from handlers.api.event_pages import MOST, PAGE_BYTES, page, shown
+from handlers.store.event_items import StoredEvent
+from handlers.store.event_reader import Entry
 
 LAMBDA_BYTES = 6_291_556
 

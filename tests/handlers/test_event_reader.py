@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.effects import Written
 from handlers.errors import StoreUnavailable
-from handlers.event_items import Keeping, StoredEvent
-from handlers.event_reader import Entry, EventReader
-from handlers.objects import Objects
-from handlers.stream.events import StreamEvent
-from handlers.stream.signals import Written
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import Keeping, StoredEvent
+from handlers.store.event_reader import Entry, EventReader
+from handlers.store.objects import Objects
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client
 from tests.handlers.test_store import noise
 

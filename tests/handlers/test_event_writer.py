@@ -10,11 +10,11 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from handlers.connection.effects import Claimed, Written
 from handlers.errors import StoreUnavailable
-from handlers.event_items import MAX_ITEM_BYTES, Keeping, partition_keys
-from handlers.event_writer import BATCH, REST_IN_ALL_S, REST_MOST_S, REST_S, TRIES
-from handlers.stream.events import StreamEvent
-from handlers.stream.signals import Claimed, Written
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import MAX_ITEM_BYTES, Keeping, partition_keys
+from handlers.store.event_writer import BATCH, REST_IN_ALL_S, REST_MOST_S, REST_S, TRIES
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
 
 STREAM = "demo"

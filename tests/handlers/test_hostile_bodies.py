@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from handlers.upstream import CHUNK_BYTES
+from handlers.upstream.reader import CHUNK_BYTES
 from tests.handlers.aws import Aws
 from tests.handlers.hostile import CLOSED, EVENT, STREAM, Flood, connect, sends
 from tests.handlers.servers import OK, UNTIL_CLOSE, Script, serving
@@ -75,10 +75,10 @@ def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
 # Reads what it is sent under a limit of its memory and answers with what it found.
 READER = """
 import json, resource, sys, threading
-from handlers.stream.framing import FramingError, decoder
-from handlers.stream.profiles import UpstreamRequest
-from handlers.stream.signals import Chunk, Closed
-from handlers.upstream import Upstream
+from handlers.framing.decoders import FramingError, decoder
+from handlers.profile.parse import UpstreamRequest
+from handlers.connection.effects import Chunk, Closed
+from handlers.upstream.reader import Upstream
 threading.stack_size(256 * 1024)
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + int(sys.argv[1])

@@ -2,7 +2,7 @@
 
 import threading
 
-from handlers.inbox import Inbox
+from handlers.upstream.inbox import Inbox
 
 WAIT_S = 5.0
 

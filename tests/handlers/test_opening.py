@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
-from handlers.network import AddressRefused, refusal, resolve
-from handlers.opening import MAX_REDIRECTS, RedirectRefused, redirected
-from handlers.stream.profiles import UpstreamRequest
-from handlers.stream.signals import Chunk, Closed, Opened
-from handlers.upstream import Arrival, Upstream
+from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.profile.parse import UpstreamRequest
+from handlers.upstream.network import AddressRefused, refusal, resolve
+from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
+from handlers.upstream.reader import Arrival, Upstream
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving
 
 WAIT_S = 5.0

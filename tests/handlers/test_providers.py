@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import urllib3
 
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.effects import Progress
 from handlers.driver import Clock
-from handlers.effects import Invocation, Report
-from handlers.keeper import keep
-from handlers.secret_values import SecretValues
-from handlers.stream.framing import Frame
-from handlers.stream.profiles import Profile, parse
-from handlers.stream.signals import Progress
-from local.streams import placeholders
+from handlers.framing.decoders import Frame
+from handlers.invocation import keep
+from handlers.profile.parse import Profile, parse
+from handlers.store.requests import Invocation, Report
+from local.profiles.streams import placeholders
 from local.upstreams.app import Upstreams
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.played import moved, playing

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, attempts
-from handlers.effects import Invocation, Report, Requests
-from handlers.event_items import partition_key
-from handlers.store import Store
-from handlers.stream.backoff import Rest
-from handlers.stream.events import StreamEvent
-from handlers.stream.profiles import Profile, parse
-from handlers.stream.signals import Claim, Claimed, Outcome, Progress, Write
-from local.virtual.table import MemoryDynamoDB
+from handlers.connection.backoff import Rest
+from handlers.connection.effects import Claim, Claimed, Outcome, Progress, Write
+from handlers.framing.events import StreamEvent
+from handlers.profile.parse import Profile, parse
+from handlers.store.event_items import partition_key
+from handlers.store.requests import Invocation, Report, Requests
+from handlers.store.store import Store
+from local.replay.table import MemoryDynamoDB
 from tests.chaos import chaos_defects
 from tests.chaos.teeth import OF_THE_RESTS
 

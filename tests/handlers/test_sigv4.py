@@ -10,7 +10,7 @@ from botocore.credentials import Credentials as BotocoreCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.sigv4 import CONTENT_TYPE, Credentials, Signer
+from handlers.dynamodb.sigv4 import CONTENT_TYPE, Credentials, Signer
 
 WORDS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40)
 REGIONS = st.sampled_from(["us-east-1", "eu-central-1", "cn-north-1", "us-gov-west-1"])

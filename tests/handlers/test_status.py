@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from handlers.handover.lease import Lease
-from handlers.handover.ledger import Gap
-from handlers.status import UNHEARD_MS, Connection, Records, answer, at
+from handlers.api.status import UNHEARD_MS, Connection, Records, answer, at
+from handlers.connection.lease import Lease
+from handlers.connection.ledger import Gap
 
 MINE, OTHER = "arn:mine", "arn:other"
 NOW = 1_000_000

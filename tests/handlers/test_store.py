@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.effects import Claimed, ClaimRefused, Progress, Written
+from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.event_items import MAX_ITEM_BYTES, event_item, size_bytes
-from handlers.event_writer import DEAD_LETTERED, DUPLICATE, STORED
-from handlers.handover.lease import Lease
-from handlers.store import Store
-from handlers.stream.events import StreamEvent
-from handlers.stream.signals import Claimed, ClaimRefused, Progress, Written
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import MAX_ITEM_BYTES, event_item, size_bytes
+from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED
+from handlers.store.store import Store
 from tests.handlers.aws import (
     CONTROL,
     EVENTS,

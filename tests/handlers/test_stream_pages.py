@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.handover.lease import Lease
-from handlers.status import Records
-from handlers.stream_pages import page
+from handlers.api.status import Records
+from handlers.api.stream_pages import page
+from handlers.connection.lease import Lease
 
 IDS = st.lists(st.text("ab:", min_size=1, max_size=3), unique=True).map(sorted)
 

@@ -14,10 +14,10 @@ import pytest
 import urllib3
 from urllib3 import exceptions
 
-from handlers import trust
-from handlers.stream.profiles import UpstreamRequest
-from handlers.stream.signals import Chunk, Closed, Opened
-from handlers.upstream import INBOX_BYTES, Arrival, Upstream, explain
+from handlers import tls as trust
+from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.profile.parse import UpstreamRequest
+from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream, explain
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving
 
 WAIT_S = 5.0

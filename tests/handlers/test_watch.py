@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from handlers.handover.lease import Lease, unconnected_ms
+from handlers.connection.lease import Lease, unconnected_ms
 from handlers.settings import SettingsError, load_watch
-from local import resolved
-from local.template import read
+from local.service import resolved
+from local.service.template import read
 from tests.handlers.aws import Aws, Client, never_arrives
 
 TABLE = "watched"

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.wire import JoiningResponse, StrictResponse
-from tests.handlers.stream.wires import cut
+from handlers.upstream.wire import JoiningResponse, StrictResponse
+from tests.handlers.connection.wires import cut
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNKS = [

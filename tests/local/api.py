@@ -12,19 +12,19 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
 
-from local.activities import Activities
-from local.asl import Machine, load
-from local.aws import Endpoints
-from local.clock import RealClock
-from local.executions import Executions
-from local.integrations import Integrations
-from local.listener import Listener, bind
-from local.machines import Machines
-from local.pool import Pool
-from local.records import Records
-from local.server import AwsEndpoint
-from local.stepfunctions import StepFunctions
-from local.template import Function, StateMachine
+from local.functions.integrations import Integrations
+from local.functions.pool import Pool
+from local.service.aws_endpoints import Endpoints
+from local.service.endpoint import AwsEndpoint
+from local.service.listener import Listener, bind
+from local.service.template import Function, StateMachine
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.api import StepFunctions
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.machines import Machines
+from local.stepfunctions.records import Records
+from states_language import Machine, load
+from states_language.clock import RealClock
 from tests.local.support import until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"

@@ -11,15 +11,15 @@ from botocore.validate import ParamValidator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local import shapes
-from local.activities import Activities
-from local.asl import TaskCall, load
-from local.clock import RealClock
-from local.executions import Executions
-from local.machines import Machines
-from local.records import Records
-from local.stepfunctions import StepFunctions
-from local.template import StateMachine
+from local.service.template import StateMachine
+from local.stepfunctions import shapes
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.api import StepFunctions
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.machines import Machines
+from local.stepfunctions.records import Records
+from states_language import TaskCall, load
+from states_language.clock import RealClock
 from tests.local.api import PASS, PREFIX, ROLE, WAIT
 
 MACHINE, EXECUTION = PREFIX + "one", PREFIX.replace("stateMachine", "execution") + "one:first"

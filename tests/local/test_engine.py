@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from local.aws import Endpoints, needs_embedded
-from local.engine import Engine, lock
-from local.errors import UserError
-from local.listener import bind
-from local.provision import provision
+from local.service.aws_endpoints import Endpoints, needs_embedded
+from local.service.engine import Engine, lock
+from local.service.listener import bind
+from local.service.provision import provision
+from local.user_error import UserError
 from tests.local.support import PROJECT, client, in_thread, running, until
 
 TABLE = {

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from local.asl import TaskFailure, load
-from local.clock import RealClock
-from local.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
-from local.machines import Machines
-from local.records import MOST_KEPT, Journal, Opening, Records
-from local.requests import Refusal
-from local.template import StateMachine
+from local.service.template import StateMachine
+from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
+from local.stepfunctions.machines import Machines
+from local.stepfunctions.records import MOST_KEPT, Journal, Opening, Records
+from local.stepfunctions.requests import Refusal
+from states_language import TaskFailure, load
+from states_language.clock import RealClock
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"

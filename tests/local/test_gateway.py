@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import urllib3
 
-from local import streams
-from local.asl import load
-from local.clock import RealClock
-from local.executions import Executions
-from local.gateway import Gateway
-from local.listener import Listener, bind
-from local.machines import Machines
-from local.proxy import Invoke
-from local.records import Records
-from local.sandbox import Answer
-from local.service import machines
-from local.template import Route, read
-from local.vtl import Call, TemplateFailure, render
+from local.functions.sandbox import Answer
+from local.profiles import streams
+from local.service.gateway import Gateway
+from local.service.listener import Listener, bind
+from local.service.proxy import Invoke
+from local.service.service import machines
+from local.service.template import Route, read
+from local.service.vtl import Call, TemplateFailure, render
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.machines import Machines
+from local.stepfunctions.records import Records
+from states_language import load
+from states_language.clock import RealClock
 from tests.local.support import PROJECT, in_thread
 from tests.local.test_template import recorded
 

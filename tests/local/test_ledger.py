@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from handlers import items
+from handlers.connection.effects import RecordLoss
+from handlers.connection.ledger import Gap
 from handlers.errors import StoreUnavailable, StreamDropped, StreamTakenOver
-from handlers.handover.ledger import Gap
-from handlers.stream.signals import RecordLoss
-from local.asl import load
-from local.clock import VirtualClock
-from local.failures import Failure, Failures
-from local.ledger import SILENT_MS, StreamLedger
+from handlers.store import items
+from local.service.function_failures import Failure, Failures
+from local.service.stream_view import SILENT_MS, StreamLedger
+from states_language import load
+from states_language.clock import VirtualClock
 
 REFUSED = Failure("B", 900, 1_000, "StreamDropped", "nothing listens")
 OTHER = Failure("A", 1_500, 2_000, "StreamDropped", "the upstream answered 503")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local.listener import Listener, bind
-from local.live import Screen
+from local.service.listener import Listener, bind
+from local.service.live import Screen
 from local.upstreams.app import Upstreams
 from tests import harness
 from tests.local.support import client, in_thread, until

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from local.pool import Pool, UnknownFunction
-from local.template import Function
+from local.functions.pool import Pool, UnknownFunction
+from local.service.template import Function
 from tests.local.support import PROJECT, running, until
 
 MODULE = """

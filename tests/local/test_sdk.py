@@ -2,7 +2,7 @@
 
 from botocore.exceptions import ParamValidationError
 
-from local.sdk import unusable
+from local.functions.sdk import unusable
 
 
 def test_parameters_that_fit_no_request_are_told_by_field() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from local.engine import lock
-from local.listener import bind, port_of
+from local.service.engine import lock
+from local.service.listener import bind, port_of
 from tests.local.support import PROJECT, children, client, environment, running, until
 from tests.local.test_engine import on_disk
 

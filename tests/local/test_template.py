@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from local.errors import UserError
-from local.template import Function, ProxyRoute, Route, StateMachine, read
+from local.service.template import Function, ProxyRoute, Route, StateMachine, read
+from local.user_error import UserError
 
 RECORDED = Path(__file__).with_name("data") / "template.json"
 ENGINE = "http://127.0.0.1:9"
@@ -42,7 +42,7 @@ def test_the_recorded_template() -> None:
     arn = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-connections"
     definition = '{"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": true}}}'
     assert stack.machines == (StateMachine("streamkeeper-test-connections", arn, definition),)
-    assert (control.name, control.handler) == ("streamkeeper-test-connection-control", "handlers/connections.handler")
+    assert (control.name, control.handler) == ("streamkeeper-test-connection-control", "handlers/control.handler")
     route = next(route for route in stack.routes if isinstance(route, Route))
     assert [other for other in stack.routes if other is not route] == [
         ProxyRoute(method, "/connections/{streamId}", control.name, needs_key=True) for method in ("GET", "DELETE")

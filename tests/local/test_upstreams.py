@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import urllib3
 
-from local.listener import Listener, bind
+from local.service.listener import Listener, bind
 from local.upstreams.app import Upstreams
 from local.upstreams.clockwork import KEPT_MS, Clockwork
 from tests.local.support import in_thread, until

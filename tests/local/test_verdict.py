@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from local.api.verdict import diagnostics, refuse_bad
-from local.jsonwords import told
-from local.requests import Refusal, parsed
+from local.stepfunctions.json_messages import told
+from local.stepfunctions.requests import Refusal, parsed
+from local.stepfunctions.verdict import diagnostics, refuse_bad
 
 SCHEMA = "SCHEMA_VALIDATION_FAILED"
 TARGET = "MISSING_TRANSITION_TARGET"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local import resolved
+from local.service import resolved
 from tests.harness import Service, running
 from tests.local.support import PROJECT, until
 from tests.real.upstream import serving

@@ -9,7 +9,7 @@ import yaml
 from botocore.exceptions import ClientError
 
 from local import settings
-from local.asl import Execution, TaskCall, TaskFailure, load
+from states_language import Execution, TaskCall, TaskFailure, load
 
 ROOT = settings.ROOT
 STAGE = "test"

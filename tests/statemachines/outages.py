@@ -7,10 +7,10 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from local import settings
-from local.asl import Execution, TaskCall, TaskFailure, load
-from local.asl.timestamps import written
-from local.clock import VirtualClock
-from local.virtual.table import MemoryDynamoDB
+from local.replay.table import MemoryDynamoDB
+from states_language import Execution, TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
+from states_language.timestamps import written
 from tests.statemachines.connections import INPUT, LEASE, definition
 
 HOUR_MS = 3_600_000

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from local import bounds, settings
-from local.asl import Execution, TaskCall, TaskFailure, load
-from local.clock import VirtualClock
+from states_language import Execution, TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
 from tests.statemachines.connections import INPUT, after, definition
 
 LANES = ("A", "B")

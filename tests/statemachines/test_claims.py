@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from local import settings
-from local.asl import TaskCall
+from states_language import TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, definition
 from tests.statemachines.test_connections import ended, entered, scripted
 

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handlers import errors
-from local.asl import Execution, TaskCall, TaskFailure, load
-from local.clock import VirtualClock
+from states_language import Execution, TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
 from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after
 
 

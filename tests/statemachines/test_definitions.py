@@ -10,7 +10,8 @@ import pytest
 
 from handlers import errors
 from local import settings
-from local.asl import load, practices
+from states_language import load
+from states_language.definition import practices
 from tests.statemachines.connections import ROOT, definition
 
 MACHINES = ("connections", "staggered", "retry", "staggered-join")

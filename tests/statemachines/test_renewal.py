@@ -7,7 +7,7 @@ import pytest
 
 from handlers import errors
 from local import settings
-from local.asl import TaskCall
+from states_language import TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, after, definition
 from tests.statemachines.test_connections import ended, entered, scripted
 

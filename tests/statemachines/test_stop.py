@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.asl import TaskCall, TaskFailure
+from states_language import TaskCall, TaskFailure
 from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, Aws
 
 # When an execution of Aws.run starts.

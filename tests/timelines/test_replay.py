@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local import bounds
-from local.replay import Replay, Run, replay, text
-from local.scenario import read
+from local.replay.command import Replay, Run, replay, text
+from local.replay.scenario import read
 from timeline import spans
 
 HERE = Path(__file__).parent

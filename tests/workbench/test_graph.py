@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from local.asl import load
-from local.asl.dot import FAILED, TAKEN
-from local.asl.marks import marks
 from local.cli import main
 from local.workbench.graph import FORMATS, picture
-from tests.asl.machines import line, raising, task
+from states_language import load
+from states_language.drawing.dot import FAILED, TAKEN
+from states_language.drawing.way import marks
+from tests.states_language.machines import line, raising, task
 
 BRANCH = line(("In", {"Type": "Pass", "Next": 'The "end"'}), ('The "end"', {"Type": "Pass"}))
 MACHINE: dict[str, Any] = line(

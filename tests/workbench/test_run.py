@@ -13,7 +13,7 @@ import pytest
 from local.cli import main
 from local.settings import ROOT
 from local.workbench import run as aid
-from tests.asl.machines import INVOKE, line, task
+from tests.states_language.machines import INVOKE, line, task
 
 WORK = line(
     ("Rest", {"Type": "Wait", "Seconds": 3600, "Next": "Do it"}),

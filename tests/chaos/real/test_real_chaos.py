@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.records import Records
+from local.stepfunctions.records import Records
 from local.upstreams.clockwork import Clockwork, now_ms
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local import resolved
+from local.service import resolved
 from local.upstreams.app import Upstreams
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running

@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from local.asl import DefinitionError, Execution, Perform, TaskCall, TaskFailure, load
-from local.asl.functions import compact
-from local.asl.lambdas import missing
-from local.clock import VirtualClock
+from states_language import DefinitionError, Execution, Perform, TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
+from states_language.functions import compact
+from states_language.tasks.lambdas import missing
 from tests.conformance.asl.outside import Outside
 
 ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"

@@ -7,9 +7,9 @@ recording; functions are not: a case says how they behave. Events of the same re
 import asyncio
 from typing import Any
 
-from local.asl import Pending, TaskCall, TaskFailure
-from local.asl.functions import compact
-from local.asl.resources import ACTIVITY
+from states_language import Pending, TaskCall, TaskFailure
+from states_language.functions import compact
+from states_language.tasks.resources import ACTIVITY
 
 _ENDS = ("TaskSucceeded", "TaskFailed", "TaskTimedOut")
 _WORKED = ("ActivitySucceeded", "ActivityFailed", "ActivityTimedOut")

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from local.activities import Activities
-from local.asl import Execution, load
-from local.aws import Endpoints
-from local.clock import RealClock
-from local.executions import Executions
-from local.integrations import Integrations
-from local.machines import Machines
-from local.pool import Pool
-from local.records import Records
-from local.stepfunctions import StepFunctions
+from local.functions.integrations import Integrations
+from local.functions.pool import Pool
+from local.service.aws_endpoints import Endpoints
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.api import StepFunctions
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.machines import Machines
+from local.stepfunctions.records import Records
+from states_language import Execution, load
+from states_language.clock import RealClock
 from tests.conformance.asl.adapter import flattened
 from tests.conformance.asl.recorded import cases, equal
 from tests.local.support import client, in_thread

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.asl import load
+from states_language import load
 from tests.conformance.asl.adapter import adapter
 from tests.conformance.asl.recorded import cases, equal
 

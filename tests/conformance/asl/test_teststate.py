@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from local.activities import Activities
-from local.asl import TaskCall
-from local.clock import RealClock
-from local.executions import Executions
-from local.machines import Machines
-from local.records import Records
-from local.stepfunctions import StepFunctions
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.api import StepFunctions
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.machines import Machines
+from local.stepfunctions.records import Records
+from states_language import TaskCall
+from states_language.clock import RealClock
 from tests.conformance.asl.adapter import behave
 from tests.conformance.asl.recorded import cases, equal
 

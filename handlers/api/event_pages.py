@@ -1,0 +1,82 @@
+"""Decides what of a stream's events one answer of the control API holds.
+
+It knows no table and no clock. Invariants: an answer is small enough for Lambda however its bodies are written; a page
+ends with `next` where there may be more, and the next one begins there, so no event is skipped and none comes twice.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from handlers.api.queries import Listing
+from handlers.api.status import at
+from handlers.store.event_items import StoredEvent
+from handlers.store.event_reader import Entry
+
+LIMIT, MOST = 100, 1000
+# Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what stands around the events.
+PAGE_BYTES = 6_000_000
+# A body of more than this is left out before it is unpacked.
+BODY_BYTES = 5_000_000
+_POSITION = re.compile(r"[0-9]{15}/[0-9]{12}/[0-9]{12}")
+LISTING = Listing(_POSITION, "a position as an event has it: 15 digits/12 digits/12 digits", LIMIT, MOST)
+
+
+def page(stream_id: str, entries: Iterable[Entry], limit: int, is_late: Callable[[], bool]) -> dict[str, Any]:
+    """The answer: {"stream", "events", "next"}; `next` is None where nothing more was there.
+
+    It holds the entries up to `limit`, and fewer where they would not fit or where it is late; one at least.
+    """
+    events: list[dict[str, Any]] = []
+    count = size = 0
+    last: str | None = None
+    for entry in entries:
+        if entry.event is not None:
+            found = shown(entry.event)
+            found_bytes = _bytes(found)
+            if found_bytes > PAGE_BYTES:
+                found = _left_out(entry.event)
+                found_bytes = _bytes(found)
+            if size + found_bytes > PAGE_BYTES:
+                break
+            size += found_bytes
+            events.append(found)
+        count, last = count + 1, entry.position
+        if count == limit or is_late():
+            break
+    else:
+        last = None
+    return {"stream": stream_id, "events": events, "next": last}
+
+
+def shown(event: StoredEvent) -> dict[str, Any]:
+    """An event as JSON takes it: a body that is text as `data`, one that is bytes as `data_base64`."""
+    if event.data is None:
+        return _left_out(event)
+    if isinstance(event.data, str):
+        return _head(event) | {"data": event.data}
+    return _head(event) | {"data_base64": base64.b64encode(event.data).decode()}
+
+
+def _head(event: StoredEvent) -> dict[str, Any]:
+    return {
+        "position": event.position,
+        "received_at": at(event.received_at_ms),
+        "id": event.id,
+        "name": event.name,
+        "key": event.key,
+    }
+
+
+def _left_out(event: StoredEvent) -> dict[str, Any]:
+    """The event without its body, and where the body is."""
+    if event.dead_letter is not None:
+        return _head(event) | {"dead_letter": event.dead_letter}
+    return _head(event) | {"left_out": "table" if event.object is None else event.object}
+
+
+def _bytes(found: Mapping[str, Any]) -> int:
+    """At most so many bytes does it need in the function's answer, where the body is a text of JSON within JSON."""
+    return len(json.dumps(json.dumps(found, ensure_ascii=False)))

@@ -1,0 +1,44 @@
+"""Decides what of all streams one answer of the control API holds: each as `GET` of it alone would tell, in few words.
+
+It knows no table and no clock. Invariants: streams come in the order of their ids, so that page behind page each that
+is there throughout comes exactly once; a status is the one that handlers/api/status.py decides, and no other.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from handlers.api import status
+from handlers.api.queries import Listing
+from handlers.api.status import Records
+
+# A stream costs two requests to the table.
+LIMIT, MOST = 100, 1000
+LISTING = Listing(re.compile(r"[A-Za-z0-9._:-]{1,64}"), "a stream id", LIMIT, MOST)
+# What `GET` of the stream tells besides is of its cursor and its newest connections.
+SHOWN = ("stream", "status", "execution", "generation", "fence", "holder", "last_error")
+
+
+def page(
+    stream_ids: Iterable[str],
+    read: Callable[[str], Records | None],
+    limit: int,
+    now_ms: int,
+    dead_after_ms: int,
+    is_late: Callable[[], bool],
+) -> dict[str, Any]:
+    """The answer: {"streams", "next"}; `next` is None where no id was left.
+
+    It holds the streams up to `limit`, and fewer where it is late; one id is passed at least. A stream whose records
+    are gone by now is left out.
+    """
+    streams: list[dict[str, Any]] = []
+    ids = list(stream_ids)
+    for count, stream_id in enumerate(ids, 1):
+        records = read(stream_id)
+        if records is not None:
+            told = status.answer(stream_id, records, now_ms, dead_after_ms)
+            streams.append({name: told[name] for name in SHOWN})
+        if count < len(ids) and (count == limit or is_late()):
+            return {"streams": streams, "next": stream_id}
+    return {"streams": streams, "next": None}

@@ -1,0 +1,102 @@
+"""Reads the secrets that a profile refers to, from Secrets Manager and from the Parameter Store.
+
+Decides what a failure means: a secret that is not there, or may not be read, is the user's to mend; anything else
+passes. Powertools keeps each value for a moment; it is imported with the first reference, since few profiles have one.
+Invariant: a value stands in no message and no log; what is told of a secret is its name.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from handlers.errors import StreamDropped, StreamRejected
+from handlers.profile.references import Reference, Secrets
+
+# Connections last minutes, so that most of them read a value anew and a rotation is seen; drops in a row do not.
+MAX_AGE_S = 60
+# What no retry helps: the secret is not there, or the role may not read it, or its key.
+_FINAL = frozenset(
+    {
+        "AccessDeniedException",
+        "DecryptionFailure",
+        "InvalidKeyId",
+        "InvalidParameterException",
+        "InvalidRequestException",
+        "ParameterNotFound",
+        "ResourceNotFoundException",
+        "ValidationException",
+    }
+)
+
+
+class SecretValues:
+    """The values of references; `client` makes a client of the service that it is given the name of."""
+
+    def __init__(self, client: Callable[[str], Any]) -> None:
+        self._provider = cache(lambda kept_in: _provider(kept_in, client))
+
+    def read(self, references: Iterable[Reference], *, anew: bool = False) -> Secrets:
+        """The values by reference; `anew` takes none that was kept.
+
+        Raises StreamRejected where one is missing or forbidden or is not what the reference says, StreamDropped where
+        AWS does not answer.
+        """
+        found: dict[Reference, str] = {}
+        fresh: set[tuple[str, str]] = set()
+        for reference in references:
+            place = (reference.kept_in, reference.name)
+            text = self._text(reference, anew=anew and place not in fresh)
+            fresh.add(place)
+            found[reference] = _part(reference, text)
+        return found
+
+    def _text(self, reference: Reference, *, anew: bool) -> str:
+        from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
+        from botocore.exceptions import BotoCoreError
+
+        decrypt = {"decrypt": True} if reference.kept_in == "ssm" else {}
+        try:
+            provider = self._provider(reference.kept_in)
+            value = provider.get(reference.name, max_age=MAX_AGE_S, force_fetch=anew, **decrypt)
+        except GetParameterError as error:
+            raise _explained(reference, error.__context__) from None
+        except BotoCoreError as error:  # the client itself cannot be made: no region, no such profile of AWS's
+            raise _explained(reference, error) from None
+        if not isinstance(value, str) or not value:
+            raise StreamRejected(f"{_named(reference)} is no text")
+        return value
+
+
+def _provider(kept_in: str, client: Callable[[str], Any]) -> Any:
+    from aws_lambda_powertools.utilities import parameters
+
+    if kept_in == "ssm":
+        return parameters.SSMProvider(boto3_client=client("ssm"))
+    return parameters.SecretsProvider(boto3_client=client("secretsmanager"))
+
+
+def _explained(reference: Reference, cause: BaseException | None) -> Exception:
+    """The error by its name; the client's own message quotes the request."""
+    from botocore.exceptions import ClientError
+
+    code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
+    if code in _FINAL:
+        return StreamRejected(f"{_named(reference)} cannot be read: {code}")
+    return StreamDropped(f"{_named(reference)} cannot be read now: {code or type(cause).__name__}")
+
+
+def _part(reference: Reference, text: str) -> str:
+    if not reference.key:
+        return text
+    try:
+        value = json.loads(text)[reference.key]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise StreamRejected(f"{_named(reference)} is no JSON object with the field {reference.key!r}") from None
+    if not isinstance(value, str) or not value:
+        raise StreamRejected(f"the field {reference.key!r} of {_named(reference)} is no text")
+    return value
+
+
+def _named(reference: Reference) -> str:
+    return f"the {'parameter' if reference.kept_in == 'ssm' else 'secret'} {reference.name!r}"

@@ -1,0 +1,240 @@
+"""The words between the manager and whoever drives it: inputs (what happened) and effects (what to do), all plain data.
+
+They are data so that a driver on sockets, a driver in virtual time and a model checker can all speak them, and a trace
+of them can be printed, compared and replayed. This module decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from handlers.connection.lease import Lease
+from handlers.framing.events import StreamEvent
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The claim was made; `lease.fence` is this connection's own.
+
+    `partitions` is over how many partition keys the stream's events are spread, as its first claim has fixed it.
+    """
+
+    lease: Lease
+    partitions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRefused:
+    """The claim was refused: the stop wish stands, or another execution holds the stream."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRead:
+    """The answer to ReadCursor; None when nothing was saved yet. `saved_ms` is when it was."""
+
+    cursor: str | None
+    saved_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The upstream answered; header names are lower case."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes as read."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The upstream connection is gone, or could not be opened; `reason` is one word, `detail` is for people."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRead:
+    """The lease as it stands now."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The oldest Write was answered: how many events were new, known already, or went to the dead-letter queue."""
+
+    stored: int
+    duplicates: int
+    dead_lettered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """The store refuses after its own retries."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """`wake_at_ms` has come."""
+
+
+Input = Claimed | ClaimRefused | CursorRead | Opened | Chunk | Closed | LeaseRead | Written | StoreFailed | Woken
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Raise the stream's fence; answered by Claimed or ClaimRefused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCursor:
+    """Answered by CursorRead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open the upstream at the cursor; answered by Opened or Closed, then Chunks and one Closed."""
+
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakeTurn:
+    """Where two are forbidden: mark this fence connected before it opens, if no other is; answered by LeaseRead.
+
+    The turn counts as given back at `expires_at_ms` unless the connection is answered and renews.
+    """
+
+    fence: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkConnected:
+    """Record that this fence is connected, and that it counts as dead at `expires_at_ms` unless it renews."""
+
+    fence: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Store the events, each once, in order; answered by Written or StoreFailed. `first` numbers the first of them."""
+
+    fence: int
+    first: int
+    events: tuple[StreamEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open.
+
+    `resumed` is whether it asked the upstream for what came since a cursor, `reach_ms` how far back that goes at most.
+    """
+
+    fence: int
+    claimed_ms: int
+    opened_ms: int | None = None
+    seen_ms: int = 0
+    closed_ms: int | None = None
+    ended_by: str = ""
+    frames: int = 0
+    bytes: int = 0
+    stored: int = 0
+    duplicates: int = 0
+    dead_lettered: int = 0
+    unterminated_bytes: int = 0
+    resumed: bool = False
+    reach_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveProgress:
+    """Write the ledger's record; save the cursor unless it is None; while open, renew the lease to `expires_at_ms`."""
+
+    cursor: str | None
+    progress: Progress
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseUpstream:
+    """Stop reading and close the connection; the chunks read before still follow, then Closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkReleased:
+    """Record that this fence's upstream connection is closed."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the function ends: `error` names a class of handlers/errors.py to raise, or is "" to return `status`.
+
+    `http_status` is that of an answer which was no stream, 0 where it was one or none came.
+    """
+
+    error: str
+    status: str
+    message: str
+    retry_after_s: float | None = None
+    http_status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Return or raise."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RecordGaps:
+    """Write down the gaps that the ledger tells by now; a connection silent for `dead_after_ms` counts as killed."""
+
+    dead_after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLoss:
+    """Write down that the upstream lost events of [from_ms, to_ms); `number` counts the losses of this connection."""
+
+    fence: int
+    number: int
+    from_ms: int
+    to_ms: int
+    cause: str
+
+
+Effect = (
+    Claim
+    | ReadCursor
+    | Open
+    | TakeTurn
+    | MarkConnected
+    | Write
+    | SaveProgress
+    | CloseUpstream
+    | MarkReleased
+    | RecordGaps
+    | RecordLoss
+    | Finish
+)

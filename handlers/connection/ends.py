@@ -1,0 +1,52 @@
+"""Decides as what a connection ends: what it raises or returns, which is the contract with the machine.
+
+It knows no phase, no clock and no store. Invariant: only a newer connection that is known to be connected makes an end
+a takeover; of every other end the machine connects again at once.
+"""
+
+from __future__ import annotations
+
+from handlers.connection.effects import Closed, Outcome
+from handlers.connection.lease import Lease, Standing
+
+EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
+DISCONNECTED = Outcome("StreamDropped", "", "the upstream asked for a new connection")
+EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
+LET_GO = Outcome("StreamDropped", "", "let go for a successor that did not connect")
+ENDED = Outcome("", "ended", "the upstream ended the stream")
+STOPPED = Outcome("", "stopped", "the stream is to be stopped")
+SUPERSEDED = Outcome("", "superseded", "another execution keeps the stream connected")
+NOT_DRAINED = Outcome("StoreUnavailable", "", "what was read was not all stored at the deadline")
+
+
+def refused(lease: Lease) -> Outcome:
+    """Returns the end of one whose claim the store refused, as `lease` explains it."""
+    status = "stopped" if lease.stop else "superseded"
+    return Outcome("", status, f"the claim was refused: {status}")
+
+
+def dropped(given: Closed, was_connected: bool) -> Outcome:
+    """Returns the end of one that the network ended, should the lease not explain it."""
+    detail = f": {given.detail}" if given.detail else ""
+    verb = "closed" if was_connected else "not opened"
+    error = "StreamRejected" if given.reason == "rejected" else "StreamDropped"
+    return Outcome(error, "", f"the stream was {verb} ({given.reason}){detail}")
+
+
+def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
+    """Returns the end of one whose successor is connected: its lane waits, unless the successor is of another."""
+    if is_superseded:
+        return SUPERSEDED
+    return Outcome("StreamTakenOver", "", f"connection {lease.connected} has taken over")
+
+
+def explained(found: Standing, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
+    """Returns the end of a closed connection to which the lease says `found`; None while a successor may yet connect.
+
+    `takeover` is its end if that is a takeover; None where it stays whoever connects.
+    """
+    if found is Standing.STOPPED:
+        return STOPPED
+    if takeover is not None and found is Standing.TAKEN_OVER:
+        return takeover
+    return None if takeover is not None and found is Standing.CLAIMED else ending

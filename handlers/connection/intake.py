@@ -1,0 +1,102 @@
+"""Decides what the upstream's answer and its bytes come to: writes, losses, a cursor, and the end if they say one.
+
+It knows no lease, no phase and no clock. Invariants: nothing behind an end, or behind what cannot be framed, is taken;
+the body of a refusal is no part of the stream; what was read before an end is stored all the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from handlers.connection import ends
+from handlers.connection.effects import Effect, Opened, Outcome, Write
+from handlers.connection.judging import is_confirmed, judge
+from handlers.connection.reading import Reading, read
+from handlers.connection.record import CURSOR_EXPIRED, Record
+from handlers.framing.decoders import FramingError
+from handlers.framing.marks import Kind
+from handlers.profile.parse import Profile
+
+# As many events as one Write holds: a chunk may hold thousands. The cursor moves on with each Write, and how long a
+# throttled table is asked again counts for each.
+MOST_EVENTS = 250
+
+
+class End(NamedTuple):
+    """What ends a connection: its outcome, the ledger's word for it, and whether the lease may explain it otherwise."""
+
+    outcome: Outcome
+    ended_by: str
+    asks_lease: bool = False
+
+
+class Intake:
+    """Of one connection; all that it is given is what the upstream sent, in order."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._decoder = profile.decoder()
+        self._discards = False
+
+    def answer(self, now_ms: int, given: Opened, record: Record) -> tuple[list[Effect], End | None]:
+        """Returns what follows from the answer, and why it is no connection; `record` learns of it where it is one."""
+        meaning = self._profile.meaning(given.status)
+        if meaning == "expired" and record.resumed:
+            self._discards = True
+            return self._cursor_expired(now_ms, record, record.vouching.heard_ms)
+        refusal = judge(self._profile, given, meaning)
+        if refusal is not None:
+            self._discards = True
+            return [], End(refusal, "refused" if refusal.error else "ended")
+        record.opened(now_ms)
+        if not record.resumed or is_confirmed(self._profile, given, record.pending.asked_from or ""):
+            return [], None
+        return [record.lost_since_cursor(now_ms, "cursor_unknown")], None
+
+    def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
+        """Returns what is to be stored and written down of the bytes, and what in them ends the connection."""
+        if self._discards:
+            return [], None
+        try:
+            frames, failure = self._decoder.feed(data), None
+        except FramingError as error:
+            frames, failure = error.frames, error
+        before_ms = record.vouching.heard()
+        last_id = self._decoder.last_event_id
+        found = read(self._profile, frames, last_id, now_ms, f"{record.fence:012d}", record.events)
+        record.frames += found.frames
+        record.bytes += len(data)
+        effects: list[Effect] = []
+        for first in range(0, len(found.events), MOST_EVENTS):
+            events = found.events[first : first + MOST_EVENTS]
+            effects.append(Write(record.fence, record.events, events))
+            record.sent(len(events), next((one.cursor for one in reversed(events) if one.cursor is not None), None))
+        if found.cursor is not None:
+            record.pending.skipped(found.cursor)
+        effects += [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(found.losses)]
+        if found.stop is None and failure is None:
+            return effects, None
+        self._discards = True
+        lost, end = self._stopped(now_ms, found, failure, record, before_ms)
+        return effects + lost, end
+
+    def tail_bytes(self) -> int:
+        """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""
+        return self._decoder.close()
+
+    def _stopped(
+        self, now_ms: int, found: Reading, failure: FramingError | None, record: Record, before_ms: int
+    ) -> tuple[list[Effect], End | None]:
+        if found.stop is Kind.END:
+            return [], End(ends.ENDED, "ended")
+        if found.stop is Kind.EXPIRED:
+            return self._cursor_expired(now_ms, record, before_ms)
+        if found.stop is Kind.DISCONNECT:
+            return [], End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
+        assert failure is not None
+        return [], End(Outcome("StreamDropped", "", str(failure)), failure.reason)
+
+    def _cursor_expired(self, now_ms: int, record: Record, heard_ms: int) -> tuple[list[Effect], End | None]:
+        resume = self._profile.resume
+        lost = record.cursor_expired(now_ms, resume.fallback if resume is not None else "", heard_ms)
+        return [lost], End(ends.EXPIRED_CURSOR, CURSOR_EXPIRED)

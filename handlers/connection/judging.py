@@ -1,0 +1,63 @@
+"""Decides what an upstream's answer means, before any of its body is read.
+
+Knows no lease and no phase. Invariant: what a profile says of a status outranks what HTTP says of it; a page for people
+is no stream, whatever its status.
+"""
+
+from datetime import UTC, datetime
+
+from handlers.connection.effects import Opened, Outcome
+from handlers.framing import encodings
+from handlers.framing.decoders import refuses
+from handlers.profile.parse import Profile
+from handlers.profile.parts import Meaning
+
+# RFC 9110, section 5.6.7: "a sender MUST generate timestamps in the IMF-fixdate format".
+_INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
+# A wish for peace may have any length; longer than a day is no different from a day.
+MOST_PEACE_S = 86_400.0
+
+
+def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
+    """Returns why the answer is no connection, or None when it is one."""
+    status = given.status
+    if meaning == "ended":
+        return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
+    if meaning == "success":
+        if what := refuses(profile.framing, given.headers.get("content-type")):
+            return Outcome("StreamRejected", "", f"the upstream answered with {what}")
+        try:
+            encodings.coding(given.headers.get("content-encoding"))
+        except encodings.UnknownCoding as error:
+            return Outcome("StreamRejected", "", str(error))
+        return None
+    wait_s = _retry_after_s(given.headers.get("retry-after", ""), given.headers.get("date", ""))
+    if meaning == "throttled":
+        return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status)
+    if meaning == "dropped":
+        return Outcome("StreamDropped", "", f"the upstream answered {status}", wait_s, status)
+    return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help", http_status=status)
+
+
+def is_confirmed(profile: Profile, given: Opened, cursor: str) -> bool:
+    """Returns False where the answer itself says that it does not begin behind the cursor that was asked for."""
+    resume = profile.resume
+    if resume is None or not resume.confirmed_by:
+        return True
+    confirmed = given.headers.get(resume.confirmed_by)
+    return confirmed is None or confirmed == resume.spelled(cursor)
+
+
+def _retry_after_s(value: str, date: str) -> float | None:
+    """Returns RFC 9110's delay (section 10.2.3), at most a day; None where there is none.
+
+    An instant in place of seconds is told by the upstream's clock, and so is its answer's Date: ours plays no part.
+    """
+    digits = value.strip()
+    if digits.isascii() and digits.isdigit():
+        return min(float(digits), MOST_PEACE_S)
+    try:
+        until, since = (datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC) for text in (value, date))
+    except ValueError:
+        return None
+    return min(max((until - since).total_seconds(), 0.0), MOST_PEACE_S)

@@ -1,0 +1,126 @@
+"""Decides what is written down of a connection: its record in the ledger, its cursor, and what the upstream lost.
+
+It joins what may be said (`vouching.py`) with what may be saved (`pending.py`) and counts the rest. It knows no phase,
+no lease and no clock. Invariants: an end is in the record only together with what was stored until then; each loss of a
+connection has a number of its own.
+"""
+
+from __future__ import annotations
+
+from handlers.connection.effects import CursorRead, Progress, RecordLoss, SaveProgress, Written
+from handlers.connection.liveness import Vouching
+from handlers.connection.pending import Pending
+
+CURSOR_EXPIRED = "cursor_expired"
+
+
+class Record:
+    """Of one connection; `fence` is 0 before the claim is answered, `opened_ms` None before the upstream's answer."""
+
+    def __init__(self) -> None:
+        self.pending = Pending()
+        self.vouching = Vouching()
+        self.fence = 0
+        self.claimed_ms = 0
+        self.opened_ms: int | None = None
+        self.closed_ms: int | None = None
+        self.resumed = False
+        self._reach_ms: int | None = None
+        self.ending = ""  # what ends it; in the record once it is saved
+        self.frames = self.bytes = self.events = self.unterminated_bytes = 0
+        self.saved_at_ms = 0
+        self._seen_ms = 0
+        self._ended_by = ""
+        self._stored = self._duplicates = self._dead_lettered = 0
+        self._losses = 0
+        self._cursor_at_ms: int | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """The record as the ledger has it."""
+        return Progress(
+            fence=self.fence,
+            claimed_ms=self.claimed_ms,
+            opened_ms=self.opened_ms,
+            seen_ms=self._seen_ms,
+            closed_ms=self.closed_ms,
+            ended_by=self._ended_by,
+            frames=self.frames,
+            bytes=self.bytes,
+            stored=self._stored,
+            duplicates=self._duplicates,
+            dead_lettered=self._dead_lettered,
+            unterminated_bytes=self.unterminated_bytes,
+            resumed=self.resumed,
+            reach_ms=self._reach_ms if self.resumed else None,
+        )
+
+    def begins(self, now_ms: int) -> None:
+        """Takes that the claim is on its way."""
+        self.claimed_ms = self._seen_ms = now_ms
+
+    def resumes(self, given: CursorRead, is_asked: bool, reach_ms: int | None = None) -> None:
+        """Takes the cursor that is saved, whether it is asked for what came since, and how far back that goes."""
+        self.pending.begins(given.cursor)
+        self._cursor_at_ms = given.saved_ms
+        self.resumed = is_asked
+        self._reach_ms = reach_ms
+
+    def opened(self, now_ms: int) -> None:
+        """Takes that the upstream has answered with the stream."""
+        self.vouching.heard()
+        self.opened_ms = self._seen_ms = now_ms
+
+    def sent(self, count: int, cursor: str | None) -> None:
+        """Takes that `count` events are on their way to the store."""
+        self.events += count
+        self.pending.sent(cursor)
+        self.vouching.sent()
+
+    def stored(self, given: Written) -> None:
+        """Takes the answer to the oldest of those writes."""
+        self.pending.stored()
+        self.vouching.stored()
+        self._stored += given.stored
+        self._duplicates += given.duplicates
+        self._dead_lettered += given.dead_lettered
+
+    def closes(self, ended_by: str) -> None:
+        """Takes that reading has ended, and why."""
+        self.ending = ended_by
+        self.closed_ms = None if self.opened_ms is None else self.vouching.until_ms(ended_by, self.opened_ms)
+
+    def closed(self, ended_by: str) -> None:
+        """Takes that the upstream closed it as well, which may have been before."""
+        if self.closed_ms is not None:
+            self.closed_ms = min(self.closed_ms, self.vouching.until_ms(ended_by, self.opened_ms or 0))
+
+    def lost(self, from_ms: int, to_ms: int, cause: str) -> RecordLoss:
+        """Returns the record of events that the upstream says it has lost."""
+        self._losses += 1
+        return RecordLoss(self.fence, self._losses, from_ms, to_ms, cause)
+
+    def lost_since_cursor(self, now_ms: int, cause: str) -> RecordLoss:
+        """Returns the record of what came since the saved cursor, where the upstream cannot give it any more."""
+        self.resumed = False
+        since_ms = self.claimed_ms if self._cursor_at_ms is None else self._cursor_at_ms
+        return self.lost(min(since_ms, now_ms), now_ms, cause)
+
+    def cursor_expired(self, now_ms: int, fallback: str, heard_ms: int) -> RecordLoss:
+        """Returns the record of the loss where the upstream knows no cursor; `fallback` is saved in place of one.
+
+        What it sent on this connection up to `heard_ms` is known.
+        """
+        self.pending.expired(fallback)
+        if self.opened_ms is None or not self.events:
+            return self.lost_since_cursor(now_ms, CURSOR_EXPIRED)
+        self.resumed = False
+        return self.lost(heard_ms, now_ms, CURSOR_EXPIRED)
+
+    def save(self, now_ms: int, expires_at_ms: int, is_open: bool) -> SaveProgress:
+        """Returns what is written now; `is_open` while the connection reads, and is vouched for until now."""
+        if is_open:
+            self._seen_ms = self.vouching.seen_ms(now_ms, self._seen_ms)
+        self._ended_by = self.ending
+        self.saved_at_ms = now_ms
+        return SaveProgress(self.pending.take(), self.progress, expires_at_ms)

@@ -1,0 +1,176 @@
+"""The control API: `GET /connections/{streamId}` tells how a stream stands, `DELETE` asks for its stop.
+
+`GET /connections/{streamId}/events` gives its events and `GET /connections` all streams, a page at a time and in order.
+
+Decides which HTTP answer a request gets; the events are API Gateway's Lambda proxy's. The client and the logger are
+made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the
+wish to stop and nothing else, so it may be repeated; no answer quotes what AWS said.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from aws_lambda_powertools import Logger
+
+from handlers.api import event_pages, status, stream_pages
+from handlers.api.queries import BadQuery, Wanted
+from handlers.aws.clients import boto3_client, dynamodb
+from handlers.connection.manager import LEASE_TTL_READS
+from handlers.errors import StoreUnavailable
+from handlers.profile.parse import ProfileError, check_stream_id
+from handlers.settings import load_control, plain_aws
+from handlers.store.event_reader import EventReader
+from handlers.store.objects import Objects
+from handlers.store.streams import LedgerStore
+
+# To show and to stop a stream takes four requests at most, and the function has 20 seconds.
+TRIES = 2
+# A page is answered as far as it is after this time.
+PAGE_S = 8
+ALL, EVENTS = "/connections", "/events"
+
+Answer = dict[str, Any]
+
+logger = Logger()
+settings = load_control(os.environ)
+
+
+def _fetch(key: str) -> bytes | None:
+    """An object's bytes; None where it cannot be had: it may be gone for good, and the events behind it are not."""
+    try:
+        return Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket).get(key)
+    except StoreUnavailable as error:
+        logger.warning(str(error))
+        return None
+
+
+client = dynamodb(plain_aws(os.environ), tries=TRIES)
+store = LedgerStore(client, settings.control_table)
+reader = EventReader(client, settings.events_table, _fetch)
+# The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
+DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
+
+
+def handler(event: object, _lambda_context: object) -> Answer:
+    """The answer as the Lambda proxy takes it: 200 and 202 as told above each method, else one sentence.
+
+    400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 503: DynamoDB does
+    not answer.
+    """
+    method, stream_id = read_event(event)
+    found = event if isinstance(event, Mapping) else {}
+    resource, query = str(found.get("resource", "")), found.get("queryStringParameters")
+    try:
+        if method == "GET" and resource == ALL:
+            return _streams(stream_pages.LISTING.wanted(query))
+        profile = check_stream_id(stream_id)
+        if method == "GET" and resource.endswith(EVENTS):
+            return _events(stream_id, profile, event_pages.LISTING.wanted(query))
+        if method == "GET":
+            return _get(stream_id, profile)
+        if method == "DELETE":
+            return _delete(stream_id, profile)
+    except (ProfileError, BadQuery) as error:
+        return _sentence(400, str(error))
+    except StoreUnavailable as error:
+        logger.error(str(error), extra={"stream_id": stream_id})
+        return _sentence(503, "the table does not answer; try again")
+    return _sentence(405, f"there is no {method} of a stream here")
+
+
+def read_event(event: object) -> tuple[str, str]:
+    """The method and the stream id of a Lambda proxy's event, "" for what it lacks."""
+    found = event if isinstance(event, Mapping) else {}
+    parameters = found.get("pathParameters")
+    stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
+    # No stream id has a percent sign: where a client encoded its colons and nobody decoded them, this does.
+    return str(found.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
+
+
+def _get(stream_id: str, profile: str) -> Answer:
+    """200 with all that handlers/api/status.py tells."""
+    records = store.read(stream_id)
+    if records is None:
+        return _unknown(stream_id, profile)
+    return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS))
+
+
+def _streams(wanted: Wanted) -> Answer:
+    """200 with a page of the streams that were ever started; handlers/api/stream_pages.py tells what it holds."""
+    late_at_s = time.monotonic() + PAGE_S
+    # One more than is shown: whether there is a next page.
+    ids = store.streams(wanted.after, wanted.limit + 1)
+    found = stream_pages.page(
+        ids, store.read_briefly, wanted.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
+    )
+    return _json(200, found)
+
+
+def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
+    """200 with a page of events; docs/store.md tells what it holds."""
+    partitions = store.partitions(stream_id)
+    if partitions is None:
+        return _unknown(stream_id, profile)
+    late_at_s = time.monotonic() + PAGE_S
+    entries = reader.entries(
+        stream_id, partitions, _now_ms(), wanted.after, wanted.limit, most_bytes=event_pages.BODY_BYTES
+    )
+    return _json(200, event_pages.page(stream_id, entries, wanted.limit, lambda: time.monotonic() > late_at_s))
+
+
+def _delete(stream_id: str, profile: str) -> Answer:
+    """202 with what follows from the wish, which is written; the same again for a stream that stops or has stopped."""
+    wished_at = status.at(_now_ms())
+    assert wished_at is not None
+    if store.stop(stream_id, wished_at, may_start=_has_profile(profile)) is None:
+        return _unknown(stream_id, profile)
+    logger.info("to be stopped", extra={"stream_id": stream_id})
+    records = store.read(stream_id)
+    if records is None:  # somebody has deleted the records just now
+        return _unknown(stream_id, profile)
+    told = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS)
+    shown = {name: told[name] for name in ("stream", "status", "execution", "holder")}
+    return _json(202, {**shown, "message": _what_follows(told)})
+
+
+def _what_follows(told: Mapping[str, Any]) -> str:
+    """What a person may expect after the wish."""
+    if told["generation"] == told["fence"] == 0:
+        return "The stream was never started; a POST that came before this request starts nothing, one after it does."
+    if told["status"] == "stopped":
+        return "Nobody is connected and no lane may connect; a POST starts the stream again."
+    if told["holder"] is None:
+        return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    within_s = settings.lease_every_ms // 1000
+    return f"The connection sees the wish within {within_s} s, stores what it has read and closes; the execution ends."
+
+
+def _unknown(stream_id: str, profile: str) -> Answer:
+    """404 that tells a stream which was never started from one that cannot be."""
+    if _has_profile(profile):
+        return _sentence(404, f"the stream {stream_id!r} was never started")
+    return _sentence(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}")
+
+
+def _has_profile(profile: str) -> bool:
+    return (settings.streams_dir / f"{profile}.toml").is_file()
+
+
+def _sentence(code: int, text: str) -> Answer:
+    return _json(code, {"message": f"{text[:1].upper()}{text[1:]}."})
+
+
+def _json(code: int, body: Mapping[str, Any]) -> Answer:
+    return {
+        "statusCode": code,
+        "headers": {"Content-Type": "application/json", "Cache-Control": "no-store"},
+        "body": json.dumps(body, ensure_ascii=False),
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

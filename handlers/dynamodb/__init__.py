@@ -1,0 +1,1 @@
+"""A small DynamoDB client: signing, sending, retrying."""

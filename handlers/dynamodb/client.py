@@ -1,0 +1,229 @@
+"""A DynamoDB client that is small: the calls the store makes, signed, sent over http.client, retried.
+
+It has the methods, the parameters, the answers and the errors of boto3's client, so that either can stand behind the
+store; decision 18 says why there are two. Decides what is retried, and after what rest. Invariants: a request
+is sent `tries` times at most; what is raised after that is botocore's own error, and it holds no credential.
+"""
+
+import base64
+import http.client
+import json
+import random
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from handlers.dynamodb.posts import post
+from handlers.dynamodb.sigv4 import Signer
+from handlers.tls import tls
+
+Answer = dict[str, Any]
+
+# What the first rest lasts at most, in seconds; each further one twice as long, up to a limit. A throttled table needs
+# time, a connection that broke does not. Full jitter: "sleep = random_between(0, min(cap, base * 2 ** attempt))".
+TRANSIENT_REST_S = 0.05
+THROTTLED_REST_S = 0.25
+REST_MOST_S = 5.0
+_THROTTLED = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "TransactionInProgressException",
+    }
+)
+_TRANSIENT_STATUS = frozenset({500, 502, 503, 504})
+
+
+class DynamoDb:
+    """One endpoint and region. May be used by several threads: each request takes a connection that no other uses."""
+
+    def __init__(
+        self,
+        url: str,
+        signer: Signer,
+        *,
+        tries: int,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
+        parts = urlsplit(url)
+        self._url = url
+        self._host, self._netloc = parts.hostname or "", parts.netloc
+        self._port = parts.port
+        self._is_tls = parts.scheme == "https"
+        self._signer = signer
+        self._tries = tries
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._rest = rest
+        self._idle: list[http.client.HTTPConnection] = []
+
+    def put_item(self, **parameters: Any) -> Answer:
+        """As boto3's."""
+        return self.call("PutItem", parameters)
+
+    def get_item(self, **parameters: Any) -> Answer:
+        """As boto3's."""
+        return self.call("GetItem", parameters)
+
+    def update_item(self, **parameters: Any) -> Answer:
+        """As boto3's."""
+        return self.call("UpdateItem", parameters)
+
+    def query(self, **parameters: Any) -> Answer:
+        """As boto3's."""
+        return self.call("Query", parameters)
+
+    def scan(self, **parameters: Any) -> Answer:
+        """As boto3's."""
+        return self.call("Scan", parameters)
+
+    def batch_get_item(self, **parameters: Any) -> Answer:
+        """As boto3's."""
+        return self.call("BatchGetItem", parameters)
+
+    def batch_execute_statement(self, *, Statements: Sequence[dict[str, Any] | str]) -> Answer:
+        """As boto3's; a statement may be JSON already."""
+        texts = [statement if isinstance(statement, str) else encode(statement) for statement in Statements]
+        return self.send("BatchExecuteStatement", f'{{"Statements":[{",".join(texts)}]}}'.encode())
+
+    def call(self, operation: str, parameters: dict[str, Any]) -> Answer:
+        """The answer to an operation by its name in DynamoDB's API; raises ClientError or another BotoCoreError."""
+        return self.send(operation, encode(parameters).encode())
+
+    def send(self, operation: str, body: bytes) -> Answer:
+        """As `call`, for parameters that are JSON already."""
+        retries = 0
+        while True:
+            try:
+                return self._exchange(operation, body, retries)
+            except _Failed as failed:
+                if failed.rest_s == 0 or retries + 1 >= self._tries:
+                    raise failed.error from None
+                self._rest(random.uniform(0, min(REST_MOST_S, failed.rest_s * 2**retries)))
+            retries += 1
+
+    def close(self) -> None:
+        """Closes the connections that nobody uses."""
+        while self._idle:
+            self._idle.pop().close()
+
+    # --- one request --------------------------------------------------------------------------------------------------
+
+    def _exchange(self, operation: str, body: bytes, retries: int) -> Answer:
+        """The answer; raises _Failed. A connection that failed is never used again."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers = self._signer.headers(self._netloc, operation, body, stamp)
+        connection = self._connection()
+        try:
+            status, data, is_kept = post(connection, headers, body)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise self._broken(error) from None
+        if is_kept:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        try:
+            answer = json.loads(data, object_hook=binary) if b'"B"' in data else json.loads(data)
+        except ValueError:
+            answer = None
+        metadata = {"HTTPStatusCode": status, "RetryAttempts": retries}
+        if status != 200 or not isinstance(answer, dict):
+            raise _refused(operation, status, answer, metadata)
+        answer["ResponseMetadata"] = metadata
+        return answer
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """A connection that is open and on which nothing is under way; raises _Failed."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not _is_readable(connection):
+                return connection
+            # DynamoDB closed it while it was idle. Found only when a request is written, that would be a retry, and a
+            # retry makes the store ask whether the item that is there is its own.
+            connection.close()
+        connection = self._new()
+        try:
+            connection.connect()
+        except TimeoutError:
+            connection.close()
+            raise _Failed(_botocore().ConnectTimeoutError(endpoint_url=self._url), TRANSIENT_REST_S) from None
+        except OSError as error:
+            connection.close()
+            raise self._broken(error, _botocore().EndpointConnectionError) from None
+        connection.sock.settimeout(self._read_timeout_s)
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return connection
+
+    def _new(self) -> http.client.HTTPConnection:
+        if not self._is_tls:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._connect_timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=tls())
+
+    def _broken(self, error: Exception, other: Any = None) -> "_Failed":
+        """What an error of the transport is to whoever asked; `other` where it is nothing more special."""
+        errors = _botocore()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return _Failed(errors.SSLError(endpoint_url=self._url, error="the certificate cannot be trusted"), 0)
+        if isinstance(error, TimeoutError):
+            return _Failed(errors.ReadTimeoutError(endpoint_url=self._url), TRANSIENT_REST_S)
+        kind = other or errors.ConnectionClosedError
+        return _Failed(kind(endpoint_url=self._url, error=type(error).__name__), TRANSIENT_REST_S)
+
+
+class _Failed(Exception):
+    """One try failed: what to raise if it was the last, and the first rest where another may help, else 0."""
+
+    def __init__(self, error: Exception, rest_s: float) -> None:
+        super().__init__()
+        self.error = error
+        self.rest_s = rest_s
+
+
+def _refused(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
+    """What an answer says that is no success: `__type` is a name behind a "#", where it is DynamoDB's."""
+    found = answer if isinstance(answer, dict) else {}
+    code = str(found.get("__type", "")).rpartition("#")[2] or str(status)
+    message = str(found.get("message") or found.get("Message") or "")
+    response = {**found, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
+    rest_s = TRANSIENT_REST_S if status in _TRANSIENT_STATUS or status == 200 else 0
+    return _Failed(_botocore().ClientError(response, operation), THROTTLED_REST_S if code in _THROTTLED else rest_s)
+
+
+def _botocore() -> Any:
+    """The errors that the store knows; imported when there is one, for a cold start has none."""
+    import botocore.exceptions
+
+    return botocore.exceptions
+
+
+def _is_readable(connection: http.client.HTTPConnection) -> bool:
+    """Whether an idle connection has something to say: its end, or what belongs to no request."""
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _base64(value: Any) -> str:
+    """How bytes stand in a request."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"no parameter of DynamoDB is a {type(value).__name__}")
+
+
+# Parameters as the JSON of a request. They hold no cycles; to look for them costs a quarter of the encoding.
+encode = json.JSONEncoder(separators=(",", ":"), default=_base64, check_circular=False).encode
+
+
+def binary(value: Answer) -> Answer:
+    """An attribute's value with its bytes as bytes. An attribute that is named B has an object in place of the text."""
+    if len(value) == 1 and isinstance(value.get("B"), str):
+        return {"B": base64.b64decode(value["B"])}
+    return value

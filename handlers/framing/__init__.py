@@ -1,0 +1,1 @@
+"""From bytes to frames to events, without input or output."""

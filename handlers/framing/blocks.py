@@ -1,0 +1,103 @@
+"""Decides where a frame ends whose length is known before it comes: `length`, and `raw`, whose frames are the reads.
+
+Does not look into what it hands over. `length` keeps the invariant of `frames`; `raw` cannot, for its frames are the
+chunks.
+"""
+
+from handlers.framing.frames import BadFrame, Body, FramingError, Head, Wireless, text_or_bytes, too_long
+
+# Nothing that is announced with more digits could be taken.
+MAX_DIGITS = 12
+NO_LENGTH = BadFrame(f"a line in place of a length is no decimal number of at most {MAX_DIGITS} digits", [])
+
+
+class LengthDecoder(Wireless):
+    """A line with the decimal number of bytes, then that many bytes; an empty line in place of a number is a heartbeat.
+
+    As X's streams had it (`delimited=length`), whose number counts the line end behind the message: one CRLF or LF at
+    the end of a text is no content. Bytes that are no UTF-8 are handed over whole.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._head = Head()
+        self._held = bytearray()
+        self._wanted: int | None = None
+        self._failure: FramingError | None = None
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of a message, or of its length line, that has not ended."""
+        return len(self._held) + self._head.held_bytes
+
+    def feed(self, data: bytes) -> list[Body]:
+        """The messages that `data` completes."""
+        frames: list[Body] = []
+        self._held += self._head.strip(data)
+        at = 0
+        while self._failure is None:
+            if self._wanted is None:
+                end = self._held.find(b"\n", at, at + MAX_DIGITS + 2)
+                if end < 0:
+                    if len(self._held) - at >= MAX_DIGITS + 2:
+                        self._failure = NO_LENGTH
+                    break
+                self._read_length(bytes(self._held[at:end]).removesuffix(b"\r"))
+                at = end + 1
+            elif len(self._held) - at < self._wanted:
+                break
+            else:
+                if self._wanted:
+                    frames.append(_without_line_end(bytes(self._held[at : at + self._wanted])))
+                at += self._wanted
+                self._wanted = None
+        del self._held[:at]
+        if self._failure is not None:
+            self._held.clear()
+            raise type(self._failure)(str(self._failure), frames)
+        return frames
+
+    def close(self) -> int:
+        """The bytes of a message that did not come whole; its length line does not count."""
+        tail = bytes(self._held)
+        self._held.clear()
+        return len(tail if self._wanted is not None else tail.strip(b"\r")) + self._head.held_bytes
+
+    def _read_length(self, line: bytes) -> None:
+        if not line:
+            return
+        if not line.isdigit() or len(line) > MAX_DIGITS:
+            self._failure = NO_LENGTH
+            return
+        self._wanted = int(line)
+        if self._wanted > self._max_frame_bytes:
+            self._failure = too_long(self._max_frame_bytes, [])
+
+
+class RawDecoder(Wireless):
+    """One frame a chunk, as it was read: for upstreams whose messages are the chunks of the transfer coding."""
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._failed = False
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """0: nothing is held."""
+        return 0
+
+    def feed(self, data: bytes) -> list[Body]:
+        """The chunk, as text where it is UTF-8."""
+        if self._failed or len(data) > self._max_frame_bytes:
+            self._failed = True
+            raise too_long(self._max_frame_bytes, [])
+        return [text_or_bytes(data)] if data else []
+
+    def close(self) -> int:
+        """0: nothing is dropped."""
+        return 0
+
+
+def _without_line_end(message: bytes) -> str | bytes:
+    found = text_or_bytes(message)
+    return found.removesuffix("\n").removesuffix("\r") if isinstance(found, str) and found.endswith("\n") else found

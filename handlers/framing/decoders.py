@@ -1,0 +1,76 @@
+"""Names the framings of a profile, and makes the decoder of one.
+
+Decides which framings there are and what is asked of an upstream for each; where a frame ends is decided in the module
+of each. Knows neither profiles nor events nor time.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from handlers.framing.blocks import LengthDecoder, RawDecoder
+from handlers.framing.frames import BadFrame, Decoder, Frame, FrameTooLong, FramingError, as_frames
+from handlers.framing.json_seq import JsonSeqDecoder
+from handlers.framing.ndjson import NdjsonDecoder
+from handlers.framing.sse import SseDecoder
+
+__all__ = [
+    "FRAMINGS",
+    "BadFrame",
+    "Decoder",
+    "Frame",
+    "FrameTooLong",
+    "Framing",
+    "FramingError",
+    "as_frames",
+    "decoder",
+    "refuses",
+]
+
+Framing = Literal["sse", "ndjson", "json-seq", "length", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A framing: its decoder, the Accept header that asks for it, whether its frames may carry ids."""
+
+    decoder: type[SseDecoder | NdjsonDecoder | JsonSeqDecoder | LengthDecoder | RawDecoder]
+    accept: str
+    has_ids: bool = False
+
+
+FRAMINGS: dict[Framing, Kind] = {
+    "sse": Kind(SseDecoder, "text/event-stream", has_ids=True),
+    "ndjson": Kind(NdjsonDecoder, "application/x-ndjson, application/json"),
+    # RFC 7464, section 4.
+    "json-seq": Kind(JsonSeqDecoder, "application/json-seq"),
+    "length": Kind(LengthDecoder, "application/json, */*;q=0.1"),
+    "raw": Kind(RawDecoder, "*/*"),
+}
+# An answer of these types is a page for people: a login, an error, a notice of maintenance.
+_PAGES = frozenset({"text/html", "application/xhtml+xml"})
+
+
+def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False) -> Decoder:
+    """A new decoder for one connection.
+
+    With `comments` the comments of an event stream come as frames of their own (`Frame.is_comment`, the text behind the
+    colon in `data` without one leading space), in their place among the events and as soon as their line ends: a
+    profile may find an announcement in one. They are no events. Without, and in every other framing, there are none.
+    """
+    if framing == "sse":
+        return SseDecoder(max_frame_bytes, comments=comments)
+    return FRAMINGS[framing].decoder(max_frame_bytes)
+
+
+def refuses(framing: Framing, content_type: str | None) -> str:
+    """Why an answer of this Content-Type is no stream of this framing, as a phrase; "" where it may be one.
+
+    None, an answer without the header, is taken at its word: what its body is shows.
+    """
+    if content_type is None:
+        return ""
+    found = content_type.partition(";")[0].strip().lower()
+    # WHATWG, "processing model": any other Content-Type than text/event-stream fails the connection.
+    if framing == "sse" and found != "text/event-stream":
+        return "something else than text/event-stream"
+    return "a page (HTML) in place of a stream" if found in _PAGES else ""

@@ -1,0 +1,186 @@
+"""Decides what makes two deliveries the same event (the dedup key) and where a reader goes on after it (the cursor).
+
+Knows no table and no wire. Invariant: the same frame has the same key on every connection; a key is 1 to 1024 bytes of
+UTF-8, whatever the upstream sent, and an event that lacks what the rule names is still stored, under its hash.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from handlers.framing.canonical import canonical_json, has_too_many_values
+from handlers.framing.frames import Frame
+
+# DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
+MAX_KEY_BYTES = 1024
+_MOST_BYTES_A_CHARACTER = 4  # of UTF-8
+# Far more than any server takes in a header or an address, and far less than an item holds.
+MAX_CURSOR_CHARACTERS = 65_536
+_compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+_raw_decode = json.JSONDecoder().raw_decode
+_last_parsed: list[tuple[str | bytes, Any]] = [(b"", None)]
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
+
+
+class StreamEvent(NamedTuple):
+    """What the stream delivered in one frame: the thing that is stored.
+
+    `key` is the dedup key. `cursor` is where to resume after this event: None where it says nothing about that, ""
+    where the upstream asked to start afresh. `id` and `name` are the wire's own.
+    """
+
+    key: str
+    data: str | bytes
+    id: str | None
+    name: str | None
+    cursor: str | None
+    received_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A place in a JSON text: `$.a.b[0]`, nothing but names and indices; [-1] is the last of an array."""
+
+    text: str
+    steps: tuple[str | int, ...]
+
+
+# "each" makes every delivery an event of its own; several places together name one event.
+Rule = Literal["id", "hash", "each"] | JsonPath | tuple[JsonPath, ...]
+
+
+def parse_path(text: str) -> JsonPath | None:
+    """The path that `text` spells, or None where it spells none."""
+    if not text.startswith("$"):
+        return None
+    steps: list[str | int] = []
+    at = 1
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None:
+            return None
+        steps.append(step[1] if step[1] is not None else int(step[2]))
+        at = step.end()
+    return JsonPath(text, tuple(steps)) if steps else None
+
+
+def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
+    """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
+    found = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
+    resume = cursor_after(frame, cursor)
+    return StreamEvent(_fitting(found) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+
+
+def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
+    """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
+    found = frame.last_id if rule == "id" else _named(frame, rule)
+    return found if found is None or len(found) <= MAX_CURSOR_CHARACTERS else None
+
+
+def _named(frame: Frame, rule: Rule | None) -> str | None:
+    return _text_at(parse_json(frame.data), rule) if isinstance(rule, JsonPath) else None
+
+
+def _joined(frame: Frame, paths: tuple[JsonPath, ...]) -> str | None:
+    """The texts at the places as a JSON array, so that no two lists of texts look the same; None where one lacks."""
+    body = parse_json(frame.data)
+    texts = [_text_at(body, path) for path in paths]
+    return None if None in texts else json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+
+
+def canonical(frame: Frame) -> bytes:
+    """The bytes that the hash is of: a bare line in its canonical form, anything more as an event stream's block.
+
+    A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
+    the order of the fields and how JSON is spelled do not count: they may differ between two deliveries.
+    """
+    data = canonical_json(frame.data)
+    if frame.name is None and frame.id is None and b"\n" not in data:
+        return data
+    fields = [f"{field}: {value}\n" for field, value in (("event", frame.name), ("id", frame.id)) if value is not None]
+    return "".join(fields).encode() + b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
+
+
+def _hash(frame: Frame) -> str:
+    return hashlib.sha256(canonical(frame)).hexdigest()
+
+
+def _fitting(key: str | None) -> str | None:
+    """`key` where DynamoDB takes it as a sort key, its hash where it is too long, None where it is empty."""
+    if not key:
+        return None
+    if len(key) * _MOST_BYTES_A_CHARACTER <= MAX_KEY_BYTES:
+        return key
+    data = key.encode()
+    return key if len(data) <= MAX_KEY_BYTES else hashlib.sha256(data).hexdigest()
+
+
+def parse_json(data: str | bytes) -> Any:
+    """The JSON value of `data`, or None; it is shared, so nobody may change it.
+
+    The last one is remembered, since several rules of a profile may look into one body. A number of thousands of digits
+    or a nesting of thousands is no JSON to us.
+    """
+    seen, value = _last_parsed[0]
+    if seen is not data:
+        value = _parsed(data)
+        _last_parsed[0] = data, value
+    return value
+
+
+def _parsed(data: str | bytes) -> Any:
+    if has_too_many_values(data):
+        return None
+    try:
+        if isinstance(data, str):
+            # json.loads takes twice as long: it looks for blanks around the value, where there rarely are.
+            value, end = _raw_decode(data)
+            if end == len(data):
+                return value
+    except ValueError:  # also where blanks stand before the value
+        pass
+    except RecursionError:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
+    """Whether anything but null stands at `path`, and what."""
+    for step in path.steps:
+        inside = step in value if isinstance(value, dict) else isinstance(value, list) and _is_index(step, value)
+        if not inside:
+            return False, None
+        value = value[step]
+    return value is not None, value
+
+
+def _text_at(body: Any, path: JsonPath) -> str | None:
+    """What stands at `path` as text: a string as it is, any other value as compact JSON; None where nothing does."""
+    there, value = at(body, path)
+    if not there:
+        return None
+    if type(value) is int:
+        return str(value)
+    try:
+        text = value if isinstance(value, str) else _compact(value)
+    except RecursionError:  # a nesting that could be read and cannot be written
+        return None
+    # JSON may spell half of a surrogate pair, which is no text: neither DynamoDB nor a header could carry it.
+    return text if _is_text(text) else None
+
+
+def _is_index(step: str | int, values: list[Any]) -> bool:
+    return isinstance(step, int) and -len(values) <= step < len(values)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

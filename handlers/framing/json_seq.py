@@ -1,0 +1,113 @@
+"""Decides where a text of a JSON text sequence ends (RFC 7464): RS begins one, LF ends it.
+
+A text may hold line ends of its own (it may be laid out over lines), so a LF ends it only where every bracket is
+closed. Then it is handed over at once, without waiting for the next RS. Does not check that a text is valid JSON beyond
+that. The invariant is that of `frames`.
+"""
+
+import re
+
+from handlers.framing.frames import BLANK, BadFrame, Body, FramingError, Head, Wireless, text_or_bytes, too_long
+
+RS = b"\x1e"
+# A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
+# Possessive, so that no text makes it try twice.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(").*', re.DOTALL)
+_OPENS_ITSELF = (b"{", b"[", b'"')
+
+
+class JsonSeqDecoder(Wireless):
+    """JSON text sequences; a text that was cut off is dropped and counted, and the next one goes on."""
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._head = Head(markup_within=max_frame_bytes)
+        self._began = False
+        self._failure: FramingError | None = None
+        self._dropped_bytes = 0
+        # The text since the last RS, without the blanks before it; b"" once it was handed over.
+        self._text = bytearray()
+        self._counted = 0  # how much of it is whole lines, whose brackets stand in _depth
+        self._depth = 0
+        self._is_broken = False  # a string was not closed on its line
+        self._is_done = False
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of the line, within a text, that has not ended."""
+        return len(self._text) - self._counted + self._head.held_bytes
+
+    def feed(self, data: bytes) -> list[Body]:
+        """The texts that `data` completes; one that is no UTF-8 comes as bytes."""
+        frames: list[Body] = []
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure), frames)
+        first, *rest = self._head.strip(data).split(RS)
+        if self._began:
+            self._take(first, frames)
+        elif first.strip(BLANK):
+            self._failure = BadFrame("the body does not begin with a record separator", frames)
+            raise self._failure
+        for piece in rest:
+            self._end(frames)
+            self._began = True
+            self._take(piece, frames)
+        return frames
+
+    def close(self) -> int:
+        """The bytes of texts that were cut off, and of a last one that no LF followed."""
+        self._drop()
+        return self._dropped_bytes + self._head.held_bytes
+
+    def _take(self, piece: bytes, frames: list[Body]) -> None:
+        if not self._text:
+            piece = piece.lstrip(BLANK)
+        at = 0
+        while not self._is_done and at < len(piece):
+            end = piece.find(b"\n", at)
+            self._text += piece[at:] if end < 0 else piece[at:end]
+            self._check(frames)
+            if end < 0:
+                return
+            self._text += b"\n"
+            at = end + 1
+            if self._is_whole_after_line():
+                self._emit(frames)
+        # What stands between a text and the next RS belongs to nothing.
+        self._dropped_bytes += len(piece[at:].translate(None, BLANK))
+
+    def _check(self, frames: list[Body]) -> None:
+        if len(self._text) > self._max_frame_bytes:
+            self._text.clear()
+            self._failure = too_long(self._max_frame_bytes, frames)
+            raise self._failure
+
+    def _is_whole_after_line(self) -> bool:
+        """Whether the text may end where it ends now; counts the brackets of what was not counted before."""
+        rest = _STRING.sub(rb"\1", bytes(self._text[self._counted :]))
+        self._counted = len(self._text)
+        self._depth += rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
+        self._is_broken = self._is_broken or b'"' in rest
+        return self._depth <= 0 and not self._is_broken
+
+    def _end(self, frames: list[Body]) -> None:
+        """What the next RS makes of a text that no LF ended."""
+        # Section 2.4: "parsers MUST drop JSON-text sequence elements consisting of non-self-delimited top-level values
+        # that may have been truncated (that are not delimited by whitespace)": numbers, true, false and null.
+        is_delimited = self._text.startswith(_OPENS_ITSELF) or self._text.endswith((b" ", b"\t", b"\r", b"\n"))
+        if self._text and is_delimited and self._is_whole_after_line():
+            self._emit(frames)
+        self._drop()
+        self._is_done = False
+
+    def _emit(self, frames: list[Body]) -> None:
+        frames.append(text_or_bytes(bytes(self._text).rstrip(BLANK)))
+        self._text.clear()
+        self._drop()
+        self._is_done = True
+
+    def _drop(self) -> None:
+        self._dropped_bytes += len(self._text.strip(BLANK))
+        self._text.clear()
+        self._counted = self._depth = 0
+        self._is_broken = False

@@ -1,0 +1,135 @@
+"""Decides where a JSON line ends: LF or CRLF; a line of blanks (JSON's) is a heartbeat, no frame.
+
+Does not parse JSON: a line is handed over as it came. The invariant is that of `frames`.
+"""
+
+from collections.abc import Sequence
+
+from handlers.framing.frames import LONG, Body, Head, Wireless, too_long
+
+
+class NdjsonDecoder(Wireless):
+    """JSON lines."""
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._head = Head(markup_within=max_frame_bytes)
+        # The line that has not ended: the bytes as they came, and only from the second piece on what can grow.
+        self._line: bytes | bytearray = b""
+        self._failed = False
+        # No line can be too long in a read of at most so many bytes, so its lines are taken all at once. None is so
+        # short while each byte must be looked at: at the start of the stream, and after an error.
+        self._room_bytes = -1
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of the line that has not ended."""
+        return len(self._line) + self._head.held_bytes
+
+    def feed(self, data: bytes) -> Sequence[Body]:
+        """The lines that `data` completes; one that is no UTF-8 comes as bytes."""
+        if len(data) > self._room_bytes:
+            return self._one_by_one(data)
+        if self._line:
+            return self._joined(data)
+        if data.find(b"\n") == len(data) - 1 >= 0:
+            # A read that is one line, as most are while the upstream is slower than we are: nothing is to be cut.
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                return _visible(data[:-1])
+            if "\r" not in text and not text.isspace():
+                return [text[:-1]]
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            self._hold(data[end:])
+        return _lines(data, 0, end) if end else []
+
+    def close(self) -> int:
+        """The bytes of a last line that no line end followed: 0 where it would have been a heartbeat."""
+        tail = self._line.strip(b" \t\r")
+        self._line = b""
+        return len(tail) + self._head.held_bytes
+
+    def _joined(self, data: bytes) -> Sequence[Body]:
+        """As `feed`, for bytes the first of which belong to a line that has begun."""
+        first = data.find(b"\n")
+        if first < 0:
+            self._hold(data)
+            return []
+        found = _visible(self._line + data[:first])
+        self._line = b""
+        end = data.rfind(b"\n") + 1
+        if first + 1 < end:
+            found += _lines(data, first + 1, end)
+        self._hold(data[end:])
+        return found
+
+    def _hold(self, begun: bytes) -> None:
+        """Keeps what belongs to a line that has not ended."""
+        if not self._line:
+            self._line = begun
+        else:
+            if isinstance(self._line, bytes):
+                self._line = bytearray(self._line)
+            self._line += begun
+        self._room_bytes = self._max_frame_bytes - len(self._line)
+
+    def _one_by_one(self, data: bytes) -> Sequence[Body]:
+        """As `feed`, for bytes among which a line may be too long, or that may begin with what is no line."""
+        if not self._head.is_passed:
+            data = self._head.strip(data)
+        found: list[Body] = []
+        first, *rest = data.split(b"\n")
+        self._hold(first)
+        for piece in rest:
+            self._check(found)
+            found += _visible(self._line)
+            self._line = piece
+        self._check(found)
+        self._room_bytes = self._max_frame_bytes - len(self._line) if self._head.is_passed else -1
+        return found
+
+    def _check(self, found: list[Body]) -> None:
+        # A CR at the end may be half of a CRLF: it counts only when something other than LF has followed it.
+        length = len(self._line) - self._line.endswith(b"\r")
+        if self._failed or length > self._max_frame_bytes:
+            self._failed = True
+            self._room_bytes = -1
+            self._line = b""
+            raise too_long(self._max_frame_bytes, found)
+
+
+def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
+    """The lines of data[begin:end], which ends with a LF."""
+    middle = (begin + end) // 2
+    # To split looks at each byte and to search does not, but takes a call a line: long lines are found faster so.
+    if end - begin > LONG and data.find(b"\n", middle, middle + LONG) < 0:
+        found: list[Body] = []
+        while begin < end:
+            stop = data.find(b"\n", begin)
+            found += _visible(data[begin:stop])
+            begin = stop + 1
+        return found
+    try:
+        text = data[begin:end].decode()
+    except UnicodeDecodeError:
+        return [body for line in data[begin : end - 1].split(b"\n") for body in _visible(line)]
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    lines = text.split("\n")
+    lines.pop()
+    # Nearly always every line has something to see, which takes no code of ours to find.
+    return lines if all(map(str.strip, lines)) else [line for line in lines if line.strip(" \t\r")]
+
+
+def _visible(line: bytes | bytearray) -> list[Body]:
+    """What a line holds whose LF is taken off; nothing where it is a heartbeat."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return [bytes(line.removesuffix(b"\r"))]
+    shown = text.strip(" \t\r")
+    if len(shown) == len(text):
+        return [text] if text else []
+    return [text.removesuffix("\r")] if shown else []

@@ -1,0 +1,219 @@
+"""Decides what an event stream dispatches: WHATWG HTML, section 9.2.6, complete.
+
+Knows no time, no key and no cursor. Beyond the specification stand two rules: a block longer than `max_frame_bytes` is
+an error, and comments may be asked for. A line end is acted upon as soon as it is seen. The invariant is that of
+`frames`.
+"""
+
+from handlers.framing.frames import Frame, Head, new_frame, too_long, whole_lines
+
+# A reconnection time is a wish; longer than a day is no different from a day, and a number may have any length.
+MAX_RECONNECTION_MS = 86_400_000
+
+
+class SseDecoder:
+    """Server-sent events: lines end with LF, CRLF or CR; a blank line dispatches the block before it."""
+
+    def __init__(self, max_frame_bytes: int, *, comments: bool = False) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._comments = comments
+        self._head = Head()
+        self._after_cr = False
+        self._failed = False
+        # In a read of at most so many bytes no block can be too long, and nothing stands before its first byte: no part
+        # of a line, no CR whose LF it may be, no mark. None is so short where any of that may be.
+        self._room_bytes = -1
+        # What is not complete: a line in bytes, and the lines of a block as the specification's buffers.
+        self._line = bytearray()
+        self._block_bytes = 0
+        self._data: list[str] = []
+        self._name = ""
+        self._own_id: str | None = None
+        self._id_buffer: str | None = None
+        self._last_event_id: str | None = None
+        self._reconnection_ms: int | None = None
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The last event ID string: "" where the upstream reset it, None where there never was one."""
+        return self._last_event_id
+
+    @property
+    def reconnection_ms(self) -> int | None:
+        """The last `retry`, at most a day."""
+        return self._reconnection_ms
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of the line that has not ended."""
+        return len(self._line) + self._head.held_bytes
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The events that `data` dispatches, and the comments in it where they were asked for."""
+        if len(data) <= self._room_bytes and data[-1:] == b"\n":
+            # Whole lines, as most reads are while the upstream is slower than we are: nothing is to be cut or joined.
+            text = data.decode("utf-8", "replace")
+            if "\r" not in text:
+                return self._take_whole_lines(whole_lines(text), data)
+        self._room_bytes = -1
+        frames = self._cut(data)
+        if self._head.is_passed and not self._line and not self._after_cr:
+            self._room_bytes = self._max_frame_bytes - self._block_bytes
+        return frames
+
+    def _cut(self, data: bytes) -> list[Frame]:
+        """As `feed`, for any bytes."""
+        frames: list[Frame] = []
+        if not self._head.is_passed:
+            data = self._head.strip(data)
+        if self._after_cr or data.find(b"\r") >= 0:
+            data = self._with_lf_alone(data)
+        if self._failed or self._block_bytes + len(self._line) + len(data) > self._max_frame_bytes:
+            self._take_lines(data, frames)
+            return frames
+        # No block can be too long here, so all lines that end in `data` are taken at once.
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._line += data
+            return frames
+        whole: bytes | bytearray = data
+        rest = b""
+        if end < len(data):
+            whole, rest = data[:end], data[end:]
+        if self._line:
+            self._line += whole
+            whole, self._line = self._line, bytearray(rest)
+        elif rest:
+            self._line += rest
+        return self._take_whole_lines(whole_lines(whole.decode("utf-8", "replace")), whole)
+
+    def close(self) -> int:
+        """The bytes of a block that no blank line followed; comments in it do not count.
+
+        "Once the end of the file is reached, any pending data must be discarded."
+        """
+        dropped = self._block_bytes + len(self._line) + self._head.held_bytes
+        self._line.clear()
+        self._forget_block()
+        return dropped
+
+    def _with_lf_alone(self, data: bytes) -> bytes:
+        """`data` with every line end as LF. A CR at the end is one already: the LF that may follow belongs to it."""
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        self._after_cr = self._after_cr or data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _take_lines(self, data: bytes, frames: list[Frame]) -> None:
+        """Acts upon every line that ends in `data`; what follows the last of them is kept."""
+        *ends, tail = data.split(b"\n")
+        for piece in ends:
+            self._line += piece
+            self._check(frames)
+            line = bytes(self._line)
+            self._line.clear()
+            if not line:
+                self._dispatch(frames)
+                continue
+            # A line is decoded with replacement, as the specification decodes the whole: no line end is ever part of a
+            # sequence of bytes, so it comes to the same.
+            self._field(line.decode("utf-8", "replace"), frames)
+            if not line.startswith(b":"):
+                self._block_bytes += len(line) + 1
+        self._line += tail
+        self._check(frames)
+
+    def _take_whole_lines(self, lines: list[str], encoded: bytes | bytearray) -> list[Frame]:
+        """As `_take_lines`, for lines that are complete and none of which can be too long; `encoded` are their bytes.
+
+        What nearly every line is, `data: `, `id: ` or `event: ` and a value, is acted upon here, as `_field` would; the
+        names alone are the same with an empty value.
+        """
+        frames: list[Frame] = []
+        data = self._data
+        for line in lines:
+            if not line:
+                self._last_event_id = self._id_buffer
+                if data:
+                    text = data[0] if len(data) == 1 else "\n".join(data)
+                    frames.append(new_frame(Frame, (text, self._own_id, self._name or None, self._id_buffer, False)))
+                    data.clear()
+                self._name, self._own_id, self._block_bytes = "", None, 0
+                continue
+            name, _, value = line.partition(": ")
+            if name == "data":
+                data.append(value)
+            elif name == "id" and "\0" not in value:
+                self._own_id = self._id_buffer = value
+            elif name == "event":
+                self._name = value
+            else:
+                self._field(line, frames)
+        if lines[-1]:
+            self._count(lines, encoded)
+            self._room_bytes = min(self._room_bytes, self._max_frame_bytes - self._block_bytes)
+        return frames
+
+    def _count(self, lines: list[str], encoded: bytes | bytearray) -> None:
+        """Adds what `lines`, whose bytes are `encoded`, leave of a block that no blank line has ended."""
+        end = len(encoded) - 1
+        for line in reversed(lines):
+            if not line:
+                break
+            start = encoded.rfind(b"\n", 0, end) + 1
+            if not line.startswith(":"):
+                self._block_bytes += end + 1 - start
+            end = start - 1
+
+    def _check(self, frames: list[Frame]) -> None:
+        # Each line before this one counts with one byte for its end; a blank line adds nothing.
+        if self._failed or (self._line and self._block_bytes + len(self._line) > self._max_frame_bytes):
+            self._failed = True
+            self._line.clear()
+            self._forget_block()
+            raise too_long(self._max_frame_bytes, frames)
+
+    def _field(self, line: str, frames: list[Frame]) -> None:
+        # "Collect the characters on the line before the first colon ... If value starts with a U+0020 SPACE character,
+        # remove it from value." A line without a colon is a field whose value is the empty string.
+        field, _, value = line.partition(":")
+        if value.startswith(" "):
+            value = value[1:]
+        if field == "data":
+            # "Append the field value to the data buffer, then append a single U+000A LINE FEED (LF) character."
+            self._data.append(value)
+        elif field == "event":
+            self._name = value
+        elif field == "id":
+            # "If the field value does not contain U+0000 NULL, then set the last event ID buffer to the field value."
+            if "\0" not in value:
+                self._own_id = self._id_buffer = value
+        elif field == "retry":
+            self._retry(value)
+        elif not field and self._comments:
+            # "If the line starts with a U+003A COLON character (:): Ignore the line." It is handed over and no event.
+            frames.append(Frame(value, is_comment=True))
+
+    def _retry(self, value: str) -> None:
+        # "If the field value consists of only ASCII digits": no sign, no underscore, no other script's digits.
+        if value.isascii() and value.isdigit():
+            digits = value.lstrip("0") or "0"
+            wish_ms = int(digits) if len(digits) < 10 else MAX_RECONNECTION_MS
+            self._reconnection_ms = min(wish_ms, MAX_RECONNECTION_MS)
+
+    def _dispatch(self, frames: list[Frame]) -> None:
+        # "Set the last event ID string of the event source to the value of the last event ID buffer. The buffer does
+        # not get reset": it is set also by a block that dispatches nothing.
+        self._last_event_id = self._id_buffer
+        # "If the data buffer is an empty string, set the data buffer and the event type buffer to the empty string and
+        # return." A block with one empty `data` has a buffer of one LF, and is an event.
+        if self._data:
+            frames.append(Frame("\n".join(self._data), self._own_id, self._name or None, self._last_event_id))
+        self._forget_block()
+
+    def _forget_block(self) -> None:
+        self._block_bytes = 0
+        self._data = []
+        self._name = ""
+        self._own_id = None

@@ -1,0 +1,121 @@
+"""Takes the fields out of a profile's table one by one, and keeps a list of all that is wrong with them.
+
+Decides what a number, a text or a choice is; what the fields mean, `parts` and `profiles` decide. Invariant: every
+problem is one sentence that names the profile, the field and what would be right, and never repeats an address, a
+header or a body, for any of them may hold a secret.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from handlers.profile.addresses import ProfileError
+
+T = TypeVar("T")
+
+
+class BadProfile(ProfileError):
+    """A profile with problems; the message is the first of them."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems[0])
+
+
+class Fields:
+    """The fields of one table. What a method finds wrong it notes, and it returns the default in its place.
+
+    `within` is the field whose table this is, "" for the profile itself.
+    """
+
+    def __init__(self, name: str, table: Mapping[str, Any], problems: list[str], within: str = "") -> None:
+        self._name = name
+        self._table = dict(table)
+        self._within = within
+        self.problems = problems
+
+    def wrong(self, field: str, problem: str) -> None:
+        """Notes a problem of `field`; "" is this table itself."""
+        where = ".".join(part for part in (self._within, field) if part)
+        self.problems.append(f"the profile {self._name!r}: {where} {problem}")
+
+    def refuse_the_rest(self, known: str) -> None:
+        """Notes each field that nobody has taken; `known` says which there are."""
+        for field in self._table:
+            self.wrong(str(field), f"is not a field of {known}")
+
+    def take(self, field: str) -> Any:
+        """The value of the field as it stands, None where it is absent."""
+        return self._table.pop(field, None)
+
+    def inside(self, field: str, value: Mapping[str, Any]) -> "Fields":
+        """The fields of a table that is the value of a field."""
+        within = ".".join(part for part in (self._within, field) if part)
+        return Fields(self._name, value, self.problems, within)
+
+    def text(self, field: str, default: str) -> str:
+        """A text."""
+        value = self._table.pop(field, default)
+        if isinstance(value, str):
+            return value
+        self.wrong(field, "must be a text")
+        return default
+
+    def checked(self, field: str, check: Callable[[str], T], default: T) -> T:
+        """What `check` makes of the text of a field that must be given; ProfileError is its way to say no."""
+        value = self._table.pop(field, None)
+        if not isinstance(value, str):
+            self.wrong(field, "must be a text" if value is not None else "is missing")
+            return default
+        try:
+            return check(value)
+        except ProfileError as error:
+            self.wrong(field, str(error))
+            return default
+
+    def choice(self, field: str, allowed: tuple[str, ...], default: str | None) -> str:
+        """One of `allowed`; where the default is None the field must be given."""
+        value = self._table.pop(field, default)
+        if isinstance(value, str) and value in allowed:
+            return value
+        self.wrong(field, f"must be one of {', '.join(allowed)}" if value is not None else "is missing")
+        return default or allowed[0]
+
+    def number(self, field: str, default: float, *, above: float, most: float, unit: str = "of seconds ") -> float:
+        """A number above `above`, from 0 on where that is negative, and at most `most`."""
+        value = self._table.pop(field, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= most or value < 0:
+            least = "at least 0" if above < 0 else f"above {above:g}"
+            self.wrong(field, f"must be a number {unit}{least} and at most {most:g}")
+            return default
+        return value
+
+    def whole(self, field: str, default: int, *, least: int = 1, most: int) -> int:
+        """A whole number."""
+        value = self._table.pop(field, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self.wrong(field, f"must be a whole number from {least} to {most}")
+            return default
+        return value
+
+    def flag(self, field: str) -> bool:
+        """True or false; false where it is absent."""
+        value = self._table.pop(field, False)
+        if not isinstance(value, bool):
+            self.wrong(field, "must be true or false")
+            return False
+        return value
+
+    def table(self, field: str, shape: str) -> "Fields | None":
+        """The fields of a field that is a table; None where it is absent or, with a note, no table."""
+        value = self._table.pop(field, None)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.wrong(field, f"must be {shape}")
+            return None
+        return self.inside(field, value)
+
+    def rest(self) -> dict[str, Any]:
+        """What is left, taken."""
+        left, self._table = self._table, {}
+        return left

@@ -1,0 +1,1 @@
+"""What is kept of a stream: events, lease, cursor, ledger, dead-letter messages, large bodies."""

@@ -1,0 +1,42 @@
+"""Reads the control table, one record or the newest of a kind: for the writers of records and for those who show them.
+
+Knows no record's meaning: handlers/store/items.py does. Invariants: everything is read consistently, and nothing is
+written; whatever AWS answers but the records is `StoreUnavailable`, after the client's own retries.
+"""
+
+from typing import Any
+
+from handlers.aws.translate import answering
+from handlers.store import items
+
+# The index that holds leases alone, and of them their keys alone.
+LEASES = "leases"
+
+
+class ControlTable:
+    """The control table of a client, which is made once and shared by all invocations of a sandbox."""
+
+    def __init__(self, dynamodb: Any, name: str) -> None:
+        self._dynamodb = dynamodb
+        self._name = name
+
+    def get(self, stream_id: str, key: str) -> items.Item | None:
+        """The record of the stream with this sort key; None where there is none."""
+        with answering("GetItem"):
+            response = self._dynamodb.get_item(TableName=self._name, Key=items.key(stream_id, key), ConsistentRead=True)
+        found: items.Item | None = response.get("Item")
+        return found
+
+    def newest(self, stream_id: str, prefix: str, most: int) -> list[items.Item]:
+        """The records of the stream whose sort keys begin with `prefix`, the newest first and `most` at most."""
+        with answering("Query"):
+            response = self._dynamodb.query(
+                TableName=self._name,
+                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
+                ScanIndexForward=False,
+                Limit=most,
+                ConsistentRead=True,
+            )
+        found: list[items.Item] = response["Items"]
+        return found

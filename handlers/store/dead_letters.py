@@ -1,0 +1,54 @@
+"""Decides in which messages an event that DynamoDB cannot hold goes to the dead-letter queue: whole, whatever its size.
+
+Invariant: nothing of the event is left out or changed, and every message fits a queue whose limit is
+256 KiB. (SQS allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+from handlers.aws.translate import answering
+from handlers.framing.events import StreamEvent
+
+MESSAGE_BYTES = 256 * 1024
+# SQS counts the bytes of the message: 189,000 bytes are 252,000 in base64, which leaves 10 KB for what stands beside.
+PART_BYTES = 189_000
+
+
+def letters(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list[str]:
+    """The messages for `event`, each JSON in ASCII.
+
+    Where it fits there is one, with the event as an object under `event`; else the UTF-8 bytes of that same JSON object
+    are cut into parts, each in base64 under `event_base64`, numbered `part` of `parts`.
+    """
+    about: dict[str, Any] = {"stream": stream_id, "fence": fence, "reason": reason, "key": event.key}
+    if isinstance(event.data, bytes):
+        body = {"encoding": "base64", "data": base64.b64encode(event.data).decode()}
+    else:
+        body = {"encoding": "text", "data": event.data}
+    content = {"id": event.id, "name": event.name, "received_at_ms": event.received_at_ms, **body}
+    whole = json.dumps({**about, "part": 1, "parts": 1, "event": content})
+    if len(whole) <= MESSAGE_BYTES:
+        return [whole]
+    document = json.dumps(content, ensure_ascii=False).encode()
+    pieces = [document[at : at + PART_BYTES] for at in range(0, len(document), PART_BYTES)]
+    return [
+        json.dumps({**about, "part": n, "parts": len(pieces), "event_base64": base64.b64encode(piece).decode()})
+        for n, piece in enumerate(pieces, 1)
+    ]
+
+
+class DeadLetters:
+    """The queue; `sqs` gives its client, which is made when the first letter is sent: few invocations need it."""
+
+    def __init__(self, sqs: Callable[[], Any], queue_url: str) -> None:
+        self._sqs = sqs
+        self._queue_url = queue_url
+
+    def send(self, stream_id: str, fence: int, event: StreamEvent, reason: str) -> None:
+        """Sends the event's letters; raises StoreUnavailable."""
+        with answering("SendMessage"):
+            for letter in letters(stream_id, fence, event, reason):
+                self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=letter)

@@ -1,0 +1,191 @@
+"""Decides how an event looks as an item of DynamoDB, and reads it back; both ways, and pure.
+
+Knows no client: what lies in another place is fetched by the caller. Invariants: reading what was written gives the
+event back, byte for byte; an item that an older release wrote is read by the attributes it has; an event's partition
+follows from its dedup key alone.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from handlers.framing.events import StreamEvent
+from handlers.store.items import Item, expiry
+
+# DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
+# length) and attribute value lengths".
+MAX_ITEM_BYTES = 400 * 1024
+# "The size of a number is approximately ... up to 21 bytes."
+_NUMBER_BYTES = 21
+# From here on a body is compressed, where that saves a write unit: DynamoDB bills each KB begun.
+COMPRESS_FROM_BYTES = 4 * 1024
+WRITE_UNIT_BYTES = 1024
+# zlib's number for the format of gzip, which other tools read too.
+_GZIP = 31
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How a stream's events are kept: over how many partition keys, and for how many days (0: for ever)."""
+
+    partitions: int = 1
+    keep_days: int = 0
+
+
+FOR_EVER = Keeping()
+# Gives the bytes of an object by its key; None where they cannot be had.
+Fetch = Callable[[str], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
+
+    `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
+    too large for the reader or could not be had.
+    """
+
+    key: str
+    data: str | bytes | None
+    id: str | None
+    name: str | None
+    received_at_ms: int
+    fence: int
+    position: str
+    dead_letter: str | None = None
+    object: str | None = None
+
+
+# --- where an event lies ----------------------------------------------------------------------------------------------
+
+
+def partition_keys(stream_id: str, partitions: int) -> list[str]:
+    """The partition keys of a stream. A stream id has no number sign."""
+    return [stream_id] if partitions == 1 else [f"{stream_id}#{number}" for number in range(partitions)]
+
+
+def partition_key(stream_id: str, key: str, partitions: int) -> str:
+    """The partition key of the event with this dedup key: always the same, so that a duplicate meets its item."""
+    return stream_id if partitions == 1 else f"{stream_id}#{zlib.crc32(key.encode()) % partitions}"
+
+
+def stream_of(item: Item) -> str:
+    """The stream that the item belongs to."""
+    stream_id: str = item["PK"]["S"].partition("#")[0]
+    return stream_id
+
+
+def object_key(item: Item) -> str:
+    """The key of the object that holds the item's body: one for each content, so that none is ever overwritten."""
+    names = (hashlib.sha256(part).hexdigest() for part in (item["SK"]["S"].encode(), body_of(item)))
+    return "/".join((stream_of(item), *names))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def event_item(stream_id: str, fence: int, count: int, event: StreamEvent, keeping: Keeping = FOR_EVER) -> Item:
+    """The item of an event. `position` sorts events by when they came, then by connection, then by `count`."""
+    received_at_ms = event.received_at_ms
+    item: Item = {
+        "PK": {"S": partition_key(stream_id, event.key, keeping.partitions)},
+        "SK": {"S": event.key},
+        "position": {"S": f"{received_at_ms:015d}/{fence:012d}/{count:012d}"},
+        "received_at_ms": {"N": str(received_at_ms)},
+        "fence": {"N": str(fence)},
+    }
+    if event.id is not None:
+        item["id"] = {"S": event.id}
+    if event.name is not None:
+        item["name"] = {"S": event.name}
+    item |= expiry(received_at_ms, keeping.keep_days)
+    _put_body(item, event.data)
+    return item
+
+
+def _put_body(item: Item, data: str | bytes) -> None:
+    is_text = isinstance(data, str)
+    item["data"] = {"S": data} if is_text else {"B": data}
+    if len(data) < COMPRESS_FROM_BYTES:
+        return
+    plain = data.encode() if isinstance(data, str) else data
+    packed = zlib.compress(plain, level=1, wbits=_GZIP)
+    if len(packed) + WRITE_UNIT_BYTES <= len(plain):
+        item["data"] = {"B": packed}
+        item["encoding"] = {"S": "text+gzip" if is_text else "binary+gzip"}
+
+
+def in_bucket(item: Item) -> Item:
+    """The item with a reference to the object that holds its body in place of the body."""
+    kept = {name: value for name, value in item.items() if name != "data"}
+    kind = "text" if "S" in item["data"] else "binary"
+    return {"encoding": {"S": kind}} | kept | {"object": {"S": object_key(item)}}
+
+
+def body_of(item: Item) -> bytes:
+    """The bytes of the item's body as they lie in an object."""
+    found: bytes = item["data"]["S"].encode() if "S" in item["data"] else item["data"]["B"]
+    return found
+
+
+def mark(item: Item, reason: str) -> Item:
+    """What stands in the table in place of an event that went to the dead-letter queue: all but what the wire sent."""
+    sent = ("data", "encoding", "object", "id", "name")
+    return {name: value for name, value in item.items() if name not in sent} | {"dead_letter": {"S": reason}}
+
+
+def size_bytes(item: Item) -> int:
+    """The item's size as DynamoDB counts it, never too small."""
+    found = 0
+    for name, value in item.items():
+        found += len(name)
+        for kind, content in value.items():
+            if kind == "N":
+                found += _NUMBER_BYTES
+            else:
+                found += len(content) if kind == "B" or content.isascii() else len(content.encode())
+    return found
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
+    """The event of an item; `fetch` is asked only where an object holds its body.
+
+    A body of more than `most_bytes` is left out, before it is unpacked.
+    """
+
+    def text(name: str) -> str | None:
+        found: str | None = item.get(name, {}).get("S")
+        return found
+
+    return StoredEvent(
+        key=item["SK"]["S"],
+        data=None if "dead_letter" in item else _body(item, fetch, most_bytes),
+        id=text("id"),
+        name=text("name"),
+        received_at_ms=int(item["received_at_ms"]["N"]),
+        fence=int(item["fence"]["N"]),
+        position=item["position"]["S"],
+        dead_letter=text("dead_letter"),
+        object=text("object"),
+    )
+
+
+def _body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | None:
+    if "encoding" not in item:
+        plain: str | bytes = item["data"]["S"] if "S" in item["data"] else bytes(item["data"]["B"])
+        return plain
+    kind, _, packing = item["encoding"]["S"].partition("+")
+    content = fetch(item["object"]["S"]) if "object" in item else bytes(item["data"]["B"])
+    if content is None:
+        return None
+    # RFC 1952, ISIZE: the last four bytes are "the size of the original (uncompressed) input data modulo 2^32".
+    size = int.from_bytes(content[-4:], "little") if packing == "gzip" else len(content)
+    if most_bytes is not None and size > most_bytes:
+        return None
+    if packing == "gzip":
+        content = zlib.decompress(content, wbits=_GZIP)
+    return content.decode() if kind == "text" else content

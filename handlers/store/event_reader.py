@@ -1,0 +1,103 @@
+"""Reads the events of a stream in the order in which they came, over however many partition keys they are spread.
+
+Decides nothing of what an item means: handlers/store/event_items.py does. Invariants: it writes nothing; what comes
+are the
+first events after a position, whatever partition they lie in; an event that has expired is not shown; no more than a
+batch of items is held at once.
+"""
+
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.aws.translate import answering
+from handlers.errors import StoreUnavailable
+from handlers.store.event_items import Fetch, StoredEvent, partition_keys, stored_event
+from handlers.store.items import Item
+
+INDEX = "by-position"
+# How many keys are asked for at once. BatchGetItem takes 100, and answers with 16 MB at most; a function of 128 MB has
+# room for a quarter of 40 MB.
+KEYS = 100
+BATCH = 25
+# How often what BatchGetItem left out is asked for again: a throttled one answers with less.
+TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A place in the order; `event` is None where the event that was there has expired or is gone."""
+
+    position: str
+    event: StoredEvent | None
+
+
+class EventReader:
+    """The events table; `fetch` gives the bytes of an object by its key, None where they cannot be had."""
+
+    def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
+        self._dynamodb = dynamodb
+        self._table = events_table
+        self._fetch = fetch
+
+    def entries(
+        self, stream_id: str, partitions: int, now_ms: int, after: str, limit: int, most_bytes: int | None = None
+    ) -> Iterator[Entry]:
+        """The first `limit` entries whose position is greater than `after`, read as they are asked for.
+
+        A body of more than `most_bytes` is left out. Raises StoreUnavailable. Read through an index, so an event may
+        be missing for a moment after it was stored.
+        """
+        keys = partition_keys(stream_id, partitions)
+        while limit > 0:
+            count = min(limit, KEYS)
+            pages = [self._page(key, after, count) for key in keys]
+            merged = heapq.merge(*pages, key=lambda entry: entry["position"]["S"])
+            wanted = list(itertools.islice(merged, count))
+            for first in range(0, len(wanted), BATCH):
+                yield from self._batch(wanted[first : first + BATCH], now_ms, most_bytes)
+            if len(wanted) < count:
+                return
+            after = wanted[-1]["position"]["S"]
+            limit -= count
+
+    def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
+        found = {(item["PK"]["S"], item["SK"]["S"]): item for item in self._items(wanted)}
+        for entry in wanted:
+            item = found.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
+            # DynamoDB deletes within days after the instant; until then an expired item is still there.
+            is_there = item is not None and ("expires_at" not in item or int(item["expires_at"]["N"]) * 1000 > now_ms)
+            event = stored_event(item, self._fetch, most_bytes) if item is not None and is_there else None
+            yield Entry(entry["position"]["S"], event)
+
+    def _page(self, partition: str, after: str, count: int) -> list[Item]:
+        """Keys and positions of the first events of one partition."""
+        with answering("Query"):
+            response = self._dynamodb.query(
+                TableName=self._table,
+                IndexName=INDEX,
+                KeyConditionExpression="PK = :partition AND #position > :after",
+                ExpressionAttributeNames={"#position": "position"},
+                # No position is smaller than a digit; DynamoDB takes no empty text as a key.
+                ExpressionAttributeValues={":partition": {"S": partition}, ":after": {"S": after or "/"}},
+                Limit=count,
+            )
+        found: list[Item] = response["Items"]
+        return found
+
+    def _items(self, entries: Sequence[Item]) -> Iterator[Item]:
+        """The items that are still there, in any order."""
+        keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in entries]
+        for _ in range(TRIES):
+            if not keys:
+                return
+            with answering("BatchGetItem"):
+                response = self._dynamodb.batch_get_item(
+                    RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}
+                )
+            yield from response["Responses"].get(self._table, [])
+            keys = response.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+        if keys:
+            raise StoreUnavailable("AWS left keys of BatchGetItem out again and again")

@@ -1,0 +1,229 @@
+"""Writes the events of a stream to DynamoDB, each once, as many in one request as are waiting.
+
+Decides what goes into one request, what is sent again and what no request can carry; it waits for nothing to fill a
+batch. It knows no manager and no lease. Invariants: the first writer of an event wins; when `write` returns, each event
+is stored, was known already, or lies whole in the dead-letter queue; what is sent twice is stored once.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from handlers.aws.translate import ConditionFailed, Refused, answering
+from handlers.connection.effects import Written
+from handlers.dynamodb.client import DynamoDb
+from handlers.errors import StoreUnavailable
+from handlers.framing.events import StreamEvent
+from handlers.store.dead_letters import DeadLetters
+from handlers.store.event_items import (
+    FOR_EVER,
+    MAX_ITEM_BYTES,
+    Keeping,
+    body_of,
+    in_bucket,
+    mark,
+    size_bytes,
+    stream_of,
+)
+from handlers.store.inserts import Inserts, as_parameters
+from handlers.store.items import Item
+from handlers.store.objects import Objects
+
+STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
+# BatchExecuteStatement: "can perform no more than 25 statements per batch".
+BATCH = 25
+# A request of DynamoDB's may have 16 MB. This is what a small function can hold several times over.
+BATCH_BYTES = 1024 * 1024
+# BatchStatementError's codes that the same statement may not meet again. Source: DynamoDB's API reference.
+TRANSIENT = frozenset(
+    {
+        "InternalServerError",
+        "ProvisionedThroughputExceeded",
+        "RequestLimitExceeded",
+        "ThrottlingError",
+        "TransactionConflict",
+    }
+)
+# How often statements are sent again of which none was taken, and the rests before: 2.6 s together. While the table
+# takes some the rests stay short, up to REST_IN_ALL_S for one write: a connection that waits here reads no lease.
+TRIES = 8
+REST_S, REST_MOST_S, REST_IN_ALL_S = 0.025, 1.0, 5.0
+
+# The number of an event, the event, and its INSERT.
+Pending = tuple[int, StreamEvent, str]
+
+
+class EventWriter:
+    """The events table, and where that goes which it does not hold; `rest` waits for the seconds it is given."""
+
+    def __init__(
+        self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetters, rest: Callable[[float], None]
+    ) -> None:
+        self.dynamodb = dynamodb
+        self.table = table
+        self.objects = objects
+        self.dead_letters = dead_letters
+        self.rest = rest
+
+    def write(
+        self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent], keeping: Keeping = FOR_EVER
+    ) -> Written:
+        """How many of `events` were new, known already, or dead letters; `first` numbers the first of them."""
+        # Two statements of one batch may not touch the same item, and the first delivery is the one that counts.
+        fresh: dict[str, tuple[int, StreamEvent]] = {}
+        for number, event in enumerate(events, first):
+            fresh.setdefault(event.key, (number, event))
+        outcomes = [DUPLICATE] * (len(events) - len(fresh))
+        outcomes += OneWrite(self, Inserts(self.table, stream_id, fence, keeping)).outcomes(fresh.values())
+        return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
+
+
+class OneWrite:
+    """One call of `write`: events of one connection, no two of which have the same key."""
+
+    def __init__(self, writer: EventWriter, inserts: Inserts) -> None:
+        self._writer = writer
+        self._dynamodb = writer.dynamodb
+        self._inserts = inserts
+        self._tries = _Tries(writer.rest)
+
+    def outcomes(self, events: Iterable[tuple[int, StreamEvent]]) -> list[str]:
+        """What became of each, in any order."""
+        found: list[str] = []
+        batch: list[Pending] = []
+        batch_bytes = 0
+        for number, event in events:
+            text = self._inserts.of_short(number, event)
+            if text is None:
+                item = self._inserts.item(number, event)
+                if size_bytes(item) > MAX_ITEM_BYTES:
+                    found.append(self._put_large(event, item))
+                    continue
+                text = self._inserts.of_item(item)
+            if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
+                found += self._put_batch(batch)
+                batch, batch_bytes = [], 0
+            batch.append((number, event, text))
+            batch_bytes += len(text)
+        return found + self._put_batch(batch)
+
+    def _put_large(self, event: StreamEvent, item: Item) -> str:
+        """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
+        referring, objects = in_bucket(item), self._writer.objects
+        if not objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
+            return self._dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
+        if self._position(item) is not None:
+            return DUPLICATE
+        # In this order: a kill between the two leaves an object that nothing refers to, the other would lose the body.
+        objects.put(referring["object"]["S"], body_of(item))
+        return self._put_alone(event, referring, False)
+
+    def _put_batch(self, batch: list[Pending]) -> list[str]:
+        """What became of each, in any order."""
+        if len(batch) < 2:
+            return [self._put_alone(event, self._inserts.item(number, event), False) for number, event, _ in batch]
+        outcomes: list[str] = []
+        was_sent = False
+        while batch:
+            try:
+                answers, retries = self._insert([text for *_, text in batch])
+            except Refused:
+                # The request as a whole: one of the statements must be at fault, and alone it says so.
+                alone = [(event, self._inserts.item(number, event)) for number, event, _ in batch]
+                return outcomes + [self._put_alone(event, item, was_sent) for event, item in alone]
+            if len(answers) == len(batch) and not [answer for answer in answers if "Error" in answer]:
+                return outcomes + [STORED] * len(batch)
+            was_sent = was_sent or retries > 0
+            again: list[Pending] = []
+            for pending, answer in zip(batch, answers, strict=True):
+                code = answer["Error"].get("Code", "Unknown") if "Error" in answer else ""
+                if not code:
+                    outcomes.append(STORED)
+                elif code in TRANSIENT:
+                    again.append(pending)
+                else:
+                    outcomes.append(self._refused(pending, code, was_sent))
+            took_some, batch, was_sent = len(again) < len(batch), again, True
+            if batch:
+                self._tries.count(took_some)
+        return outcomes
+
+    def _refused(self, pending: Pending, code: str, was_sent: bool) -> str:
+        """What a statement's error means; `was_sent` is whether it may have been carried out before."""
+        number, event, _ = pending
+        item = self._inserts.item(number, event)
+        if code == "DuplicateItem":
+            return STORED if was_sent and self._is_ours(item) else DUPLICATE
+        if code == "ValidationError":
+            return self._dead_letter(event, item, f"refused by DynamoDB: {code}")
+        raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}")
+
+    def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], int]:
+        """An answer for each, in order, and how often the client has sent the request again."""
+        with answering("BatchExecuteStatement", refusals=True):
+            is_ours = isinstance(self._dynamodb, DynamoDb)
+            statements = texts if is_ours else [as_parameters(text) for text in texts]
+            response = self._dynamodb.batch_execute_statement(Statements=statements)
+        return response["Responses"], response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+
+    def _put_alone(self, event: StreamEvent, item: Item, was_sent: bool) -> str:
+        try:
+            return STORED if self._put_once(item, was_sent) else DUPLICATE
+        except Refused as refusal:
+            return self._dead_letter(event, item, f"refused by DynamoDB: {refusal}")
+
+    def _put_once(self, item: Item, was_sent: bool = False) -> bool:
+        """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
+        try:
+            with answering("PutItem", refusals=True):
+                # The item of this key does not exist: the first writer wins, and every later one is turned away.
+                self._dynamodb.put_item(
+                    TableName=self._writer.table, Item=item, ConditionExpression="attribute_not_exists(PK)"
+                )
+            return True
+        except ConditionFailed as failed:
+            # After a lost answer the client sends the item again and meets its own: then it was new.
+            return (was_sent or failed.retries > 0) and self._is_ours(item)
+
+    def _is_ours(self, item: Item) -> bool:
+        return bool(self._position(item) == item["position"])
+
+    def _position(self, item: Item) -> Any:
+        with answering("GetItem"):
+            response = self._dynamodb.get_item(
+                TableName=self._writer.table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
+            )
+        return response.get("Item", {}).get("position")
+
+    def _dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
+        """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
+
+        In this order: a kill between the two sends it twice, the other order would lose it.
+        """
+        if self._position(item) is not None:
+            return DUPLICATE
+        self._writer.dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
+        with contextlib.suppress(Refused):
+            self._put_once(mark(item, reason))
+        return DEAD_LETTERED
+
+
+class _Tries:
+    """How often statements of one write may be sent again; each time after a longer rest, with full jitter."""
+
+    def __init__(self, rest: Callable[[float], None]) -> None:
+        self._rest = rest
+        self._made = 1
+        self._rested_s = 0.0
+
+    def count(self, took_some: bool) -> None:
+        """Returns after the rest; raises StoreUnavailable where the last try was made."""
+        if took_some:
+            self._made = max(1, self._made - 1)
+        rest_s = random.uniform(0, min(REST_S * 2 ** (self._made - 1), REST_MOST_S))
+        if self._made == TRIES or self._rested_s + rest_s > REST_IN_ALL_S:
+            raise StoreUnavailable("AWS refused statements of BatchExecuteStatement again and again")
+        self._rest(rest_s)
+        self._rested_s += rest_s
+        self._made += 1

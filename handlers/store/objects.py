@@ -1,0 +1,39 @@
+"""Keeps the bodies that no item of DynamoDB holds in a bucket of S3.
+
+Knows neither events nor tables. Invariant: an object is written whole before anything refers to it, and its key names
+its content, so that writing it again changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from handlers.aws.translate import answering
+
+
+class Objects:
+    """The bucket, "" where there is none; `s3` gives its client, made when it is first needed: few invocations do."""
+
+    def __init__(self, s3: Callable[[], Any], bucket: str) -> None:
+        self._s3 = s3
+        self._bucket = bucket
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a bucket."""
+        return bool(self._bucket)
+
+    def put(self, key: str, content: bytes) -> None:
+        """Returns when the object is there; raises StoreUnavailable."""
+        with answering("PutObject"):
+            self._s3().put_object(Bucket=self._bucket, Key=key, Body=content)
+
+    def get(self, key: str) -> bytes:
+        """The object's content; raises StoreUnavailable, also where it is not there."""
+        with answering("GetObject"):
+            found: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        return found
+
+
+def no_client() -> Any:
+    """What gives a client where there is no bucket: it is never called."""
+    raise RuntimeError("there is no bucket")

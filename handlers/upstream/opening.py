@@ -1,0 +1,163 @@
+"""Opens one HTTP connection for a request, and follows where the upstream sends it: within bounds.
+
+Decides which redirects are followed and what goes with them. Knows neither framing nor why a connection ends.
+Invariants: a socket is only ever connected to an address that `network` allows; TLS is verified; what may hold a
+credential goes to the profile's own origin and to no other; https is never left for http.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, quote_plus, urljoin, urlsplit
+
+import urllib3
+from urllib3 import exceptions
+from urllib3.connection import HTTPConnection
+from urllib3.util import parse_url
+
+from handlers.profile.parse import UpstreamRequest
+from handlers.tls import tls
+from handlers.upstream.network import resolve
+from handlers.upstream.wire import StrictResponse
+
+MAX_REDIRECTS = 5
+# Of a name with more addresses the first few are tried: each has its share of the time there is to connect.
+MOST_ADDRESSES = 4
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What every request may carry to any host; the cursor's own header goes along by its name.
+_SAFE = frozenset({"accept", "accept-encoding", "cache-control", "content-type", "user-agent"})
+_PORTS = {"http": 80, "https": 443}
+
+
+class RedirectRefused(Exception):
+    """The upstream sent the request where it must not go; the message is a phrase that holds no address."""
+
+
+Watch = Callable[[socket.socket], None]
+"""Is shown each socket when it is connected, before the request is sent on it; what it raises ends the connection."""
+
+
+@contextlib.contextmanager
+def opened(
+    request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: type[StrictResponse]
+) -> Iterator[urllib3.BaseHTTPResponse]:
+    """The answer to `request`, or to where it was redirected; its body, not read yet, comes as `response_class` says.
+
+    Raises RedirectRefused, AddressRefused, and what urllib3 raises.
+    """
+    for _ in range(MAX_REDIRECTS + 1):
+        with _answer(request, timeout, watch, response_class) as response:
+            location = response.headers.get("location") if response.status in _REDIRECTS else None
+            if location is None:
+                yield response
+                return
+            request = redirected(request, response.status, location)
+    raise RedirectRefused(f"the upstream redirected more than {MAX_REDIRECTS} times")
+
+
+def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
+    """The request that follows a redirect; raises RedirectRefused where none may."""
+    try:
+        address = urljoin(request.address, location).partition("#")[0]
+        netloc = urlsplit(address).netloc
+        before, after = _origin(request.address), _origin(address)
+    except ValueError:
+        raise RedirectRefused("the upstream redirected to something that is no address") from None
+    if after[0] not in _PORTS or not after[1] or "@" in netloc:
+        raise RedirectRefused("the upstream redirected to something that is no address of a stream")
+    if (before[0], after[0]) == ("https", "http"):
+        raise RedirectRefused("the upstream redirected from https to http")
+    # RFC 9110, sections 15.4.2 to 15.4.4: 303 asks for GET, and 301 and 302 turn a POST into one, as everybody does.
+    if status == 303 or (status in (301, 302) and request.method == "POST"):
+        request = replace(request, method="GET", body=None)
+    if before != after:
+        request = _without_credentials(request, address)
+    return replace(request, address=address)
+
+
+def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequest:
+    for secret in request.secrets:
+        if any(spelled in address for spelled in (secret, quote(secret, safe=""), quote_plus(secret))):
+            raise RedirectRefused("the upstream redirected to another host with a secret in the address")
+        if request.body is not None and secret.encode() in request.body:
+            raise RedirectRefused("the upstream redirected to another host, and the body holds a secret")
+    kept = {name: value for name, value in request.headers.items() if name in _SAFE | request.portable}
+    held = {name: value for name, value in kept.items() if not any(s.encode() in value for s in request.secrets)}
+    return replace(request, headers=held)
+
+
+def _origin(address: str) -> tuple[str, str, int]:
+    """Scheme, host and port as whoever connects reads them: two readers may differ over a malformed address."""
+    url = parse_url(address)
+    scheme = url.scheme or ""
+    return scheme, url.host or "", url.port or _PORTS.get(scheme, 0)
+
+
+@contextlib.contextmanager
+def _answer(
+    request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: type[StrictResponse]
+) -> Iterator[urllib3.BaseHTTPResponse]:
+    # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
+    trusted = tls() if _origin(request.address)[0] == "https" else None
+    with urllib3.PoolManager(1, maxsize=1, block=True, cert_reqs="CERT_REQUIRED", ssl_context=trusted) as pools:
+        pool = pools.connection_from_url(request.address)
+        pool.ConnectionCls = _checked(pool.ConnectionCls, response_class, request.allow_private, watch)
+        response = pools.urlopen(
+            request.method,
+            request.address,
+            body=request.body,
+            headers=request.headers,
+            timeout=timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            decode_content=False,  # urllib3's decoders pass over damage; `encodings` does not
+        )
+        try:
+            yield response
+        finally:
+            response.close()
+
+
+def _checked(connection_class: Any, answer_class: type[StrictResponse], allow_private: bool, watch: Watch) -> Any:
+    """The class whose sockets go only where they may, and are shown to `watch` before the request."""
+
+    class Checked(connection_class):  # type: ignore[misc]
+        _dns_host: str
+        timeout: float
+        response_class = answer_class
+
+        def _new_conn(self) -> socket.socket:
+            name = self._dns_host
+            try:
+                addresses = resolve(name, self.port, allow_private=allow_private)[:MOST_ADDRESSES]
+            except socket.gaierror as error:
+                raise exceptions.NameResolutionError(self.host, self, error) from error
+            limit_s = self.timeout
+            for address in addresses:
+                try:
+                    # Address and share in place of name and limit, for this one call: TLS and Host go on with those.
+                    self._dns_host, self.timeout = address, limit_s / len(addresses)
+                    found: socket.socket = super()._new_conn()
+                except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):
+                    if address == addresses[-1]:
+                        raise
+                    continue
+                finally:
+                    self._dns_host, self.timeout = name, limit_s
+                found.settimeout(limit_s)
+                return found
+            raise AssertionError("getaddrinfo answers with an address or raises")
+
+        def connect(self) -> None:
+            super().connect()
+            try:
+                watch(self.sock)
+            except BaseException:
+                self.close()
+                raise
+
+    assert issubclass(Checked, HTTPConnection)
+    return Checked

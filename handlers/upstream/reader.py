@@ -1,0 +1,202 @@
+"""Opens one connection to an upstream, reads it in a thread of its own, and says why it ended.
+
+Knows neither framing nor events. Invariants: the last that arrives is `Closed`, whatever happened; each error of the
+transport is mapped once, here; no text holds an address, a header or anything the upstream sent, for any of them may
+hold a secret.
+"""
+
+import contextlib
+import errno
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+
+import urllib3
+from urllib3 import exceptions
+
+from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.framing import encodings
+from handlers.profile.parse import UpstreamRequest
+from handlers.upstream.inbox import Inbox
+from handlers.upstream.network import AddressRefused
+from handlers.upstream.opening import RedirectRefused, opened
+from handlers.upstream.wire import BadAnswer, JoiningResponse, StrictResponse, TooSlow
+
+# As much as one read takes, and as much of what waits as is handed over at once: enough to fill several batches, and
+# small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
+# 100 bytes take it 0.2 s where a batch takes 8 ms.
+CHUNK_BYTES = 64 * 1024
+# As much as may wait between the two threads.
+INBOX_BYTES = 1024 * 1024
+# How long `close` waits for the reader: a shut-down socket answers at once, a connect that is under way does not.
+JOIN_S = 0.1
+
+CLOSED_HERE = Closed("closed_here")
+
+Arrival = Opened | Chunk | Closed
+
+
+class _ClosedHere(Exception):
+    """The connection was closed from this side while it was being opened."""
+
+
+class Upstream:
+    """One connection. `start` opens it; what arrives is taken with `get`; `close` ends it from any thread.
+
+    `joins` is whether chunks that wait may come as one: not where a chunk is a message.
+    """
+
+    def __init__(
+        self, request: UpstreamRequest, *, connect_timeout_s: float, stall_after_s: float, joins: bool = True
+    ) -> None:
+        self._request = request
+        self._most_bytes = CHUNK_BYTES if joins else 0
+        self._response_class = JoiningResponse if joins else StrictResponse
+        self._timeout = urllib3.Timeout(connect=connect_timeout_s, read=stall_after_s)
+        self._stall_after_s = stall_after_s
+        self._inbox: Inbox[Arrival] = Inbox(INBOX_BYTES)
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
+
+    @property
+    def blocked_ms(self) -> int:
+        """How long reading has stood still because the store was slower than the upstream."""
+        return self._inbox.blocked_ms
+
+    @property
+    def taken_s(self) -> float:
+        """How long ago what `get` returned last had come."""
+        return self._inbox.taken_s
+
+    @property
+    def unread_s(self) -> float | None:
+        """How long ago the oldest had come that `get` has not returned yet; None where there is none."""
+        return self._inbox.unread_s
+
+    def start(self) -> None:
+        """Begins to open the connection; Opened or Closed follows."""
+        self._thread.start()
+
+    def get(self, wait_s: float) -> Arrival | None:
+        """What arrived next, or None where nothing did within `wait_s`; Closed once nothing can arrive any more."""
+        arrivals = self._inbox.take(wait_s, self._most_bytes)
+        if not arrivals:
+            return CLOSED_HERE if self._closed else None
+        if len(arrivals) == 1:
+            return arrivals[0]
+        return Chunk(b"".join([arrival.data for arrival in arrivals if isinstance(arrival, Chunk)]))
+
+    def close(self) -> None:
+        """Closes the connection, whatever it is doing; what was read before can still be taken."""
+        # First the inbox: what a reader of TLS finds after the shutdown may be ciphertext.
+        self._inbox.close()
+        with self._lock:
+            self._closed = True
+            if self._socket is not None:
+                # Closing a socket does not wake a thread that reads it; shutting it down does.
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+
+    # --- the reader's thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with opened(self._request, self._timeout, self._connected, self._response_class) as response:
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                if codings := response.headers.get("content-encoding"):
+                    # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
+                    headers["content-encoding"] = codings
+                self._inbox.put(Opened(response.status, headers))
+                body = encodings.body(encodings.coding(headers.get("content-encoding")), CHUNK_BYTES)
+                # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
+                while data := response.read1(CHUNK_BYTES):
+                    for piece in body.pieces(data):
+                        if not self._inbox.put(Chunk(piece), len(piece)):
+                            return
+                body.close()
+            # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets take an
+            # end without TLS's close for an end.
+            self._inbox.put(Closed("ended_by_upstream"))
+        except Exception as error:
+            self._inbox.put(explain(error, self._stall_after_s))
+        finally:
+            with self._lock:
+                self._socket = None
+
+    def _connected(self, connected: socket.socket) -> None:
+        """Takes note of the socket for `close`; raises where that was called already, so that nothing is sent."""
+        with self._lock:
+            self._socket = connected
+            if self._closed:
+                raise _ClosedHere
+
+
+def explain(error: BaseException, stall_after_s: float) -> Closed:
+    """Why the connection ended. `reason` is one word that code may compare, `detail` a phrase for people."""
+    causes = list(_causes(error))
+    if isinstance(error, exceptions.ReadTimeoutError):
+        return Closed("stalled", f"no byte came for {stall_after_s:g} s")
+    if isinstance(error, exceptions.NameResolutionError):
+        return Closed("unreachable", "the host's name was not found")
+    if isinstance(error, exceptions.NewConnectionError):
+        return _not_connected(causes)
+    if isinstance(error, exceptions.ConnectTimeoutError):
+        return Closed("unreachable", "the connection was not accepted in time")
+    for cause in causes:
+        found = _explain_cause(cause)
+        if found is not None:
+            return found
+    return Closed("protocol", f"the answer is no HTTP ({type(error).__name__})")
+
+
+def _explain_cause(cause: BaseException) -> Closed | None:
+    if isinstance(cause, AddressRefused | RedirectRefused | encodings.UnknownCoding):
+        return Closed("rejected", str(cause))
+    if isinstance(cause, TooSlow):
+        return Closed("stalled", str(cause))
+    if isinstance(cause, BadAnswer | encodings.Corrupt):
+        return Closed("protocol", str(cause))
+    if isinstance(cause, encodings.Unfinished):
+        return Closed("truncated", str(cause))
+    if isinstance(cause, http.client.LineTooLong):
+        return Closed("protocol", "a line of the answer's head is too long")
+    if isinstance(cause, exceptions.IncompleteRead | http.client.IncompleteRead):
+        return Closed("truncated", "the body ended before its end")
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Closed("tls", "the upstream's certificate cannot be trusted")
+    if isinstance(cause, ssl.SSLError):
+        return Closed("tls", "TLS failed")
+    if isinstance(cause, http.client.RemoteDisconnected):
+        return Closed("reset", "the connection was closed without an answer")
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        return Closed("stalled", "no byte came in time")
+    if isinstance(cause, OSError) and cause.errno is not None:
+        return Closed("reset", errno.errorcode.get(cause.errno, "an error of the network"))
+    return None
+
+
+def _not_connected(causes: list[BaseException]) -> Closed:
+    for cause in causes:
+        if isinstance(cause, ConnectionRefusedError):
+            return Closed("refused", "nothing listens at the address")
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return Closed("unreachable", errno.errorcode.get(cause.errno, "an error of the network"))
+    return Closed("unreachable", "the connection could not be made")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it wraps and what it came from, outermost first."""
+    seen: set[int] = set()
+    waiting: list[object] = [error]
+    while waiting:
+        found = waiting.pop(0)
+        if isinstance(found, BaseException) and id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            waiting += [*found.args, found.__cause__, found.__context__]

@@ -1,1 +1,0 @@
-"""The actions of the Step Functions API, a module for each part of it."""

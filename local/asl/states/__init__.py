@@ -1,1 +1,0 @@
-"""One module a state type; `local.asl.definition` chooses among them."""

@@ -1,0 +1,235 @@
+"""An upstream of numbered events in virtual time that misbehaves as told: what it sends, to whom, and when it stops.
+
+Events are real frames of server-sent events, cut into chunks anywhere. It keeps all events, and goes on from a cursor
+where the schedule says so. It knows its clients only by what local/chaos/link.py says of them. Invariant: a link
+that is closed brings nothing more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from handlers.connection.effects import Chunk, Closed, Opened
+from local.chaos.link import Client, Link, frame
+from local.chaos.schedule import Schedule
+from states_language.clock import Clock
+
+CONNECT_TIMEOUT_MS = 2_000
+STALL_AFTER_MS = 4_000
+ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
+# After reorderings a cursor vouches only for what lies this far behind it, so that far it sends again.
+REORDER_DEPTH = 2
+# How much later the second half of a cut chunk comes, at most.
+LATE_MS = 40
+
+
+class ChaoticUpstream:
+    """The upstream of one run. `emitted_ms[n]` is when event n came to be; `links` are all openings so far."""
+
+    def __init__(self, clock: Clock, schedule: Schedule, say: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._say = say
+        self._schedule = schedule
+        self._draws = random.Random(schedule.seed ^ 0x5EED)
+        self._until_ms: dict[str, int] = {}
+        self._status = 0
+        self._back = REORDER_DEPTH if any(fault.kind == "reorders" for fault in schedule.faults) else 0
+        self._swapped: int | None = None
+        self.emitted_ms: list[int] = []
+        self.links: list[Link] = []
+        self.open_links: list[Link] = []
+        self.excess: list[str] = []
+        clock.call_at(clock.now_ms(), self._tick)
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def hold(self, kind: str, until_ms: int, status: int = 0) -> None:
+        """Makes a fault that lasts hold until then."""
+        self._until_ms[kind] = max(self._until_ms.get(kind, 0), until_ms)
+        self._status = status or self._status
+
+    def _holds(self, kind: str) -> bool:
+        return self._until_ms.get(kind, 0) > self._clock.now_ms()
+
+    def reset(self) -> None:
+        """Resets every open link."""
+        for link in list(self.open_links):
+            self._hang_up(link, "reset")
+
+    def hang_up(self) -> None:
+        """Ends every open link as a server does that is restarted."""
+        self._end(list(self.open_links))
+
+    def _end(self, links: list[Link]) -> None:
+        for link in links:
+            self._flush(link)
+            self._hang_up(link, "ended_by_upstream")
+
+    def truncate(self, draws: random.Random) -> None:
+        """Ends every open link in the middle of the next event's frame."""
+        whole = frame(len(self.emitted_ms))
+        for link in list(self.open_links):
+            if not link.silent:
+                link.client.arrived(link, Chunk(link.held + whole[: draws.randrange(1, len(whole))]))
+            self._hang_up(link, "truncated")
+
+    def stall(self) -> None:
+        """Silences every open link for good: its peer is gone and nobody says so."""
+        for link in self.open_links:
+            link.silent = True
+
+    def pause(self, until_ms: int) -> None:
+        """Silences every open link; what it held back comes late."""
+        for link in self.open_links:
+            if not link.silent:
+                link.silent = True
+                self._clock.call_at(until_ms, lambda link=link: self._speak(link))  # type: ignore[misc]
+
+    def burst(self, count: int) -> None:
+        """Emits many events at once."""
+        for _ in range(count):
+            self._emit()
+
+    # --- openings -----------------------------------------------------------------------------------------------------
+
+    def open(self, client: Client, cursor: str | None) -> Link:
+        """A link that is answered soon, or not."""
+        now_ms = self._clock.now_ms()
+        resumes = self._schedule.resumes and cursor
+        link = Link(client, int(cursor) if resumes and cursor else None, now_ms)
+        self.links.append(link)
+        if self._holds("no listener"):
+            self._clock.call_at(now_ms + 20, lambda: self._hang_up(link, "refused"))
+        elif self._holds("no answers"):
+            self._clock.call_at(now_ms + CONNECT_TIMEOUT_MS, lambda: self._hang_up(link, "unreachable"))
+        else:
+            self._clock.call_at(now_ms + self._draws.randrange(5, 300), lambda: self._answer(link))
+        return link
+
+    def close(self, link: Link, reason: str = "closed_here") -> None:
+        """Closes a link, from the client's side unless another reason is given."""
+        if link.closed_ms is None:
+            link.closed_ms, link.ended_by = self._clock.now_ms(), reason
+            self._say(f"  link {self.links.index(link)} closed ({reason})")
+            if link in self.open_links:
+                self.open_links.remove(link)
+
+    def _answer(self, link: Link) -> None:
+        if link.closed_ms is not None:
+            return
+        now_ms, policy = self._clock.now_ms(), self._schedule.policy
+        others = list(self.open_links)
+        if self._holds("refusals"):
+            self._refuse(link, self._status, self._schedule.retry_after_s)
+            return
+        self._count(link, others)
+        if policy == "forbids" and others:
+            self._refuse(link, 429)
+            return
+        link.opened_ms = link.last_byte_ms = now_ms
+        self.open_links.append(link)
+        self._say(f"  link {self.links.index(link)} opened" + (f" from {link.cursor}" if link.cursor else ""))
+        link.client.arrived(link, Opened(200))
+        if policy == "evicts":
+            self._end(others)
+        newest = len(self.emitted_ms)
+        first = newest if link.cursor is None else max(0, link.cursor + 1 - self._back)
+        self._send(link, list(range(first, newest)))
+        self._clock.call_at(now_ms + STALL_AFTER_MS, lambda: self._check_stall(link))
+
+    def _count(self, link: Link, others: list[Link]) -> None:
+        """Counts those who live. Where two are tolerated, claims within one connect cannot know of each other."""
+        policy = self._schedule.policy
+        known = [other for other in others if other.client.is_alive]
+        if policy == "tolerates":
+            known = [other for other in known if _before(other.marked_ms, link.claimed_ms)]
+        executions = {one.client.execution for one in [*known, link]}
+        allowed = ALLOWED[policy]
+        if policy == "tolerates":
+            # Connections of one execution let go when they see that another has taken over, and one whose lane has a
+            # new function too: until then there is one more for each.
+            allowed += len(executions) - 1 + sum(one.client.is_lost for one in [*known, link])
+        if policy != "evicts" and len(known) + 1 > allowed:
+            names = ", ".join(str(self.links.index(other)) for other in [*known, link])
+            self.excess.append(f"links {names} at once at an upstream that {policy}")
+
+    def _refuse(self, link: Link, status: int, retry_after_s: int = 0) -> None:
+        asks = f" for {retry_after_s} s" if retry_after_s else ""
+        self._say(f"  link {self.links.index(link)} refused with {status}{asks}")
+        link.closed_ms, link.refused_with, link.retry_after_s = self._clock.now_ms(), status, retry_after_s
+        link.client.arrived(link, Opened(status, {"retry-after": str(retry_after_s)} if retry_after_s else {}))
+
+    def _hang_up(self, link: Link, reason: str) -> None:
+        if link.closed_ms is None:
+            self.close(link, reason)
+            link.client.arrived(link, Closed(reason))
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        every_ms = self._schedule.events_every_ms
+        if not self._holds("silence"):
+            self._emit()
+        self._clock.call_at(self._clock.now_ms() + self._draws.randrange(every_ms // 2, every_ms * 3 // 2), self._tick)
+
+    def _emit(self) -> None:
+        number = len(self.emitted_ms)
+        self.emitted_ms.append(self._clock.now_ms())
+        numbers = [number]
+        if self._swapped is not None:
+            self.emitted_ms[self._swapped] = self._clock.now_ms()  # nobody could have had it before
+            numbers, self._swapped = [number, self._swapped], None
+        elif self._holds("reorders") and self._draws.random() < 0.3:
+            self._swapped = number
+            return
+        if self._holds("duplicates") and self._draws.random() < 0.5:
+            numbers += range(max(0, number - 2), number + 1)
+        for link in list(self.open_links):
+            self._send(link, [n for n in numbers if self._is_of(link, n)])
+
+    def _is_of(self, link: Link, number: int) -> bool:
+        """A link without a cursor began with the events that came to be after it was answered."""
+        return link.cursor is not None or self.emitted_ms[number] >= (link.opened_ms or 0)
+
+    def _send(self, link: Link, numbers: list[int]) -> None:
+        if link.silent:
+            link.waiting += numbers
+            link.delayed.update(numbers)
+            return
+        data = link.held + b"".join(frame(number) for number in numbers)
+        if not data:
+            return
+        # The network cuts where it likes; what is held back comes a little later.
+        cut = self._draws.randrange(1, 60) if self._draws.random() < 0.2 else 0
+        whole, link.held = (data[:-cut], data[-cut:]) if 0 < cut < len(data) else (data, b"")
+        link.sent += numbers
+        link.last_byte_ms = self._clock.now_ms()
+        link.client.arrived(link, Chunk(whole))
+        if link.held:
+            self._clock.call_at(link.last_byte_ms + self._draws.randrange(1, LATE_MS), lambda: self._flush(link))
+
+    def _flush(self, link: Link) -> None:
+        if link.held and link.is_open and not link.silent:
+            data, link.held = link.held, b""
+            link.client.arrived(link, Chunk(data))
+
+    def _speak(self, link: Link) -> None:
+        if link.is_open:
+            link.silent = False
+            waiting, link.waiting = link.waiting, []
+            link.came_ms.update(dict.fromkeys(waiting, self._clock.now_ms()))
+            self._send(link, waiting)
+
+    def _check_stall(self, link: Link) -> None:
+        if link.closed_ms is not None:
+            return
+        due_ms = link.last_byte_ms + STALL_AFTER_MS
+        if self._clock.now_ms() >= due_ms:
+            self._hang_up(link, "stalled")
+        else:
+            self._clock.call_at(due_ms, lambda: self._check_stall(link))
+
+
+def _before(instant_ms: int | None, other_ms: int) -> bool:
+    return instant_ms is not None and instant_ms < other_ms

@@ -1,0 +1,111 @@
+"""Decides how one schedule is run and what it found; shrinks a schedule that fails to the shortest that still does.
+
+It loads the machine's file once. Invariant: the same schedule and machine give the same answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from local import settings
+from local.chaos import invariants
+from local.chaos.deployments import STAGE, Version, versions
+from local.chaos.invariants import Violation
+from local.chaos.schedule import Schedule
+from local.chaos.world import World
+from states_language import load
+from states_language.machine import Machine
+
+Edit = Callable[[dict[str, Any]], None]
+Machines = Callable[[Version], Machine]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run found; `log` is its trace."""
+
+    schedule: Schedule
+    violations: list[Violation]
+    log: list[str]
+    events: int
+    connections: int
+    executions: int
+
+
+def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Machine:
+    """The deployed machine under the settings, changed by `edit` before it is loaded."""
+    path = settings.ROOT / "statemachines" / "connections.asl.yml"
+    definition = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+    if edit is not None:
+        edit(definition)
+    return load(settings.resolve(definition, stage_settings, settings.names(STAGE)))
+
+
+def machines(edit: Edit | None = None) -> Machines:
+    """The machine of each version, loaded once."""
+    found: dict[tuple[Any, ...], Machine] = {}
+
+    def machine_of(version: Version) -> Machine:
+        key = tuple(version.settings.items())
+        if key not in found:
+            found[key] = machine(version.settings, edit)
+        return found[key]
+
+    return machine_of
+
+
+def _loader() -> Any:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+DEPLOYED = machines()
+
+
+def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
+    """The world after the run; it goes on for a while after the last fault, and `more_ms` longer."""
+    world = World(schedule, versions(schedule), machine_of, settings.names(STAGE))
+    world.clock.run(world.run(invariants.end_ms(world) + more_ms))
+    return world
+
+
+def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Found:
+    """What the schedule led to."""
+    world = run_world(schedule, machine_of)
+    return Found(
+        schedule=schedule,
+        violations=invariants.violations(world),
+        log=world.log,
+        events=len(world.upstream.emitted_ms),
+        connections=sum(link.opened_ms is not None for link in world.upstream.links),
+        executions=len(world.executions),
+    )
+
+
+def shrink(found: Found, machine_of: Machines = DEPLOYED) -> Found:
+    """The run of the shortest schedule, found by leaving out faults and traits, that still fails in the same way."""
+    kinds = {violation.kind for violation in found.violations}
+    shorter = True
+    while shorter:
+        shorter = False
+        for candidate in itertools.chain(_without_faults(found.schedule), _plainer(found.schedule)):
+            again = run_schedule(candidate, machine_of)
+            if kinds & {violation.kind for violation in again.violations}:
+                found, shorter = again, True
+                break
+    return found
+
+
+def _without_faults(schedule: Schedule) -> list[Schedule]:
+    faults = schedule.faults
+    return [replace(schedule, faults=faults[:at] + faults[at + 1 :]) for at in range(len(faults))]
+
+
+def _plainer(schedule: Schedule) -> list[Schedule]:
+    plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
+    plain |= {"partitions": 1, "pace": "", "retry_after_s": 0}
+    return [replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value]

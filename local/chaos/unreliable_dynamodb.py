@@ -1,0 +1,144 @@
+"""A DynamoDB client that fails: in front of the in-memory tables, with the errors that boto3 raises.
+
+Decides what becomes of a request while a fault of the store holds: it is throttled; it is lost on its way; it is done
+and its answer lost; it lands later; it is done, its answer lost, and sent again by the client. Each is drawn from the
+fault's own numbers. It knows neither streams nor functions. Invariant: without a fault every request is passed on as it
+is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from local.replay.table import MemoryDynamoDB
+from states_language.clock import Clock
+
+Request = Callable[[], dict[str, Any]]
+# What a request meets while outcomes are unknown, and how often.
+OUTCOMES = {"passes": 5, "is lost": 2, "loses its answer": 3, "lands late": 2, "is sent twice": 3}
+# What a single statement of a batch meets then.
+STATEMENTS = {"passes": 6, "is throttled": 2, "fails when it is done": 1}
+LATEST_MS = 6_000
+READS = frozenset({"GetItem", "Query"})
+
+
+class UnreliableDynamoDB:
+    """The methods of boto3's client that handlers/store/store.py calls; `before` and `after` are called around each."""
+
+    def __init__(self, clock: Clock, tables: MemoryDynamoDB) -> None:
+        self._clock = clock
+        self._tables = tables
+        self._throttled_until_ms = 0
+        self._unknown_until_ms = 0
+        self._draws = random.Random(0)
+        self.latency_ms = 0
+        self.before: Callable[[], None] = nothing
+        self.after: Callable[[], None] = nothing
+
+    def throttle(self, until_ms: int) -> None:
+        """Refuses every request until then."""
+        self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
+
+    def unsettle(self, until_ms: int, draws: random.Random) -> None:
+        """Draws what becomes of every request until then."""
+        self._unknown_until_ms, self._draws = max(self._unknown_until_ms, until_ms), draws
+
+    def slow_down(self, latency_ms: int, until_ms: int) -> None:
+        """Makes every request take that much longer until then."""
+        self.latency_ms = latency_ms
+        self._clock.call_at(until_ms, self._quick)
+
+    def _quick(self) -> None:
+        self.latency_ms = 0
+
+    def get_item(self, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        return self._send("GetItem", lambda: self._tables.get_item(**request))
+
+    def put_item(self, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        return self._send("PutItem", lambda: self._tables.put_item(**request))
+
+    def update_item(self, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        return self._send("UpdateItem", lambda: self._tables.update_item(**request))
+
+    def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
+        """As boto3's; while outcomes are unknown, each statement may be refused alone, done or not."""
+
+        def request() -> dict[str, Any]:
+            if self._clock.now_ms() >= self._unknown_until_ms:
+                return self._tables.batch_execute_statement(Statements=Statements)
+            return {"Responses": [self._execute(statement) for statement in Statements]}
+
+        return self._send("BatchExecuteStatement", request)
+
+    def _execute(self, statement: dict[str, Any]) -> dict[str, Any]:
+        (fate,) = self._draws.choices(list(STATEMENTS), list(STATEMENTS.values()))
+        if fate == "is throttled":
+            return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
+        answer: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
+        return answer if fate == "passes" else {"Error": {"Code": "InternalServerError", "Message": "no idea"}}
+
+    def query(self, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        return self._send("Query", lambda: self._tables.query(**request))
+
+    def _send(self, operation: str, request: Request) -> dict[str, Any]:
+        if self.before is nothing:
+            return self._answer(operation, request)
+        self.before()
+        try:
+            return self._answer(operation, request)
+        finally:
+            self.after()
+
+    def _answer(self, operation: str, request: Request) -> dict[str, Any]:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._throttled_until_ms:
+            raise _throttled(operation)
+        if now_ms >= self._unknown_until_ms:
+            return request()
+        (fate,) = self._draws.choices(list(OUTCOMES), list(OUTCOMES.values()))
+        if fate == "passes":
+            return request()
+        if fate == "is sent twice":
+            return _twice(request)
+        if fate == "loses its answer":
+            _quietly(request)
+        elif fate == "lands late" and operation not in READS:
+            self._clock.call_at(now_ms + self._draws.randrange(1, LATEST_MS), lambda: _quietly(request))
+        raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
+
+
+def _twice(request: Request) -> dict[str, Any]:
+    """The client's own retry after a lost answer: what it is told is the answer to the second."""
+    _quietly(request)
+    try:
+        return request() | {"ResponseMetadata": {"RetryAttempts": 1}}
+    except ClientError as error:
+        error.response["ResponseMetadata"]["RetryAttempts"] = 1
+        raise
+
+
+def _quietly(request: Request) -> None:
+    try:
+        request()
+    except ClientError:
+        return
+
+
+def _throttled(operation: str) -> ClientError:
+    answer: Any = {
+        "Error": {"Code": "ProvisionedThroughputExceededException", "Message": "slow down"},
+        "ResponseMetadata": {"HTTPStatusCode": 400, "RetryAttempts": 3},
+    }
+    return ClientError(answer, operation)
+
+
+def nothing() -> None:
+    """Does nothing: what is called around a request while nobody is to die."""

@@ -1,0 +1,170 @@
+"""The Lambda functions of the local run: which sandbox takes an invocation, and when an idle sandbox ends.
+
+It does not know what a function does. Invariants: a sandbox has one invocation at a time; a sandbox whose process
+ended is never used again, and none takes an invocation after `renew` that was there before; logs are bounded.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from local.functions.sandbox import Answer, Sandbox
+from local.service.template import Function
+from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, too_large
+
+IDLE_S = 120.0
+_LOG_BYTES = 5_000_000
+_FUNCTION_NAME = re.compile(
+    r"(?:(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?\d{12}:function:)?([A-Za-z0-9_-]+)(?::(?:\$LATEST|[A-Za-z0-9_-]+))?"
+)
+
+
+class UnknownFunction(Exception):
+    """No function has this name."""
+
+
+class BoundedLog:
+    """Appends bytes to a file; a full file becomes `<name>.1`, which it replaces. What a full disk refuses is lost."""
+
+    def __init__(self, path: Path, most_bytes: int = _LOG_BYTES) -> None:
+        self._path = path
+        self._most_bytes = most_bytes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        """Appends `data` at once; nothing is kept back."""
+        # Who reads a function's output must go on reading it: a full pipe would halt the function.
+        with contextlib.suppress(OSError):
+            if self._file.tell() > self._most_bytes:
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                full, self._file = self._file, self._path.open("ab", buffering=0)
+                full.close()
+            self._file.write(data)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def function_name(name_or_arn: str) -> str:
+    """Returns the bare name of a function given by name, by ARN or partial ARN, a version or alias behind it or not."""
+    # Source: the FunctionName of Invoke in the AWS Lambda API reference.
+    found = _FUNCTION_NAME.fullmatch(name_or_arn)
+    return found[1] if found else name_or_arn
+
+
+class Pool:
+    """All functions of the stack, each with its warm sandboxes."""
+
+    def __init__(
+        self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
+        idle_s: float = IDLE_S,
+    ) -> None:  # fmt: skip
+        self._functions = {function.name: function for function in functions}
+        self._environment = environment
+        self._task_root = task_root
+        self._logs = logs
+        self._idle_s = idle_s
+        self._open_logs: dict[str, BoundedLog] = {}
+        self._idle: dict[str, list[tuple[Sandbox, asyncio.TimerHandle]]] = {}
+        self._all: set[Sandbox] = set()
+        self._stale: set[Sandbox] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    @property
+    def sandboxes(self) -> frozenset[Sandbox]:
+        """Every sandbox that has not been closed, busy or idle."""
+        return frozenset(self._all)
+
+    async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
+        """Returns the function's answer; raises UnknownFunction. `payload` is JSON text. Closed, it never returns."""
+        name = function_name(name_or_arn)
+        if name not in self._functions:
+            raise UnknownFunction(name)
+        if self._closed:
+            # A machine retries what the end of its function left. It is not told of this end, and nothing is started.
+            await asyncio.get_running_loop().create_future()
+        sandbox = self._take_idle(name) or await self._new(name)
+        try:
+            answer = await sandbox.invoke(payload)
+        except BaseException:
+            self._discard(sandbox)
+            raise
+        if len(answer.payload) > RESPONSE_LIMIT_BYTES:
+            answer = Answer(too_large().encode(), "Unhandled", answer.request_id)
+        if sandbox.alive and not self._closed and sandbox not in self._stale:
+            self._put_idle(name, sandbox)
+        else:
+            self._discard(sandbox)
+        return answer
+
+    def renew(self, functions: Iterable[Function] | None = None) -> None:
+        """Makes every invocation from now on begin in a new sandbox, of these functions; those under way go on."""
+        if functions is not None:
+            self._functions = {function.name: function for function in functions}
+        self._stale |= self._all
+        for name, waiting in self._idle.items():
+            self._idle[name] = []
+            for sandbox, timer in waiting:
+                timer.cancel()
+                self._discard(sandbox)
+
+    def kill_all(self) -> None:
+        """Kills every sandbox at once; invocations under way are answered with Runtime.ExitError."""
+        for sandbox in self._all:
+            sandbox.kill()
+
+    async def close(self) -> None:
+        """Returns when every subprocess has gone."""
+        self._closed = True
+        for sandboxes in self._idle.values():
+            for _, timer in sandboxes:
+                timer.cancel()
+        # An invocation that ends now closes its sandbox too.
+        while self._all or self._closing:
+            await asyncio.gather(*(self._close(sandbox) for sandbox in tuple(self._all)), *self._closing)
+        for log in self._open_logs.values():
+            log.close()
+
+    def _take_idle(self, name: str) -> Sandbox | None:
+        waiting = self._idle.get(name, [])
+        while waiting:
+            sandbox, timer = waiting.pop()
+            timer.cancel()
+            if sandbox.alive:
+                return sandbox
+            self._discard(sandbox)
+        return None
+
+    def _put_idle(self, name: str, sandbox: Sandbox) -> None:
+        timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, name, sandbox)
+        self._idle.setdefault(name, []).append((sandbox, timer))
+
+    def _expire(self, name: str, sandbox: Sandbox) -> None:
+        self._idle[name] = [entry for entry in self._idle[name] if entry[0] is not sandbox]
+        self._discard(sandbox)
+
+    async def _new(self, name: str) -> Sandbox:
+        if name not in self._open_logs:
+            self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")
+        sandbox = Sandbox(self._functions[name], self._environment, self._task_root, self._open_logs[name].write)
+        self._all.add(sandbox)
+        await sandbox.start()
+        return sandbox
+
+    def _discard(self, sandbox: Sandbox) -> None:
+        closing = asyncio.create_task(self._close(sandbox))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close(self, sandbox: Sandbox) -> None:
+        await sandbox.close()
+        self._all.discard(sandbox)
+        self._stale.discard(sandbox)

@@ -1,0 +1,251 @@
+"""One Lambda sandbox: a subprocess under AWS's own runtime client, served by a Runtime API of its own.
+
+Decides when a function is killed and what its invoker is told. It does not know who invokes or why. Invariants: an
+invocation is answered exactly once; a function that reaches its deadline is killed with SIGKILL, so nothing of it
+runs on.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from local.bootstrap import PARENT_VARIABLE
+from local.service.listener import HOST, Listener, bind
+from local.service.template import REGION, Function
+
+_BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap.py"
+# The init phase has ten seconds of its own; the deadline counts from the moment the function is handed its event.
+# Source: AWS Lambda developer guide, "Understanding the Lambda execution environment lifecycle".
+_INIT_LIMIT_S = 10.0
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR")
+_API = "/2018-06-01/runtime"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an invocation came to; `function_error` is None when the function returned, else "Unhandled"."""
+
+    payload: bytes
+    function_error: str | None
+    request_id: str
+
+
+def failure(error_type: str, message: str, request_id: str) -> Answer:
+    """Returns the answer that Lambda itself gives for a function that could not answer."""
+    text = json.dumps({"errorType": error_type, "errorMessage": f"RequestId: {request_id} Error: {message}"})
+    return Answer(text.encode(), "Unhandled", request_id)
+
+
+@dataclass
+class _Invocation:
+    request_id: str
+    payload: bytes
+    answer: "asyncio.Future[Answer]"
+    handed_over: bool = False
+
+
+class Sandbox:
+    """A subprocess that runs one function, one invocation at a time, until it is closed, killed or exits."""
+
+    def __init__(
+        self, function: Function, environment: Mapping[str, str], task_root: Path, log: Callable[[bytes], None]
+    ) -> None:
+        self._function = function
+        self._environment = environment
+        self._task_root = task_root
+        self._log = log
+        self._offered: asyncio.Queue[_Invocation | None] = asyncio.Queue()
+        self._current: _Invocation | None = None
+        self._init_failure: bytes | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._doomed = False
+        self._signalled = False
+        self._starting = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listener = Listener(self._runtime_api(), bind(0, "a Lambda sandbox"))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the subprocess runs and can take an invocation."""
+        if self._process is None or self._doomed or self._init_failure is not None:
+            return False
+        return self._process.returncode is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None before the start."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Returns when the subprocess is running; its init phase goes on meanwhile. Once killed, it starts nothing."""
+        async with self._starting:
+            if not self._doomed:
+                await self._listener.start()
+                await self._spawn()
+
+    async def _spawn(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", str(_BOOTSTRAP),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            cwd=self._task_root, env=self._child_environment(), start_new_session=True,
+        )  # fmt: skip
+        self._tasks = [asyncio.create_task(self._watch(self._process)), asyncio.create_task(self._copy(self._process))]
+
+    async def invoke(self, payload: bytes) -> Answer:
+        """Returns what the function made of `payload` (JSON); never raises for what the function does."""
+        request_id = str(uuid.uuid4())
+        invocation = _Invocation(request_id, payload, asyncio.get_running_loop().create_future())
+        self._current = invocation
+        if self.alive:
+            self._arm(_INIT_LIMIT_S)
+            self._offered.put_nowait(invocation)
+        else:
+            self._died()
+        try:
+            return await invocation.answer
+        finally:
+            self._disarm()
+            self._current = None
+
+    def kill(self) -> None:
+        """Ends the subprocess at once with SIGKILL; an invocation under way is answered with Runtime.ExitError."""
+        self._doomed = True
+        if self._process is not None and self._process.returncode is None and not self._signalled:
+            # Once: a signal to a process that is just gone reaps it, and asyncio, which waits for it, loses its status.
+            self._signalled = True
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def close(self) -> None:
+        """Returns when the subprocess has gone and its listener is closed."""
+        self.kill()
+        async with self._starting:
+            # It may have come into being meanwhile.
+            self.kill()
+        self._offered.put_nowait(None)
+        await self._listener.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _child_environment(self) -> dict[str, str]:
+        function = self._function
+        return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
+            "TZ": ":UTC",
+            "AWS_LAMBDA_FUNCTION_NAME": function.name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
+            "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
+            "AWS_LAMBDA_LOG_STREAM_NAME": f"local/[$LATEST]{uuid.uuid4().hex}",
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_python{sys.version_info.major}.{sys.version_info.minor}",
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            **self._environment,
+            **function.environment,
+            "AWS_LAMBDA_RUNTIME_API": f"{HOST}:{self._listener.port}",
+            "LAMBDA_TASK_ROOT": str(self._task_root),
+            "_HANDLER": function.handler,
+            PARENT_VARIABLE: str(os.getpid()),
+        }
+
+    def _runtime_api(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route(f"{_API}/invocation/next", self._next),
+                Route(f"{_API}/invocation/{{request_id}}/response", self._response, methods=["POST"]),
+                Route(f"{_API}/invocation/{{request_id}}/error", self._error, methods=["POST"]),
+                Route(f"{_API}/init/error", self._init_error, methods=["POST"]),
+            ]
+        )
+
+    async def _next(self, _: Request) -> Response:
+        invocation = await self._offered.get()
+        if invocation is None:
+            return Response(status_code=410)
+        invocation.handed_over = True
+        self._arm(self._function.function_timeout_s)
+        deadline_ms = int(time.time() * 1000) + self._function.function_timeout_s * 1000
+        return Response(
+            invocation.payload,
+            media_type="application/json",
+            headers={
+                "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
+                "Lambda-Runtime-Deadline-Ms": str(deadline_ms),
+                "Lambda-Runtime-Invoked-Function-Arn": self._function.arn,
+                "Lambda-Runtime-Trace-Id": f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0",
+            },
+        )
+
+    async def _response(self, request: Request) -> Response:
+        return self._answered(request, await request.body(), None)
+
+    async def _error(self, request: Request) -> Response:
+        return self._answered(request, await request.body(), "Unhandled")
+
+    def _answered(self, request: Request, payload: bytes, function_error: str | None) -> Response:
+        invocation = self._current
+        if invocation is None or invocation.request_id != request.path_params["request_id"] or invocation.answer.done():
+            return JSONResponse({"errorType": "InvalidRequestID", "errorMessage": "Invalid request ID"}, 400)
+        invocation.answer.set_result(Answer(payload, function_error, invocation.request_id))
+        return JSONResponse({"status": "OK"}, 202)
+
+    async def _init_error(self, request: Request) -> Response:
+        self._init_failure = await request.body()
+        self._died()
+        return JSONResponse({"status": "OK"}, 202)
+
+    def _arm(self, limit_s: float) -> None:
+        self._disarm()
+        self._deadline = asyncio.get_running_loop().call_later(limit_s, self._expire, limit_s)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expire(self, limit_s: float) -> None:
+        self.kill()
+        invocation = self._current
+        if invocation is not None and not invocation.answer.done():
+            message = f"Task timed out after {limit_s:.2f} seconds"
+            invocation.answer.set_result(failure("Sandbox.Timedout", message, invocation.request_id))
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        self._died()
+
+    def _died(self) -> None:
+        invocation = self._current
+        if invocation is None or invocation.answer.done():
+            return
+        if self._init_failure is not None:
+            answer = Answer(self._init_failure, "Unhandled", invocation.request_id)
+        else:
+            answer = failure("Runtime.ExitError", self._exit_message(), invocation.request_id)
+        invocation.answer.set_result(answer)
+
+    def _exit_message(self) -> str:
+        code = None if self._process is None else self._process.returncode
+        if code is None or code == 0:
+            return "Runtime exited without providing a reason"
+        if code < 0:
+            return f"Runtime exited with error: signal: {str(signal.strsignal(-code)).lower()}"
+        return f"Runtime exited with error: exit status {code}"
+
+    async def _copy(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while data := await process.stdout.read(65536):
+            self._log(data)

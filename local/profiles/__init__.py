@@ -1,0 +1,1 @@
+"""The verb `profile`: checks profiles, and tries one against its upstream."""

@@ -1,0 +1,70 @@
+"""Whether a stream can be started on this machine: its id, its profile, and the profile's variables.
+
+Decides the status and the sentence of a refusal. It does not know HTTP routes. Invariant: the rules are the
+function's own, read from the same files; so what passes here is not refused there for its id or its profile.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from handlers.profile.parse import ProfileError, check_stream_id, parse
+from local.user_error import UserError
+
+# A variable is an address that is known where the function runs; whether it is set here says nothing of the file.
+_VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
+
+
+# What a profile may be long, in bytes: more is some other file.
+_MOST_BYTES = 1_000_000
+
+
+def profile_text(path: Path) -> str:
+    """Returns the text of a profile's file; raises UserError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    if len(data) > _MOST_BYTES:
+        raise UserError(f"{path} cannot be read: it is larger than a profile may be, {_MOST_BYTES} bytes.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} cannot be read: it is no text in UTF-8.") from None
+
+
+def placeholders(text: str) -> dict[str, str]:
+    """Returns an address for each variable that the text of a profile names, for a look at the profile alone."""
+    return dict.fromkeys(_VARIABLE.findall(text), "https://upstream.invalid")
+
+
+def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[int, str] | None:
+    """Returns (status, sentence) for a stream that cannot be started, None for one that can.
+
+    400: the id is malformed; 404: there is no such profile; 422: the profile itself is wrong.
+    """
+    try:
+        name = check_stream_id(stream_id)
+    except ProfileError as problem:
+        return 400, _sentence(str(problem))
+    path = folder / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in folder.glob("*.toml"))) or "none"
+        return 404, f"There is no stream profile {name!r}; there are: {known}."
+    try:
+        profile = parse(name, tomllib.loads(path.read_text(encoding="utf-8")), variables)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        return 422, _sentence(f"the profile {name!r} is no readable TOML: {problem}")
+    except ProfileError as problem:
+        return 422, _sentence(str(problem))
+    try:
+        profile.address_for(stream_id)
+    except ProfileError as problem:
+        return 400, _sentence(str(problem))
+    return None
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."

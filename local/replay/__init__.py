@@ -1,0 +1,1 @@
+"""The verb `replay`: a machine against a scripted upstream in virtual time."""

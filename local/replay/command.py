@@ -1,0 +1,267 @@
+"""The verb `replay`: runs a machine against a scripted upstream in virtual time and shows what its lanes did.
+
+It joins the interpreter, the virtual sandbox and the timeline, and decides only how the answer is laid out. The
+machine is the very file that is deployed, its placeholders filled from env/ and the scenario's settings. Invariant:
+the same scenario gives the same answer, to the byte; what is random (jitter) follows the scenario's seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import gc
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from handlers.profile import parse
+from local import settings
+from local.replay import scenario
+from local.replay.scenario import Scenario
+from local.replay.scripted_upstream import ScriptedUpstream
+from local.replay.started_executions import VirtualExecutions
+from local.replay.tasks import VirtualSandbox
+from local.user_error import UserError
+from states_language import DefinitionError, Execution, Machine, load
+from states_language.clock import VirtualClock
+from timeline import picture, spans
+from timeline.coverage import Connection, Deliveries, Gap, deliveries, gaps, overlap_ms
+
+STAGE = "local"
+INPUT = {"pathParameters": {"streamId": "replay"}, "queryStringParameters": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a replay; times count from the start of the first."""
+
+    arn: str
+    from_ms: int
+    to_ms: int | None
+    status: str
+    output: Any
+    rows: list[spans.Row]
+    transitions: int
+    history_events: int
+
+    @classmethod
+    def of(cls, execution: Execution, origin_ms: int) -> Run:
+        """Returns what an execution did so far."""
+        from_ms, history = execution.started_ms - origin_ms, execution.history
+        rows = spans.rows(history)
+        return cls(
+            arn=execution.arn,
+            from_ms=from_ms,
+            to_ms=None if execution.stopped_ms is None else execution.stopped_ms - origin_ms,
+            status=execution.status,
+            output=execution.output,
+            rows=[spans.Row(row.at_ms + from_ms, row.lane, row.what, row.error) for row in rows] if from_ms else rows,
+            transitions=spans.transitions(history),
+            history_events=len(history),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the object that `--json` prints for it."""
+        names = ("from_ms", "to_ms", "status", "output", "transitions", "history_events")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay found; times are milliseconds from the start of the first execution.
+
+    `transitions` are those of all executions, `history_events` those of the longest; `status` and `error` are the
+    last's.
+    """
+
+    rows: list[spans.Row]
+    spans: list[spans.Span]
+    connections: list[Connection]
+    gaps: list[Gap]
+    overlap_ms: int
+    transitions: int
+    history_events: int
+    deliveries: Deliveries
+    status: str
+    error: str | None
+    until_ms: int
+    runs: list[Run]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the object that `--json` prints."""
+        return {
+            "rows": [{"at_ms": row.at_ms, "lane": row.lane, "what": row.what} for row in self.rows],
+            "connections": [
+                {"lane": c.lane, "from_ms": c.from_ms, "to_ms": c.to_ms, "ended_by": c.ended_by}
+                for c in self.connections
+            ],
+            "gaps": [{"from_ms": gap.from_ms, "to_ms": gap.to_ms, "cause": gap.cause} for gap in self.gaps],
+            "overlap_ms": self.overlap_ms,
+            "transitions": self.transitions,
+            "history_events": self.history_events,
+            "stored": self.deliveries.stored,
+            "duplicates": self.deliveries.duplicates,
+            "lost": self.deliveries.lost,
+            "status": self.status,
+            "error": self.error,
+            "executions": [run.as_json() for run in self.runs],
+        }
+
+
+class Latencies:
+    """The scenario's latencies, each list used in turn; the last value repeats."""
+
+    def __init__(self, source: Scenario) -> None:
+        found = {name: _in_turn(values) for name, values in source.latencies_ms.items()}
+        self.start_ms = found["start"]
+        self.wait_overshoot_ms = found["wait_overshoot"]
+        self.wait_to_task_ms = found["wait_to_task"]
+        self.connect_ms = found["connect"]
+
+
+def replay(source: Scenario) -> Replay:
+    """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine."""
+    names = settings.names(STAGE)
+    machine = _machine(source, source.machine, names)
+    later = [(one.at_ms, _machine(source, one.machine, names)) for one in source.redeployments]
+    clock = VirtualClock(seed=source.seed)
+    latencies = Latencies(source)
+    origin_ms = clock.now_ms()
+    executions = VirtualExecutions(machine, clock, latencies)
+
+    async def run() -> VirtualSandbox:
+        upstream = ScriptedUpstream(clock, source.upstream, origin_ms, latencies.connect_ms)
+        sandbox = VirtualSandbox(clock, _profile(source), upstream, source.settings, names, executions)
+        for at_ms, changed in later:
+            clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
+        executions.begin(INPUT, sandbox.perform)
+        ended = asyncio.ensure_future(executions.over())
+        over = asyncio.ensure_future(clock.sleep_until(origin_ms + source.run_for_ms))
+        await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
+        return sandbox
+
+    return _found(source, executions, clock.run(run()), origin_ms)
+
+
+def _machine(source: Scenario, path: Path, names: Mapping[str, str]) -> Machine:
+    try:
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return load(settings.resolve(definition, source.settings, names))
+    except (OSError, yaml.YAMLError, DefinitionError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int) -> Replay:
+    runs = [Run.of(execution, origin_ms) for execution in executions.all]
+    last = executions.last
+    # An execution that succeeded has seen the stream's end, so what follows is no gap.
+    until_ms = source.run_for_ms
+    if last.status == "SUCCEEDED" and last.stopped_ms is not None:
+        until_ms = min(last.stopped_ms - origin_ms, until_ms)
+    rows = sorted((row for run in runs for row in run.rows), key=lambda row: row.at_ms)
+    lanes = {run.arn: [row.lane for row in run.rows if row.what == "task_started"] for run in runs}
+    connections = sandbox.connections(lanes, origin_ms, until_ms)
+    return Replay(
+        rows=rows,
+        spans=[span for run in runs for span in spans.spans(run.rows)],
+        connections=connections,
+        gaps=gaps(connections, until_ms),
+        overlap_ms=overlap_ms(connections),
+        transitions=sum(run.transitions for run in runs),
+        history_events=max(run.history_events for run in runs),
+        deliveries=deliveries(connections, source.upstream.events_every_ms, until_ms, resumes=source.upstream.resumes),
+        status=last.status,
+        error=last.error,
+        until_ms=until_ms,
+        runs=runs,
+    )
+
+
+def _profile(source: Scenario) -> parse.Profile:
+    table = {
+        "address": "https://upstream.invalid/{streamId}",
+        "framing": "sse",
+        "overlap": source.upstream.policy,
+        "overlap_s": source.upstream.overlap_s,
+        "stall_after_s": source.upstream.stall_after_s,
+        "standby": source.upstream.standby,
+        "end": {"event": "end"},
+    }
+    return parse.parse("replay", table, {})
+
+
+def _in_turn(values: Iterable[int]) -> Callable[[], int]:
+    listed = list(values)
+    endless = itertools.chain(listed, itertools.repeat(listed[-1]))
+    return lambda: next(endless)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb and its options."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="run a machine against a scripted upstream in virtual time",
+        description="Runs a state machine against a scripted upstream in virtual time; shows lanes, gaps and overlap.",
+        epilog="Scenarios lie in tests/timelines/; docs/replay.md explains their fields.",
+    )
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO.yml", help="what to run, how long, against what")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table and picture")
+    parser.add_argument("--width", type=int, default=96, help="columns of the picture (96)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns 0 once the answer is printed."""
+    gc.disable()  # a replay keeps nearly all that it makes, so looking for garbage costs a fifth of it and finds none
+    found = replay(scenario.read(args.scenario, STAGE))
+    gc.freeze()  # nor is anything to be found at the end of the process
+    try:
+        print(json.dumps(found.as_json()) if args.json else text(found, args.width), flush=True)
+    except BrokenPipeError:
+        # Whoever read it has seen enough; the interpreter must not try to flush the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def text(found: Replay, width: int) -> str:
+    """Returns the table of times, the picture and the totals."""
+    return "\n".join([*_table(found), "", *_picture(found, width), "", *_totals(found)])
+
+
+def _table(found: Replay) -> list[str]:
+    lines = [f"{'at (s)':>12}  {'lane A':<44}  lane B"]
+    for at_ms, group in itertools.groupby(found.rows, key=lambda row: row.at_ms):
+        cells = {"A": "", "B": ""}
+        for row in group:
+            said = row.what.replace("_", " ") + (f" ({row.error})" if row.error else "")
+            cells[row.lane] = ", ".join(filter(None, (cells.get(row.lane, ""), said)))
+        lines.append(f"{at_ms / 1000:>12.3f}  {cells['A']:<44}  {cells['B']}".rstrip())
+    return lines
+
+
+def _picture(found: Replay, width: int) -> list[str]:
+    return [*picture.draw(found.spans, found.connections, found.gaps, found.until_ms, width), "", picture.LEGEND]
+
+
+def _totals(found: Replay) -> list[str]:
+    gap_ms = sum(gap.to_ms - gap.from_ms for gap in found.gaps)
+    count = found.deliveries
+    ending = found.status + (f" ({found.error})" if found.error else "")
+    longest = "" if len(found.runs) == 1 else f" in the longest of {len(found.runs)} executions"
+    return [
+        f"overlap {found.overlap_ms / 1000:.3f} s, gaps {len(found.gaps)}, {gap_ms / 1000:.3f} s in all",
+        *(f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s: {gap.cause}" for gap in found.gaps),
+        f"stored {count.stored}, duplicates turned away {count.duplicates}, lost {count.lost}",
+        f"transitions {found.transitions}, history events {found.history_events}{longest}, execution {ending}",
+    ]

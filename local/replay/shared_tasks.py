@@ -1,0 +1,65 @@
+"""What replays and chaos share of a machine's Tasks: the direct calls to DynamoDB, the store on tables in memory, and
+the answer of a function that comes later.
+
+It decides how AWS words an error of a table. It knows neither functions nor faults. Invariant: an answer that was given
+stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.store.store import Store
+from states_language import TaskCall, TaskFailure
+
+T = TypeVar("T")
+
+
+def request(client: Any, call: TaskCall) -> Any:
+    """The answer of `client`, which has boto3's methods; TaskFailure with AWS's error name otherwise."""
+    methods: dict[str, Callable[..., Any]] = {
+        "getItem": client.get_item,
+        "putItem": client.put_item,
+        "updateItem": client.update_item,
+    }
+    try:
+        return methods[call.action](**call.parameters)
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        raise TaskFailure(f"DynamoDB.{code}", error.response["Error"]["Message"]) from None
+    except BotoCoreError as error:
+        raise TaskFailure("DynamoDB.SdkClientException", str(error)) from None
+
+
+def store_on(client: Any, names: Mapping[str, str]) -> Store:
+    """The store of a stage on `client`; its back-off takes no time, and it has no queue for dead letters."""
+    return Store(
+        client,
+        _no_queue,
+        events_table=names["events_table"],
+        control_table=names["control_table"],
+        dead_letter_queue_url="",
+        rest=_not_at_all,
+    )
+
+
+def setter(future: asyncio.Future[T]) -> Callable[[T], None]:
+    """Sets the future, unless it is set already."""
+
+    def settle(result: T) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    return settle
+
+
+def _not_at_all(_seconds: float) -> None:
+    return
+
+
+def _no_queue() -> Any:
+    raise RuntimeError("in virtual time no event is too large for an item, so there are no dead letters")

@@ -1,0 +1,100 @@
+"""The executions of one replay: the first, and those that executions start.
+
+Answers states:startExecution and describeExecution as Step Functions does, for one machine. A definition that is put in
+place of another takes effect at the next start; what runs goes on under its own. It does not know what a Task does.
+Invariant: executions are kept in the order in which they began, and none is forgotten.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from states_language import Execution, Latencies, Machine, Pending, Perform, TaskCall, TaskFailure
+from states_language.clock import Clock
+from states_language.functions import compact
+from states_language.tasks.integrations import SYNC
+from states_language.tasks.nested import Ended, settle
+
+
+class VirtualExecutions:
+    """All executions of one machine; `machine` may be replaced while they run."""
+
+    def __init__(self, machine: Machine, clock: Clock, latencies: Latencies) -> None:
+        self.machine = machine
+        self._clock = clock
+        self._latencies = latencies
+        self._all: list[Execution] = []
+
+    @property
+    def all(self) -> list[Execution]:
+        """Returns every execution, oldest first."""
+        return self._all
+
+    @property
+    def last(self) -> Execution:
+        """Returns the youngest that runs, or where none does the one that ended last."""
+        return max(self._all, key=lambda one: (one.status == "RUNNING", one.stopped_ms or one.started_ms))
+
+    def begin(self, data: Any, perform: Perform) -> Execution:
+        """Returns the first execution; `perform` carries out its Tasks and those of its successors."""
+        self._perform = perform
+        return self._start(data, None)
+
+    async def over(self) -> None:
+        """Returns when no execution runs any more."""
+        while any(one.status == "RUNNING" for one in self._all):
+            await next(one for one in self._all if one.status == "RUNNING").wait()
+
+    def start(self, call: TaskCall) -> Any:
+        """Returns StartExecution's answer; TaskFailure with AWS's error name otherwise."""
+        given = call.parameters
+        machine_arn, name = self._all[0].machine_arn, given.get("Name")
+        if given.get("StateMachineArn") != machine_arn:
+            said = f"State Machine Does Not Exist: '{given.get('StateMachineArn')}'"
+            raise TaskFailure("StepFunctions.StateMachineDoesNotExistException", said)
+        data = given.get("Input", {})
+        data = json.loads(data) if isinstance(data, str) else data
+        execution = next((one for one in self._all if name is not None and one.name == name), None)
+        if execution is None:
+            execution = self._start(data, name)
+        elif execution.status != "RUNNING" or execution.input != data:
+            # Running with the same input: the same answer again. Anything else: the name is taken.
+            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"Execution Already Exists: '{name}'")
+        if call.pending is not None and call.pattern.startswith(SYNC):
+            waiting = asyncio.ensure_future(_finish(call.pending, call.pattern, execution))
+            execution.background.add(waiting)
+            waiting.add_done_callback(execution.background.discard)
+        return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms / 1000}
+
+    def describe(self, call: TaskCall) -> Any:
+        """Returns DescribeExecution's answer; TaskFailure with AWS's error name where there is no such execution."""
+        arn = call.parameters["ExecutionArn"]
+        for one in self._all:
+            if one.arn == arn:
+                return {"ExecutionArn": arn, "Name": one.name, "Status": one.status}
+        raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
+
+    def _start(self, data: Any, name: str | None) -> Execution:
+        execution = self.machine.start(
+            data, clock=self._clock, perform=self._perform, name=name, latencies=self._latencies
+        )
+        self._all.append(execution)
+        return execution
+
+
+async def _finish(pending: Pending, pattern: str, execution: Execution) -> None:
+    await execution.wait()
+    assert execution.stopped_ms is not None
+    ended = Ended(
+        arn=execution.arn,
+        machine_arn=execution.machine_arn,
+        name=execution.name,
+        status=execution.status,
+        input=compact(execution.input),
+        started_ms=execution.started_ms,
+        stopped_ms=execution.stopped_ms,
+        output=compact(execution.output) if execution.status == "SUCCEEDED" else None,
+        error=execution.error,
+        cause=execution.cause,
+    )
+    settle(pending, pattern, ended)

@@ -1,0 +1,156 @@
+"""Answers a machine's Tasks in virtual time: the connection manager as a function with a limit, and the direct
+integrations.
+
+It decides when a function is killed and how AWS words that; what a connection does is the manager's. It keeps the
+record of every connection for the timeline. Invariant: an invocation is answered once, by its own end or by its
+limit, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from handlers.connection.effects import Outcome
+from handlers.profile.parse import Profile
+from handlers.store.requests import Invocation
+from local.replay.connection import VirtualConnection
+from local.replay.expressions import Item
+from local.replay.invocation import VirtualInvocation
+from local.replay.scripted_upstream import Link, ScriptedUpstream
+from local.replay.shared_tasks import request, setter, store_on
+from local.replay.started_executions import VirtualExecutions
+from local.replay.table import Key, MemoryDynamoDB
+from states_language import TaskCall, TaskFailure
+from states_language.clock import Clock
+from timeline.coverage import Connection
+
+STILL_OPEN = "still open"
+
+
+class VirtualSandbox:
+    """The functions and tables of one replay; `perform` is what the interpreter calls for each Task."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        profile: Profile,
+        upstream: ScriptedUpstream,
+        settings: Mapping[str, Any],
+        names: Mapping[str, str],
+        executions: VirtualExecutions,
+    ) -> None:
+        self._clock = clock
+        self._executions = executions
+        self._profile = profile
+        self._upstream = upstream
+        self._settings = settings
+        self._function = names["connection_manager"]
+        self._tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
+        self._store = store_on(self._tables, names)
+        self._invocations: list[tuple[str, VirtualInvocation]] = []
+        self._running: list[VirtualInvocation] = []
+
+    async def perform(self, call: TaskCall) -> Any:
+        """Returns a Task's result; TaskFailure with AWS's error name otherwise."""
+        if call.service == "lambda":
+            return await self._invoke(call)
+        if call.service == "dynamodb":
+            return request(self._tables, call)
+        if (call.service, call.action) == ("sfn", "describeExecution"):
+            return self._executions.describe(call)
+        if (call.service, call.action) == ("states", "startExecution"):
+            return self._executions.start(call)
+        if (call.service, call.action) == ("sqs", "sendMessage"):
+            return {"MessageId": f"00000000-0000-4000-8000-{0:012d}"}
+        raise TaskFailure("States.Runtime", f"a replay has no {call.service}:{call.action}")
+
+    def connections(self, lanes: Mapping[str, Sequence[str]], origin_ms: int, until_ms: int) -> list[Connection]:
+        """Returns what was connected and how it ended, in milliseconds from `origin_ms`; open ones end at `until_ms`.
+
+        `lanes` names for each execution's ARN the lane of each of its invocations, in their order.
+        """
+        found: list[Connection] = []
+        lane_of = {arn: iter(names) for arn, names in lanes.items()}
+        for arn, invocation in self._invocations:
+            lane = next(lane_of[arn])
+            found += [
+                _told(lane, connection, connection.link, origin_ms, until_ms)
+                for connection in invocation.connections
+                if connection.link is not None and connection.link.opened_ms is not None
+            ]
+        return sorted(found, key=lambda c: (c.from_ms, c.to_ms))
+
+    async def _invoke(self, call: TaskCall) -> Any:
+        if call.function != self._function:
+            raise TaskFailure("Lambda.ResourceNotFoundException", f"Function not found: {call.function}")
+        future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        limit_s = self._settings["function_timeout_s"]
+        request_id = f"00000000-0000-4000-8000-{len(self._invocations) + 1:012d}"
+        settle = setter(future)
+        invocation = self._start(call, request_id, settle)
+        killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(invocation, future))
+        outcome = await future
+        killer.cancel()
+        self._running.remove(invocation)
+        if outcome is None:
+            message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
+            raise TaskFailure(
+                "Sandbox.Timedout", json.dumps({"errorType": "Sandbox.Timedout", "errorMessage": message})
+            )
+        if outcome.error:
+            cause = {
+                "errorMessage": outcome.message,
+                "errorType": outcome.error,
+                "requestId": request_id,
+                "stackTrace": [],
+            }
+            raise TaskFailure(outcome.error, json.dumps(cause))
+        return {"status": outcome.status}
+
+    def _start(self, call: TaskCall, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualInvocation:
+        settings, payload = self._settings, call.payload
+        who = Invocation(
+            stream_id=payload["pathParameters"]["streamId"],
+            lane=payload.get("lane", ""),
+            execution=payload.get("execution", ""),
+            request_id=request_id,
+            deadline_ms=self._clock.now_ms() + settings["function_timeout_s"] * 1000,
+            margin_ms=settings["margin_s"] * 1000,
+            lease_every_ms=settings["lease_every_s"] * 1000,
+            progress_every_ms=settings["progress_every_s"] * 1000,
+            overlap_max_ms=settings["overlap_max_s"] * 1000,
+        )
+        invocation = VirtualInvocation(
+            self._clock, self._profile, self._store, self._upstream, who, self._renew_all, on_end
+        )
+        self._invocations.append((call.execution_arn, invocation))
+        self._running.append(invocation)
+        invocation.advance()
+        return invocation
+
+    def _renew_all(self) -> None:
+        # Nobody else looks at when a lease runs out.
+        if self._profile.overlap == "forbids" or self._profile.standby == "hot":
+            for invocation in self._running:
+                invocation.renew()
+
+    def _kill(self, invocation: VirtualInvocation, future: asyncio.Future[Outcome | None]) -> None:
+        invocation.kill()
+        setter(future)(None)
+
+    def _changed(self, _table: str, key: Key, _item: Item) -> None:
+        if key[1] == "lease":
+            for invocation in self._running:
+                invocation.lease_changed()
+
+
+def _told(lane: str, connection: VirtualConnection, link: Link, origin_ms: int, until_ms: int) -> Connection:
+    """What the timeline is told of a connection that was answered."""
+    assert link.opened_ms is not None
+    to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
+    silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)
+    ended_by = STILL_OPEN if link.closed_ms is None else connection.ended_by
+    return Connection(lane, link.opened_ms - origin_ms, to_ms, ended_by, silent_ms)

@@ -1,0 +1,1 @@
+"""The service on a laptop: gateway, AWS endpoint, embedded database, live view."""

@@ -1,0 +1,105 @@
+"""Which AWS endpoint each service has in the local run, and clients for them.
+
+Decides that from the SDK's own variables (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>) and nothing else; what
+they do not name is the embedded AWS. It does not know what is asked of the services. Invariant: no request goes to an
+address that neither the user's environment nor the embedded AWS gave, and the user's AWS profiles are never read.
+"""
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import botocore.session
+from botocore.config import Config
+from botocore.utils import is_valid_endpoint_url
+
+from local.service.template import REGION
+from local.user_error import UserError
+
+_VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+# How the variables spell a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
+_SPELLED = {"dynamodb": "DYNAMODB", "sqs": "SQS", "secretsmanager": "SECRETS_MANAGER", "sns": "SNS", "s3": "S3"}
+CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4})
+
+
+class Endpoints:
+    """The endpoints of one run; `embedded` is the address of the embedded AWS, None where it is not started."""
+
+    def __init__(self, environment: Mapping[str, str], embedded: str | None) -> None:
+        self._chosen = chosen(environment)
+        self._credentials = {name: environment[name] for name in _CREDENTIALS if name in environment}
+        if not self._chosen or "AWS_ACCESS_KEY_ID" not in self._credentials:
+            self._credentials = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+        self._embedded = embedded
+        self._lock = threading.Lock()
+        self._session: botocore.session.Session | None = None
+        self._clients: dict[str, Any] = {}
+
+    def of(self, service: str) -> str:
+        """Returns the endpoint of a service, named as boto3 names it."""
+        spelled = _SPELLED.get(service, service.upper().replace("-", "_"))
+        own = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}")
+        return (own or self._chosen.get("AWS_ENDPOINT_URL") or self._embedded or "").rstrip("/")
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variables with which a function finds the same endpoints through the SDK."""
+        found = {"AWS_ENDPOINT_URL": self._embedded} if self._embedded else {}
+        # The files of the user's AWS profiles are not this run's; the metadata service is not there.
+        aside = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null"}
+        aside["AWS_SHARED_CREDENTIALS_FILE"] = "/dev/null"
+        return found | self._chosen | self._credentials | aside
+
+    def client(self, service: str) -> Any:
+        """Returns the botocore client of a service; it is made once and may be used from any thread."""
+        with self._lock:
+            if service not in self._clients:
+                if self._session is None:
+                    self._session = _plain_session()
+                self._clients[service] = self._session.create_client(
+                    service,
+                    region_name=REGION,
+                    endpoint_url=self.of(service),
+                    aws_access_key_id=self._credentials["AWS_ACCESS_KEY_ID"],
+                    aws_secret_access_key=self._credentials.get("AWS_SECRET_ACCESS_KEY", ""),
+                    aws_session_token=self._credentials.get("AWS_SESSION_TOKEN"),
+                    config=CONFIG,
+                )
+            return self._clients[service]
+
+
+def chosen(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the endpoint variables that the user set; empty ones count as not set. One that is no URL: UserError."""
+    found = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
+    for name in sorted(found):
+        if not _is_origin(found[name]):
+            raise UserError(f"{name} must be the URL of an endpoint, such as http://127.0.0.1:8000.")
+    return found
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not is_valid_endpoint_url(text):
+        return False
+    return port != 0 and not (parts.query or parts.fragment or parts.username or parts.password)
+
+
+def needs_embedded(environment: Mapping[str, str]) -> bool:
+    """Returns whether any service is left to the embedded AWS."""
+    return "AWS_ENDPOINT_URL" not in chosen(environment)
+
+
+def _plain_session() -> botocore.session.Session:
+    # Without its variables a session looks for no profile and no file of the user's.
+    variables = {
+        "profile": (None, None, None, None),
+        "config_file": (None, None, "/dev/null", None),
+        "credentials_file": (None, None, "/dev/null", None),
+    }
+    return botocore.session.Session(session_vars=variables)

@@ -1,0 +1,187 @@
+"""The verb `run`: reads what the user's environment asks for, starts the service, and ends it when asked to.
+
+Decides ports, folder and stage, and what the first lines say. Invariant: nothing is started before every port, the
+template and the data folder have been found usable.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from local import settings
+from local.service import resolved
+from local.service.aws_endpoints import needs_embedded
+from local.service.engine import lock, try_lock
+from local.service.listener import HOST, bind, port_of
+from local.service.live import Screen
+from local.service.redeploy import Redeploy
+from local.service.service import Service, Sockets
+from local.service.template import Route
+from local.user_error import UserError
+
+_FORCED = 1
+_ONE_WISH_S = 0.5
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the environment asks for: STREAMKEEPER_STAGE, PORT and STREAMKEEPER_DATA."""
+
+    stage: str
+    port: int
+    data: Path
+
+
+def wishes(environment: Mapping[str, str]) -> Wishes:
+    """Returns the wishes with their defaults: stage local, port 3000, folder .streamkeeper; a bad one: UserError."""
+    text = environment.get("PORT") or "3000"
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
+        raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
+    # A bad one is told before anything is taken.
+    needs_embedded(environment)
+    return Wishes(
+        stage=environment.get("STREAMKEEPER_STAGE") or "local",
+        port=int(text),
+        data=Path(environment.get("STREAMKEEPER_DATA") or ".streamkeeper"),
+    )
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run the whole service on this machine",
+        description="Runs the whole service on this machine until Ctrl-C: API, functions, tables, streams.",
+        epilog="Environment: PORT (3000), STREAMKEEPER_DATA (.streamkeeper/), STREAMKEEPER_STAGE (local).",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Returns 0 when the service was ended by a signal, 1 when it had to end by itself; raises UserError."""
+    wanted = wishes(os.environ)
+    settings.load(wanted.stage)
+    screen = Screen()
+    sockets = _bind(wanted.port)
+    held: IO[str] | None = None
+    try:
+        screen.plain(f"Streamkeeper is starting, stage {wanted.stage} ...")
+        template = resolved.template(wanted.stage)
+        # The folder last, so that a start which cannot be leaves none behind.
+        held = try_lock(wanted.data)
+        if held is None:
+            # Nobody would be answered on the ports meanwhile.
+            _close(sockets)
+            screen.plain(f"waiting for another run to let go of the data folder {wanted.data} ...")
+            held = lock(wanted.data)
+            sockets = _bind(wanted.port)
+        return asyncio.run(_serve(wanted, template, sockets, held, screen))
+    finally:
+        screen.close()
+        _close(sockets)
+        if held is not None:
+            held.close()
+
+
+def _close(sockets: Sockets) -> None:
+    for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.engine):
+        if listening is not None:
+            listening.close()
+
+
+def _bind(port: int) -> Sockets:
+    taken: list[socket.socket] = []
+    try:
+        for offset, purpose in enumerate(("the HTTP API", "the AWS endpoint", "the demonstration streams")):
+            taken.append(bind(port + offset, purpose))
+        engine = bind(0, "the embedded AWS") if needs_embedded(os.environ) else None
+    except UserError:
+        for listening in taken:
+            listening.close()
+        raise
+    return Sockets(taken[0], taken[1], taken[2], engine)
+
+
+async def _serve(
+    wanted: Wishes, template: Mapping[str, Any], sockets: Sockets, held: IO[str], screen: Screen
+) -> int:  # fmt: skip
+    end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    service = Service(wanted.data, template, sockets, held, os.environ, screen, lambda: _end(end, _FORCED))
+    _listen_to_signals(end)
+    following: asyncio.Task[None] | None = None
+    try:
+        starting = asyncio.create_task(service.start())
+        either: set[asyncio.Future[Any]] = {starting, end}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            _welcome(wanted, service, screen)
+            following = asyncio.create_task(Redeploy(service, wanted.stage, screen.say).run())
+        else:
+            starting.cancel()
+        status = await end
+        screen.close()
+        screen.say("stopping; Ctrl-C again to stop at once")
+        return status
+    finally:
+        _end(end, _FORCED)
+        if following is not None:
+            following.cancel()
+        await service.stop()
+
+
+def _listen_to_signals(end: "asyncio.Future[int]") -> None:
+    """Makes the first signal end the service, and a second one the process."""
+    loop = asyncio.get_running_loop()
+    first_s: list[float] = []
+
+    def asked() -> None:
+        # Two signals at once are one wish; a terminal and what runs under it may both send one.
+        if first_s and loop.time() - first_s[0] > _ONE_WISH_S:
+            # The children end by themselves when this process has gone.
+            os._exit(_FORCED)
+        first_s.append(loop.time())
+        _end(end, 0)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, asked)
+
+
+def _end(end: "asyncio.Future[int]", status: int) -> None:
+    if not end.done():
+        end.set_result(status)
+
+
+def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
+    api = f"http://{HOST}:{wanted.port}"
+    aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
+    streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
+    path = next((route.path for route in service.stack.routes if isinstance(route, Route)), "/connections/{streamId}")
+    demo = f"{api}{path.replace('{streamId}', 'demo')}"
+    lines = [
+        "",
+        f"  HTTP API       {api}  (the deployed one asks for an API key, this one for none)",
+        f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
+        f"  Demo streams   {streams}",
+        f"  Data folder    {wanted.data}  (functions' logs are in {wanted.data / 'logs'})",
+    ]
+    lines += [
+        f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
+    ]
+    lines += [
+        "",
+        "Type in another terminal:",
+        f"  curl -X POST {demo}",
+        "and then, to see how it stands, what is stored, and to stop it:",
+        f"  curl {demo}",
+        f"  curl '{demo}/events?limit=3'",
+        f"  curl -X DELETE {demo}",
+    ]
+    lines += ["", "A changed file is deployed at once. Ctrl-C stops it; what runs goes on at the next start.", ""]
+    screen.plain("\n".join(lines))

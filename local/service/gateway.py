@@ -1,0 +1,139 @@
+"""The HTTP API of the local run: the template's routes, answered as API Gateway answers them.
+
+Decides which route a request belongs to and, for a route that starts a stream, whether its profile is right: the
+deployed API knows the profiles by name alone, from its request template. Invariants: an execution's input is what the
+request template makes of path and query, so no header gets into it unless the template asks for it; a refused request
+starts nothing.
+"""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route as Path
+
+from local.service import proxy
+from local.service.template import ACCOUNT, ProxyRoute, Route
+from local.service.vtl import Call, TemplateFailure, render
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.requests import Refusal, is_name
+
+_METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
+_JSON = "application/json"
+# A stream id's problem as (status, sentence), None where it may be started.
+CheckStream = Callable[[str], tuple[int, str] | None]
+
+
+class Gateway:
+    """Serves the routes of the stack."""
+
+    def __init__(
+        self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
+        invoke: proxy.Invoke,
+    ) -> None:  # fmt: skip
+        self.serve(routes)
+        self._executions = executions
+        self._check_stream = check_stream
+        self._invoke = invoke
+        self.app = Starlette(routes=[Path("/health", self._health), Path("/{path:path}", self._any, methods=_METHODS)])
+
+    def serve(self, routes: Iterable[Route | ProxyRoute]) -> None:
+        """Takes these routes in place of what it had."""
+        self._routes = [(route, route.path.strip("/").split("/")) for route in routes]
+
+    async def _health(self, _: Request) -> Response:
+        running = self._executions.running()
+        return JSONResponse({"status": "ok", "running": [known.opening.arn for known in running]})
+
+    async def _any(self, request: Request) -> Response:
+        # The path is split before it is decoded, so an encoded slash stays within its part; each is decoded once.
+        raw = request.scope["raw_path"].decode("ascii", "replace")
+        parts = [unquote(part) for part in raw.strip("/").split("/")]
+        for route, pattern in self._routes:
+            values = _match(pattern, parts)
+            if values is not None and route.method in (request.method, "ANY"):
+                body = (await request.body()).decode("utf-8", "replace")
+                if isinstance(route, Route):
+                    return self._start(route, values, request, body)
+                asked = proxy.event(request, route.path, values, _context(route, request), body)
+                return proxy.response(await self._invoke(route.function, json.dumps(asked).encode()))
+        # What API Gateway says of a route that does not exist.
+        return JSONResponse({"message": "Missing Authentication Token"}, 403)
+
+    def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
+        problem = self._check_stream(path["streamId"]) if "streamId" in path else None
+        kind = request.headers.get("content-type", _JSON).split(";")[0].strip().lower()
+        template = route.request_templates.get(kind)
+        if template is None and route.passthrough != "WHEN_NO_MATCH":
+            return JSONResponse({"message": "Unsupported Media Type"}, 415)
+        query = dict(parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True))
+        call = Call(body, path, query, dict(request.headers), _context(route, request))
+        try:
+            asked = json.loads(render(template, call) if template is not None else body or "{}")
+            if problem is not None and is_name(asked.get("name") or "-"):
+                # What the template lets through: a profile that is wrong, or has changed since it was compiled.
+                return JSONResponse({"message": problem[1]}, problem[0])
+            known = self._executions.start(asked["stateMachineArn"], asked.get("input", "{}"), asked.get("name"))
+        except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
+            return JSONResponse({"message": "Internal server error"}, 500)
+        except Refusal as refusal:
+            answer = {"__type": refusal.code, "message": str(refusal)}
+            return _mapped(route, 400, answer, call)
+        started = {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
+        return _mapped(route, 200, started, call)
+
+
+def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
+    if len(pattern) != len(parts):
+        return None
+    values: dict[str, str] = {}
+    for expected, part in zip(pattern, parts, strict=True):
+        if expected.startswith("{") and expected.endswith("}"):
+            if not part:
+                return None
+            values[expected[1:-1].rstrip("+")] = part
+        elif expected != part:
+            return None
+    return values
+
+
+def _context(route: Route | ProxyRoute, request: Request) -> dict[str, Any]:
+    client = request.client.host if request.client is not None else ""
+    return {
+        "requestId": str(uuid.uuid4()),
+        "accountId": ACCOUNT,
+        "apiId": "local",
+        "stage": "local",
+        "httpMethod": request.method,
+        "path": request.url.path,
+        "resourcePath": route.path,
+        "protocol": "HTTP/1.1",
+        "requestTimeEpoch": int(time.time() * 1000),
+        "identity": {"sourceIp": client, "userAgent": request.headers.get("user-agent", "")},
+    }
+
+
+def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) -> Response:
+    """The integration response whose pattern matches the integration's status; without one, the default of 200."""
+    text = json.dumps(answer)
+    chosen = next((one for one in route.responses if _selects(one, status)), None)
+    chosen = chosen or next((one for one in route.responses if not one.get("SelectionPattern")), {})
+    template = chosen.get("ResponseTemplates", {}).get(_JSON)
+    # Source: "Use a mapping template to override an API's request and response parameters and status codes".
+    override: dict[str, Any] = {}
+    if template:
+        context = {**call.context, "responseOverride": override}
+        text = render(template, Call(text, call.path, call.query, {}, context)).strip()
+    return Response(text, int(override.get("status") or chosen.get("StatusCode", 200)), media_type=_JSON)
+
+
+def _selects(response: Mapping[str, Any], status: int) -> bool:
+    pattern = str(response.get("SelectionPattern") or "")
+    return bool(pattern) and re.fullmatch(pattern, str(status)) is not None

@@ -1,0 +1,127 @@
+"""One HTTP listener inside the service's event loop: uvicorn without its signal handlers and without its clock ticks.
+
+Decides how a port is taken and given back. It does not know what is served. Invariants: it binds 127.0.0.1 and nothing
+else; an idle listener does nothing at all.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import struct
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from local.user_error import UserError
+
+HOST = "127.0.0.1"
+_BACKLOG = 512
+
+
+def bind(port: int, purpose: str) -> socket.socket:
+    """Returns a listening socket on 127.0.0.1; port 0 takes any free one. A taken port: UserError naming `purpose`."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+        listening.listen(_BACKLOG)
+    except OSError as failure:
+        listening.close()
+        if failure.errno == errno.EADDRINUSE:
+            raise UserError(
+                f"Port {port}, needed for {purpose}, is taken; stop what listens there or set PORT to another number."
+            ) from None
+        raise UserError(f"Port {port}, needed for {purpose}, cannot be opened: {failure.strerror}.") from None
+    listening.setblocking(False)
+    return listening
+
+
+def port_of(listening: socket.socket) -> int:
+    """Returns the port that `listening` holds."""
+    return int(listening.getsockname()[1])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn.Server whose end is an event rather than a look at a flag ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        self.end = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        self.server_state.default_headers = list(self.config.encoded_headers)
+        self.ready.set()
+        await self.end.wait()
+
+
+class Listener:
+    """Serves one ASGI application on one socket until it is closed."""
+
+    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            loop="none",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            date_header=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._socket = listening
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return port_of(self._socket)
+
+    async def start(self) -> None:
+        """Returns once connections are answered."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        ready = asyncio.create_task(self._server.ready.wait())
+        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            ready.cancel()
+            self._task.result()
+
+    def stop_accepting(self) -> None:
+        """Refuses new connections; those that are open go on."""
+        for server in getattr(self._server, "servers", []):
+            server.close()
+
+    def reset(self, client: tuple[str, int]) -> None:
+        """Ends the connection from `client` (host, port) abruptly: its peer sees a TCP reset."""
+        for connection in list(self._server.server_state.connections):
+            transport: asyncio.Transport | None = getattr(connection, "transport", None)
+            if transport is not None and transport.get_extra_info("peername") == client:
+                # SO_LINGER with zero seconds makes close(2) send RST instead of FIN.
+                transport.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+                transport.abort()
+
+    async def close(self) -> None:
+        """Returns when the listener and its connections are closed; requests under way are cut off."""
+        if self._task is None:
+            self._socket.close()
+            return
+        self._server.force_exit = True
+        for connection in list(self._server.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        self._server.end.set()
+        await self._task
+        for task in list(self._server.server_state.tasks):
+            task.cancel()

@@ -1,0 +1,86 @@
+"""Tables, queues and buckets of the stack, made where they are absent.
+
+Decides which of CloudFormation's properties the embedded services need. It does not know what they will hold.
+Invariant: what exists is left as it is, but that a table which an older release made gets the indexes that it lacks.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.service.aws_endpoints import Endpoints
+from local.user_error import UserError
+
+_TABLE = (
+    "TableName",
+    "KeySchema",
+    "AttributeDefinitions",
+    "BillingMode",
+    "ProvisionedThroughput",
+    "GlobalSecondaryIndexes",
+    "LocalSecondaryIndexes",
+)
+_QUEUE = (
+    "DelaySeconds",
+    "FifoQueue",
+    "MaximumMessageSize",
+    "MessageRetentionPeriod",
+    "ReceiveMessageWaitTimeSeconds",
+    "VisibilityTimeout",
+)
+
+
+def provision(
+    endpoints: Endpoints,
+    tables: Iterable[Mapping[str, Any]],
+    queues: Iterable[Mapping[str, Any]],
+    buckets: Iterable[str] = (),
+) -> dict[str, str]:
+    """Returns the addresses of the queues by name, with every table, queue and bucket there. No answer: UserError."""
+    try:
+        for bucket in buckets:
+            # In REGION, which needs no LocationConstraint, one's own bucket may be made again and stays as it is.
+            endpoints.client("s3").create_bucket(Bucket=bucket)
+        for table in tables:
+            _table(endpoints.client("dynamodb"), table)
+        return {str(queue["QueueName"]): _queue(endpoints.client("sqs"), queue) for queue in queues}
+    except (BotoCoreError, ClientError) as problem:
+        raise UserError(f"The tables, queues and buckets cannot be made: {problem}.") from None
+
+
+def _table(client: Any, properties: Mapping[str, Any]) -> None:
+    name = properties["TableName"]
+    try:
+        client.create_table(**{key: properties[key] for key in _TABLE if key in properties})
+        client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+    except client.exceptions.ResourceInUseException:
+        _add_indexes(client, properties)
+        return
+    ttl = properties.get("TimeToLiveSpecification")
+    if ttl and ttl.get("Enabled"):
+        client.update_time_to_live(
+            TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": ttl["AttributeName"]}
+        )
+
+
+def _add_indexes(client: Any, properties: Mapping[str, Any]) -> None:
+    described = client.describe_table(TableName=properties["TableName"])["Table"]
+    known = {index["IndexName"] for index in described.get("GlobalSecondaryIndexes", [])}
+    for index in properties.get("GlobalSecondaryIndexes", []):
+        if index["IndexName"] not in known:
+            client.update_table(
+                TableName=properties["TableName"],
+                AttributeDefinitions=properties["AttributeDefinitions"],
+                GlobalSecondaryIndexUpdates=[{"Create": index}],
+            )
+
+
+def _queue(client: Any, properties: Mapping[str, Any]) -> str:
+    name = properties["QueueName"]
+    try:
+        found: str = client.get_queue_url(QueueName=name)["QueueUrl"]
+    except client.exceptions.QueueDoesNotExist:
+        attributes = {key: str(properties[key]) for key in _QUEUE if key in properties}
+        found = client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+    return found

@@ -1,0 +1,68 @@
+"""Lambda's proxy integration: an HTTP request as the event that a function gets, and what it returns as the answer.
+
+Decides what API Gateway decides between the two. It does not know which function it is. Invariants: a function gets no
+header of the request, for none of ours reads one and a log might keep it; what a function does wrong is 502, in API
+Gateway's words.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from local.functions.sandbox import Answer
+
+# Calls the function of this name with this payload.
+Invoke = Callable[[str, bytes], Awaitable[Answer]]
+
+
+def event(request: Request, resource: str, path: Mapping[str, str], context: Mapping[str, Any], body: str) -> Any:
+    """Returns the event; source: "Input format of a Lambda function for proxy integration" of API Gateway's guide.
+
+    `path` has the values of the path's parameters; where the guide says null for what is absent, it is None.
+    """
+    pairs = parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
+    several: dict[str, list[str]] = {}
+    for name, value in pairs:
+        several.setdefault(name, []).append(value)
+    return {
+        "resource": resource,
+        "path": request.url.path,
+        "httpMethod": request.method,
+        "headers": {},
+        "multiValueHeaders": {},
+        "queryStringParameters": dict(pairs) or None,
+        "multiValueQueryStringParameters": several or None,
+        "pathParameters": dict(path) or None,
+        "stageVariables": None,
+        "requestContext": dict(context),
+        "body": body or None,
+        "isBase64Encoded": False,
+    }
+
+
+def response(answer: Answer) -> Response:
+    """Returns the HTTP answer; what is no answer of a proxy function is 502."""
+    try:
+        if answer.function_error is not None:
+            raise ValueError
+        found = json.loads(answer.payload)
+        headers = {name: str(value) for name, value in (found.get("headers") or {}).items()}
+        several = found.get("multiValueHeaders") or {}
+        text = found.get("body") or ""
+        body = base64.b64decode(text, validate=True) if found.get("isBase64Encoded") else text.encode()
+        made = Response(body, int(found["statusCode"]), headers)
+        for name, values in several.items():
+            for value in values:
+                made.headers.append(name, str(value))
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        # "Internal server error" is all that API Gateway tells of a malformed Lambda proxy response.
+        return JSONResponse({"message": "Internal server error"}, 502)
+    # What API Gateway says where the function names no type.
+    made.headers.setdefault("content-type", "application/json")
+    return made

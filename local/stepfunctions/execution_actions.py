@@ -1,0 +1,150 @@
+"""Starting, describing, listing and stopping executions.
+
+Decides the shape of these answers. It does not know how an execution runs. Invariant: times are epoch seconds.
+"""
+
+from typing import Any
+
+from local.stepfunctions.arguments import Action, Answer, Parameters, arn, page
+from local.stepfunctions.executions import Executions, Known, description
+from local.stepfunctions.express import Express
+from local.stepfunctions.machine_actions import configuration, missing
+from local.stepfunctions.map_run_actions import child, children
+from local.stepfunctions.requests import Refusal
+
+_LISTED = {"executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount"}
+_UNSUPPORTED = "This operation is not supported by this type of state machine"
+
+
+class ExecutionActions:
+    """The actions on executions."""
+
+    def __init__(self, executions: Executions, express: Express) -> None:
+        self._executions = executions
+        self._express = express
+
+    def actions(self) -> dict[str, Action]:
+        """Returns the actions by name."""
+        return {
+            "StartExecution": self._start,
+            "StartSyncExecution": self._start_sync,
+            "DescribeExecution": self._describe,
+            "DescribeStateMachineForExecution": self._describe_machine,
+            "ListExecutions": self._list,
+            "GetExecutionHistory": self._history,
+            "StopExecution": self._stop,
+        }
+
+    def _start(self, parameters: Parameters) -> Answer:
+        machine_arn, text = arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input") or "{}"
+        entry = self._executions.machines.get(machine_arn)
+        if entry is not None and entry.described.type == "EXPRESS":
+            run = self._express.start(machine_arn, text, parameters.get("name"))
+            return {"executionArn": run.arn, "startDate": run.started_ms / 1000}
+        known = self._executions.start(machine_arn, text, parameters.get("name"))
+        return {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
+
+    async def _start_sync(self, parameters: Parameters) -> Answer:
+        machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
+        entry = self._executions.machines.get(machine_arn)
+        if entry is not None and entry.described.type != "EXPRESS":
+            raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
+        text = parameters.get("input") or "{}"
+        answer = await self._express.answered(machine_arn, text, parameters.get("name"))
+        if "traceHeader" in parameters:
+            answer["traceHeader"] = parameters["traceHeader"]
+        if parameters.get("includedData") == "METADATA_ONLY":
+            answer = {key: value for key, value in answer.items() if key not in ("input", "output")}
+            answer |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in answer}
+        return answer
+
+    def _describe(self, parameters: Parameters) -> Answer:
+        execution_arn = arn(parameters, "executionArn", "execution")
+        of_run = child(self._executions, execution_arn)
+        found = description(self._get(parameters)) if of_run is None else of_run[0]
+        if parameters.get("includedData") == "METADATA_ONLY":
+            found = {key: value for key, value in found.items() if key not in ("input", "output", "cause", "error")}
+            found |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in found}
+        return found
+
+    def _describe_machine(self, parameters: Parameters) -> Answer:
+        known = self._get(parameters)
+        opening, entry = known.opening, self._executions.machines.get(known.opening.machine_arn)
+        definition = opening.definition or (entry.described.definition if entry is not None else "")
+        if not definition:
+            raise missing(opening.machine_arn)
+        found: Answer = {
+            "stateMachineArn": opening.machine_arn,
+            "name": opening.machine_arn.rpartition(":")[2],
+            "definition": definition,
+            "roleArn": opening.role_arn,
+            "updateDate": (opening.machine_updated_ms or opening.started_ms) / 1000,
+            **configuration(entry.described.settings if entry is not None else {}),
+        }
+        if opening.revision_id is not None:
+            found["revisionId"] = opening.revision_id
+        if parameters.get("includedData") == "METADATA_ONLY":
+            found["definition"] = "{}"
+        return found
+
+    def _list(self, parameters: Parameters) -> Answer:
+        if ("stateMachineArn" in parameters) == ("mapRunArn" in parameters):
+            raise Refusal("ValidationException", "Must provide a StateMachine ARN or MapRun ARN")
+        if "mapRunArn" in parameters:
+            return children(self._executions, parameters)
+        machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
+        if machine_arn not in self._executions.machines:
+            raise missing(machine_arn)
+        if self._executions.machines[machine_arn].described.type == "EXPRESS":
+            raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
+        wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter") == "REDRIVEN"
+        found = [
+            known
+            for known in reversed(self._executions.all())
+            if known.opening.machine_arn == machine_arn and wanted in (None, known.status) and not redriven
+        ]
+        shown, rest = page(parameters, "executions", found, lambda known: known.serial, descending=True)
+        listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
+        return {"executions": listed} | rest
+
+    def _history(self, parameters: Parameters) -> Answer:
+        of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        if of_run is None:
+            events = self._executions.history(self._get(parameters))
+        elif of_run[1] is None:
+            raise Refusal("ExecutionDoesNotExist", "Only the first hundred executions of a Map Run keep their history.")
+        else:
+            events = of_run[1]
+        with_data = parameters.get("includeExecutionData") is not False
+        backwards = bool(parameters.get("reverseOrder"))
+        # By the event's id: one that runs adds events while its history is read backwards.
+        shown, rest = page(
+            parameters, "events", events[::-1] if backwards else events, lambda event: event["id"], descending=backwards
+        )
+        return {"events": [_wire(event, with_data) for event in shown]} | rest
+
+    def _stop(self, parameters: Parameters) -> Answer:
+        execution_arn = arn(parameters, "executionArn", "execution")
+        known = self._executions.stop(execution_arn, parameters.get("error"), parameters.get("cause"))
+        assert known.closing is not None
+        return {"stopDate": known.closing.stopped_ms / 1000}
+
+    def _get(self, parameters: Parameters) -> Known:
+        execution_arn = arn(parameters, "executionArn", "execution")
+        try:
+            return self._executions.get(execution_arn)
+        except KeyError:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{execution_arn}'") from None
+
+
+def _wire(event: dict[str, Any], with_data: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in event.items():
+        if name == "timestamp":
+            found[name] = value / 1000
+        elif isinstance(value, dict) and not with_data:
+            # Source: GetExecutionHistory, includeExecutionData: "whether execution data (input or output) is returned".
+            found[name] = {inner: kept for inner, kept in value.items() if inner not in ("input", "output")}
+        else:
+            found[name] = value
+    return found

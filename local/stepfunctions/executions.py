@@ -1,0 +1,300 @@
+"""The executions of the local run: which exist, which run, and what becomes of those that a dead service left running.
+
+Decides StartExecution's rules for names, and resumption. It does not know what an execution does or who asks.
+Invariants: an ARN belongs to one execution for ever; an execution that this process does not run is not RUNNING.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from local.stepfunctions import map_runs
+from local.stepfunctions.json_messages import told
+from local.stepfunctions.machines import Entry, Machines
+from local.stepfunctions.records import Closing, Journal, Opening, Record, Records
+from local.stepfunctions.requests import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
+from states_language import Execution, Perform
+from states_language.clock import Clock
+from states_language.functions import compact, same
+from states_language.tasks.nested import Ended
+
+STOPPED_ERROR = "LocalServiceStopped"
+STOPPED_CAUSE = "The local service stopped while this execution ran."
+
+
+@dataclass
+class Known:
+    """One execution; `live` is None for one that has ended. `serial` counts them in the order of their starts."""
+
+    opening: Opening
+    path: Path
+    live: Execution | None
+    closing: Closing | None = None
+    journal: Journal | None = field(default=None, repr=False)
+    serial: int = 0
+    listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
+
+    @property
+    def status(self) -> str:
+        """AWS's word for how it stands."""
+        if self.closing is not None:
+            return self.closing.status
+        return "RUNNING"
+
+    @property
+    def map_runs(self) -> list[dict[str, Any]]:
+        """What is told of the runs of its distributed Maps; times in milliseconds."""
+        if self.live is not None:
+            return map_runs.kept(self.live)
+        return self.closing.map_runs if self.closing is not None else []
+
+    @property
+    def stream_id(self) -> str:
+        """The stream that its input names; "" where it names none."""
+        try:
+            value = json.loads(self.opening.input)["pathParameters"]["streamId"]
+        except (ValueError, KeyError, TypeError):
+            return ""
+        return value if isinstance(value, str) else ""
+
+
+class Executions:
+    """The registry; `perform` carries out Task states, `on_change` hears of each start and end."""
+
+    def __init__(
+        self,
+        machines: Machines,
+        records: Records,
+        clock: Clock,
+        on_change: Callable[[Known], None],
+    ) -> None:
+        self.machines = machines
+        self._records = records
+        self._clock = clock
+        self._on_change = on_change
+        self._known: dict[str, Known] = {}
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._serial = 0
+        self.perform: Perform | None = None
+
+    def all(self) -> list[Known]:
+        """Returns every execution, oldest first."""
+        return list(self._known.values())
+
+    def running(self) -> list[Known]:
+        """Returns those that run."""
+        return [known for known in self._known.values() if known.closing is None]
+
+    def get(self, arn: str) -> Known:
+        """Returns one execution; KeyError where there is none of this ARN."""
+        return self._known[arn]
+
+    def history(self, known: Known) -> list[dict[str, Any]]:
+        """Returns its history events as far as they are kept."""
+        return known.live.history if known.live is not None else self._records.history(known.path)
+
+    def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> Known:
+        """Returns the new execution, or the one that runs already under this name with this input; raises Refusal."""
+        entry, data = self.checked(machine_arn, text, name)
+        name = name or str(uuid.uuid4())
+        arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        existing = self._known.get(arn)
+        if existing is not None:
+            # Running with the same input: the same answer again. Anything else: the name is taken.
+            if existing.closing is None and _same(existing.opening.input, data):
+                return existing
+            raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
+        return self._begin(entry, arn, name, text, data)
+
+    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Entry, Any]:
+        """Returns the machine and the input as data; raises Refusal for what no execution may start with."""
+        entry = self.machines.get(machine_arn)
+        if entry is None:
+            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+        if entry.deleting:
+            raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
+        try:
+            size, data = len(text.encode()), parsed(text)
+        except ValueError as problem:
+            raise Refusal(
+                "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{told(text, problem)[0]}'"
+            ) from None
+        if size > INPUT_LIMIT_BYTES:
+            raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
+        if name is not None and not is_name(name):
+            raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+        return entry, data
+
+    def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
+        """Calls the listener once, when the execution has ended; KeyError where there is none of this ARN."""
+        known = self._known[arn]
+        if known.closing is not None:
+            listener(_ended(known, known.closing))
+        else:
+            known.listeners.append(listener)
+
+    def forget_deleted(self) -> None:
+        """Removes the machines that are being deleted and of which no execution runs."""
+        running = {known.opening.machine_arn for known in self.running()}
+        for arn, entry in list(self.machines.items()):
+            if entry.deleting and arn not in running:
+                self.machines.remove(arn)
+
+    def stop(self, arn: str, error: str | None, cause: str | None) -> Known:
+        """Returns the execution, ABORTED at once if it ran; raises Refusal. Functions that run are left alone."""
+        known = self._known.get(arn)
+        if known is None:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        if known.live is not None and known.closing is None:
+            known.live.stop(error, cause)
+            self._close(known)
+        return known
+
+    def restore(self) -> list[Known]:
+        """Returns the executions that an earlier service left running, now ABORTED; reads all of them from disk."""
+        left = []
+        for record in self._records.read():
+            known = Known(record.opening, record.path, None, record.closing, serial=self._next_serial())
+            self._known[record.opening.arn] = known
+            if record.closing is None:
+                known.closing = self._abort(record)
+                left.append(known)
+        self._prune()
+        return left
+
+    def resume(self, left: Iterable[Known]) -> list[Known]:
+        """Returns executions that go on with what `left` did, one a machine and input."""
+        wanted = {(known.opening.machine_arn, _first_input(known.opening.input)) for known in left}
+        return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
+
+    def close(self) -> None:
+        """Halts everything without a last line, so that the next service resumes what runs now."""
+        self._closed = True
+        for task in self._waiting:
+            task.cancel()
+        for known in self._known.values():
+            # In this order, so that the end of the halted machine is not in its record.
+            if known.journal is not None:
+                known.journal.close()
+            if known.live is not None:
+                known.live.stop()
+
+    def _begin(self, entry: Entry, arn: str, name: str, text: str, data: Any) -> Known:
+        assert self.perform is not None
+        described = entry.described
+        opening = Opening(
+            arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
+            role_arn=described.role_arn, revision_id=described.revision_id, machine_updated_ms=described.updated_ms,
+        )  # fmt: skip
+        journal = self._records.journal(opening)
+        live = entry.machine.start(
+            data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
+            machine_arn=described.arn, role_arn=described.role_arn, on_event=journal.event,
+        )  # fmt: skip
+        known = Known(opening, journal.path, live, journal=journal, serial=self._next_serial())
+        self._known[arn] = known
+        waiting = asyncio.create_task(self._wait(known, live))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        self._on_change(known)
+        return known
+
+    async def _wait(self, known: Known, live: Execution) -> None:
+        await live.wait()
+        self._close(known)
+
+    def _close(self, known: Known) -> None:
+        live = known.live
+        if live is None or known.closing is not None or self._closed:
+            return
+        output = compact(live.output) if live.status == "SUCCEEDED" else None
+        stopped_ms = live.stopped_ms or self._clock.now_ms()
+        known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause, map_runs.kept(live))
+        if known.journal is not None:
+            known.journal.closing(known.closing)
+        # Its history is on disk; in memory it would only grow.
+        known.live, known.journal = None, None
+        listeners, known.listeners = known.listeners, []
+        for listener in listeners:
+            listener(_ended(known, known.closing))
+        self._prune()
+        self.forget_deleted()
+        self._on_change(known)
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def _abort(self, record: Record) -> Closing:
+        history = self._records.history(record.path)
+        now_ms = self._clock.now_ms()
+        closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
+        journal = Journal(record.path)
+        journal.mend()
+        journal.event(
+            {
+                "timestamp": now_ms,
+                "type": "ExecutionAborted",
+                "id": len(history) + 1,
+                "previousEventId": 0,
+                "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
+            }
+        )
+        journal.closing(closing)
+        return closing
+
+    def _prune(self) -> None:
+        removed = set(self._records.prune({known.path for known in self.running()}))
+        if removed:
+            self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
+
+
+def _ended(known: Known, closing: Closing) -> Ended:
+    opening = known.opening
+    return Ended(
+        arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,
+        input=opening.input, started_ms=opening.started_ms, stopped_ms=closing.stopped_ms, output=closing.output,
+        error=closing.error, cause=closing.cause,
+    )  # fmt: skip
+
+
+def description(known: Known) -> dict[str, Any]:
+    """Returns DescribeExecution's answer; dates are epoch seconds."""
+    opening, closing = known.opening, known.closing
+    found: dict[str, Any] = {
+        "executionArn": opening.arn,
+        "stateMachineArn": opening.machine_arn,
+        "name": opening.name,
+        "status": known.status,
+        "startDate": opening.started_ms / 1000,
+        "input": opening.input,
+        "inputDetails": {"included": True},
+        "redriveCount": 0,
+        "redriveStatus": "NOT_REDRIVABLE",
+    }
+    if closing is not None:
+        found["stopDate"] = closing.stopped_ms / 1000
+        if closing.output is not None:
+            found |= {"output": closing.output, "outputDetails": {"included": True}}
+        found |= {
+            name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
+        }
+    return found
+
+
+def _first_input(text: str) -> str:
+    """The input without the predecessor that a renewal names: that one is dead too, and its lease is taken over."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or "renews" not in data:
+        return text
+    return json.dumps({"pathParameters": data.get("pathParameters", {}), "queryStringParameters": {}})
+
+
+def _same(text: str, data: Any) -> bool:
+    """AWS compares the input as data, so white space does not matter."""
+    return same(json.loads(text), data)

@@ -1,0 +1,79 @@
+"""Express executions: nobody lists or describes them, and their history is not kept.
+
+Decides how one is named and answered. It does not know what an execution does. Invariant: none outlives `close`.
+"""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from local.stepfunctions.executions import Executions
+from states_language import Execution
+from states_language.clock import Clock
+from states_language.functions import compact
+
+
+@dataclass(frozen=True)
+class Run:
+    """One Express execution; `input` is JSON text."""
+
+    arn: str
+    name: str
+    machine_arn: str
+    input: str
+    started_ms: int
+    live: Execution
+
+
+class Express:
+    """Runs the executions of Express state machines."""
+
+    def __init__(self, executions: Executions, clock: Clock) -> None:
+        self._executions = executions
+        self._clock = clock
+        self._running: set[Execution] = set()
+
+    def start(self, machine_arn: str, text: str, name: str | None) -> Run:
+        """Returns the execution, which runs; raises Refusal. Any number may have the same name."""
+        entry, data = self._executions.checked(machine_arn, text, name)
+        assert self._executions.perform is not None
+        name = name or str(uuid.uuid4())
+        described = entry.described
+        arn = f"{machine_arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}"
+        live = entry.machine.start(
+            data, clock=self._clock, perform=self._executions.perform, name=name, arn=arn,
+            machine_name=described.name, machine_arn=machine_arn, role_arn=described.role_arn,
+        )  # fmt: skip
+        self._running = {one for one in self._running if one.status == "RUNNING"} | {live}
+        return Run(arn, name, machine_arn, text, live.started_ms, live)
+
+    async def answered(self, machine_arn: str, text: str, name: str | None) -> dict[str, Any]:
+        """Returns StartSyncExecution's answer when the execution has ended; raises Refusal."""
+        run = self.start(machine_arn, text, name)
+        live = await run.live.wait()
+        stopped_ms = live.stopped_ms or run.started_ms
+        found: dict[str, Any] = {
+            "executionArn": run.arn,
+            "stateMachineArn": machine_arn,
+            "name": run.name,
+            "startDate": run.started_ms / 1000,
+            "stopDate": stopped_ms / 1000,
+            "status": "FAILED" if live.status == "ABORTED" else live.status,
+            "input": text,
+            "inputDetails": {"included": True},
+            "error": live.error,
+            "cause": live.cause,
+            # Billed by 100 milliseconds and 64 MB (AWS Step Functions pricing).
+            "billingDetails": {
+                "billedMemoryUsedInMB": 64,
+                "billedDurationInMilliseconds": -(-(stopped_ms - run.started_ms) // 100) * 100,
+            },
+        }
+        if live.status == "SUCCEEDED":
+            found |= {"output": compact(live.output), "outputDetails": {"included": True}}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def close(self) -> None:
+        """Ends what runs."""
+        for live in self._running:
+            live.stop()

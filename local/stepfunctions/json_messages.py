@@ -1,0 +1,117 @@
+"""Why a text is no JSON, as AWS words it.
+
+Decides the words alone; that it is none, Python's decoder has said. AWS's parser is Jackson: it names the token or the
+character that it did not expect, and the place behind it. Recorded: an unrecognized token; the others are Jackson's.
+"""
+
+import json
+import re
+from typing import Any
+
+from states_language.functions import parse_json
+
+_SHOWN = 500
+_TOKEN = re.compile(r"[A-Za-z_$][\w$]*")
+_VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
+_SKIPPED = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\[\]{}]+', re.DOTALL)
+_EXPECTED = {
+    "Expecting property name": "was expecting double-quote to start field name",
+    "Illegal trailing comma": "was expecting double-quote to start field name",
+    "Expecting ':'": "was expecting a colon to separate field name and value",
+    "Expecting ','": "was expecting comma to separate {kind} entries",
+}
+
+
+class Duplicate(ValueError):
+    """An object has a member twice."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the key '{name}' is given twice")
+        self.name = name
+
+
+def strict(text: str) -> Any:
+    """Return the JSON value; raises ValueError, Duplicate where an object has a member twice."""
+    return parse_json(text, members=_once)
+
+
+def source(text: str, at: int) -> str:
+    """Return where a character of a text stands, counted from 1, as Jackson writes it, which cuts a long text off."""
+    shown = f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]}"[truncated {len(text) - _SHOWN} chars]'
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return f"[Source: (String){shown}; line: {line}, column: {column}]"
+
+
+def told(text: str, problem: ValueError) -> tuple[str, str]:
+    """Return the message, and the place that it names."""
+    message, at = _message(text, problem)
+    place = source(text, at)
+    return f"{message}\n at {place}", place
+
+
+def _message(text: str, problem: ValueError) -> tuple[str, int]:
+    if isinstance(problem, Duplicate):
+        quoted = json.dumps(problem.name, ensure_ascii=False)
+        return f"Duplicate field '{problem.name}'", max(0, text.rfind(quoted)) + len(quoted)
+    if isinstance(problem, UnicodeError):
+        return "Incomplete surrogate pair", len(text)
+    if not isinstance(problem, json.JSONDecodeError):
+        word = str(problem).removesuffix(" is no JSON number")
+        at = text.find(word) + len(word) if word in text else len(text)
+        return f"Non-standard token '{word}': enable JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS to allow", at
+    at, found = problem.pos, problem.msg
+    if found.startswith("Unterminated string"):
+        return "Unexpected end-of-input: was expecting closing quote for a string value", len(text)
+    if not text[at:].strip():
+        return f"Unexpected end-of-input{_open(text)}", len(text)
+    if found.startswith("Invalid control"):
+        code = ord(text[at])
+        must = "has to be escaped using backslash to be included in string value"
+        return f"Illegal unquoted character ((CTRL-CHAR, code {code})): {must}", at + 1
+    if found.startswith("Invalid \\escape"):
+        sign = text[at + 1]
+        return f"Unrecognized character escape '{sign}' (code {ord(sign)})", at + 2
+    token = _TOKEN.match(text, at)
+    if token is not None and found.startswith("Expecting value"):
+        return f"Unrecognized token '{token[0]}': was expecting {_VALUES}", token.end()
+    brackets = _brackets(text[:at])
+    kind = "Array" if brackets and brackets[-1][0] == "[" else "Object"
+    expected = next(
+        (words for begin, words in _EXPECTED.items() if found.startswith(begin)), f"expected a valid value {_VALUES}"
+    )
+    return f"Unexpected character ('{text[at]}' (code {ord(text[at])})): {expected.format(kind=kind)}", at + 1
+
+
+def _open(text: str) -> str:
+    """Return what is said of the innermost bracket that is not closed."""
+    brackets = _brackets(text)
+    if not brackets:
+        return ""
+    sign, at = brackets[-1]
+    kind = "Array" if sign == "[" else "Object"
+    return f": expected close marker for {kind} (start marker at {source(text, at)})"
+
+
+def _brackets(text: str) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    at = 0
+    while at < len(text):
+        skipped = _SKIPPED.match(text, at)
+        if skipped is not None:
+            at = skipped.end()
+            continue
+        if text[at] in "[{":
+            found.append((text[at], at))
+        elif found:
+            found.pop()
+        at += 1
+    return found
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in members:
+        if name in found:
+            raise Duplicate(name)
+        found[name] = value
+    return found

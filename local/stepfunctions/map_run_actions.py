@@ -1,0 +1,77 @@
+"""Listing and describing the runs of distributed Maps and their executions.
+
+Decides the shape of these answers. What is kept of a run, `local.stepfunctions.map_runs` says. Invariant: times are
+epoch seconds.
+"""
+
+from typing import Any
+
+from local.stepfunctions.arguments import Action, Answer, Parameters, arn, page
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.requests import Refusal
+
+_LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
+_CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate")
+
+
+class MapRunActions:
+    """The actions on Map Runs."""
+
+    def __init__(self, executions: Executions) -> None:
+        self._executions = executions
+
+    def actions(self) -> dict[str, Action]:
+        """Returns the actions by name."""
+        return {"ListMapRuns": self._list, "DescribeMapRun": self._describe}
+
+    def _list(self, parameters: Parameters) -> Answer:
+        execution_arn = arn(parameters, "executionArn", "execution")
+        try:
+            runs = self._executions.get(execution_arn).map_runs
+        except KeyError:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{execution_arn}'") from None
+        numbered = list(enumerate(runs))
+        shown, rest = page(parameters, "mapRuns", numbered, lambda one: one[0])
+        return {"mapRuns": [_dated({key: run[key] for key in _LISTED if key in run}) for _, run in shown]} | rest
+
+    def _describe(self, parameters: Parameters) -> Answer:
+        run = find(self._executions, arn(parameters, "mapRunArn", "mapRun"))
+        return _dated({key: value for key, value in run.items() if key not in ("executions", "stateMachineArn")})
+
+
+def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
+    """Returns what is kept of a Map Run; raises Refusal where there is none of this ARN."""
+    for known in executions.all():
+        for run in known.map_runs:
+            if run["mapRunArn"] == map_run_arn:
+                return run
+    raise Refusal("ResourceNotFound", f"Resource not found: '{map_run_arn}'")
+
+
+def children(executions: Executions, parameters: Parameters) -> Answer:
+    """Returns ListExecutions' answer for a Map Run, newest first: the first thousand of its executions."""
+    run = find(executions, arn(parameters, "mapRunArn", "mapRun"))
+    wanted = parameters.get("statusFilter")
+    found = [(number, one) for number, one in enumerate(run["executions"]) if wanted in (None, one["status"])]
+    shown, rest = page(parameters, "executions", reversed(found), lambda one: one[0], descending=True)
+    named = [{key: one[key] for key in _CHILD if key in one} | {"mapRunArn": run["mapRunArn"]} for _, one in shown]
+    return {"executions": [_dated(one) for one in named]} | rest
+
+
+def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict[str, Any]] | None] | None:
+    """Returns DescribeExecution's answer for an execution of a Map Run, and its events where they are kept."""
+    if "/" not in execution_arn:
+        return None
+    for known in executions.all():
+        for run in known.map_runs:
+            for one in run["executions"]:
+                if one["executionArn"] == execution_arn:
+                    told = {key: value for key, value in one.items() if key != "events"}
+                    told |= {f"{key}Details": {"included": True} for key in ("input", "output") if key in told}
+                    told |= {"mapRunArn": run["mapRunArn"], "redriveCount": 0, "redriveStatus": "NOT_REDRIVABLE"}
+                    return _dated(told), one.get("events")
+    return None
+
+
+def _dated(found: dict[str, Any]) -> Answer:
+    return {name: value / 1000 if name.endswith("Date") else value for name, value in found.items()}

@@ -1,0 +1,300 @@
+"""One state on its own, as TestState runs it: with a mock in place of its work, and looked at step by step.
+
+Decides how a state is cut out of its machine, what a mock stands for and what each step of the data is called. It
+evaluates nothing itself: every step is a small machine that the interpreter runs. Invariant: the state's own Retriers
+and Catchers are asked once, never waited for. What is shown at which state is recorded.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
+from states_language.definition.fields import Fields
+from states_language.failures import StateError
+from states_language.states.retry import compile_retry, named
+
+Run = Callable[[Machine, Any, Callable[[TaskCall], Awaitable[Any]] | None], Awaitable[Execution]]
+"""Runs a machine to its end; without the third argument Tasks do their real work."""
+
+NAME = "StateName"
+EXCEEDED = "States.ExceedToleratedFailureThreshold"
+_EXCEEDED_CAUSE = "The specified tolerated failure threshold was exceeded"
+_RETRYING = ("Task", "Parallel", "Map")
+_PREFIX = re.compile(
+    r"An error occurred while executing the state '.*?' \(entered at the event id #\d+\)\. ", re.DOTALL
+)
+_WORK = "arn:aws:states:::aws-sdk:mock:result"
+_DATAFLOW = ("QueryLanguage", "InputPath", "OutputPath", "ResultPath", "ResultSelector", "Output", "Assign")
+_WAYS = ("Next", "End", "Retry", "Catch")
+
+
+class NoSuchState(ValueError):
+    """The definition has no state of this name."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What TestState was asked: the mock (a result or an error), and how far the state has come."""
+
+    data: Any
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    result: tuple[Any] | None = None
+    error: StateError | None = None
+    retries: int = 0
+    failed_items: int = 0
+    item_count: int = 0
+
+    @property
+    def mocked(self) -> bool:
+        """Return whether the state's own work is left out."""
+        return self.result is not None or self.error is not None
+
+
+def cut_out(definition: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    """Return the state to run, with the query language that holds for it; raises NoSuchState."""
+    if "States" not in definition:
+        return dict(definition)
+    found = next(_named(definition, name, definition.get("QueryLanguage")), None)
+    if found is None:
+        raise NoSuchState(f"State not found in the definition: '{name}'")
+    return found
+
+
+def _named(line: Any, name: str | None, language: Any) -> Iterator[dict[str, Any]]:
+    states = line.get("States", {}) if isinstance(line, dict) else {}
+    for key, state in states.items():
+        if not isinstance(state, dict):
+            continue
+        inner = state.get("QueryLanguage", language)
+        if key == name:
+            yield state if inner is None else {"QueryLanguage": inner, **state}
+        lines = [*state.get("Branches", []), state.get("ItemProcessor"), state.get("Iterator")]
+        for each in lines:
+            yield from _named(each, name, (each or {}).get("QueryLanguage", language))
+
+
+def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
+    """Return the machine of this one state; where it may lead, the machine ends. Raises DefinitionError."""
+    targets = {target for target in _targets(state) if target != NAME}
+    states: dict[str, Any] = {NAME: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
+    start = NAME
+    if variables:
+        start = "Variables"
+        states[start] = {"Type": "Pass", "Assign": dict(variables), "Next": NAME}
+    return load({"StartAt": start, "States": states})
+
+
+def _targets(state: Mapping[str, Any]) -> Iterator[str]:
+    places = [state, *state.get("Catch", []), *state.get("Choices", [])]
+    for place in places:
+        if isinstance(place, dict) and isinstance(place.get("Next"), str):
+            yield place["Next"]
+    if isinstance(state.get("Default"), str):
+        yield state["Default"]
+
+
+class Trial:
+    """One trial of one state."""
+
+    def __init__(self, state: dict[str, Any], wish: Wish, run: Run) -> None:
+        self.state = state
+        self.wish = wish
+        self.shown: dict[str, Any] = {"input": wish.data}
+        self._run = run
+        self._kind = state.get("Type")
+        self._jsonata = state.get("QueryLanguage") == "JSONata"
+
+    async def answer(self) -> dict[str, Any]:
+        """Return TestState's answer, its members as data; `shown` has what an inspection shows."""
+        if self.wish.variables:
+            self.shown["variables"] = dict(self.wish.variables)
+        await self._look_before()
+        if "error" in self.shown:
+            return {"status": "FAILED", **self.shown.pop("error")}
+        execution = await self._execute()
+        if execution.status == "SUCCEEDED":
+            found: dict[str, Any] = {"status": "SUCCEEDED", "output": _left(execution)}
+            following = _next(execution)
+            await self._look_after(execution)
+            return found | ({"nextState": following} if following else {})
+        return await self._failed(execution)
+
+    # ---- the state itself ----
+
+    async def _execute(self) -> Execution:
+        state = {key: value for key, value in self._substitute().items() if key not in ("Retry", "Catch")}
+        tolerated = self._intolerable()
+        error = self.wish.error or (StateError(EXCEEDED, _EXCEEDED_CAUSE) if tolerated else None)
+        perform = None if not self.wish.mocked and error is None else _mock(self.wish.result, error)
+        return await self._run(machine(state, self.wish.variables), self.wish.data, perform)
+
+    def _substitute(self) -> dict[str, Any]:
+        """A mocked state is a Task with its dataflow: what is mocked is all that it does."""
+        if not self.wish.mocked:
+            return self.state
+        if self._kind == "Task":
+            return {**self.state, "Resource": _WORK}
+        kept = {key: self.state[key] for key in (*_DATAFLOW, *_WAYS) if key in self.state}
+        return {"Type": "Task", "Resource": _WORK, **kept}
+
+    def _intolerable(self) -> bool:
+        failed = self.wish.failed_items
+        count, percentage = self.shown.get("toleratedFailureCount"), self.shown.get("toleratedFailurePercentage")
+        if count is not None and failed > count:
+            return True
+        return percentage is not None and 100 * failed > percentage * max(self.wish.item_count, 1)
+
+    async def _failed(self, execution: Execution) -> dict[str, Any]:
+        told: dict[str, Any] = {"error": execution.error, "cause": _PREFIX.sub("", execution.cause or "", count=1)}
+        answer = {key: value for key, value in told.items() if value}
+        error = StateError(execution.error, execution.cause)
+        if self._kind not in _RETRYING or error.error == "States.Runtime":
+            return {"status": "FAILED", **answer}
+        if (backoff_s := self._retry(error)) is not None:
+            self.shown["errorDetails"]["retryBackoffIntervalSeconds"] = backoff_s
+            return {"status": "RETRIABLE", **answer}
+        for index, catcher in enumerate(self.state.get("Catch", [])):
+            if named(tuple(catcher.get("ErrorEquals", ())), error):
+                self.shown.setdefault("errorDetails", {})["catchIndex"] = index
+                output = await self._caught(catcher, error)
+                return {"status": "CAUGHT_ERROR", "output": output, "nextState": catcher["Next"], **answer}
+        return {"status": "FAILED", **answer}
+
+    def _retry(self, error: StateError) -> int | None:
+        """The back-off in seconds; None where no Retrier is left. The first that names the error is the one."""
+        for index, retrier in enumerate(compile_retry(Fields(self.state, "/"))):
+            if named(retrier.errors, error):
+                self.shown["errorDetails"] = {"retryIndex": index}
+                if self.wish.retries >= retrier.max_attempts:
+                    return None
+                return retrier.delay_ms(self.wish.retries, lambda: 1.0) // 1000
+        return None
+
+    async def _caught(self, catcher: dict[str, Any], error: StateError) -> Any:
+        kept: dict[str, Any] = {key: self.state[key] for key in ("QueryLanguage", "Next", "End") if key in self.state}
+        state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, **kept, "Catch": [catcher]}
+        execution = await self._run(machine(state, self.wish.variables), self.wish.data, _mock(None, error))
+        return execution.output
+
+    # ---- what an inspection shows ----
+
+    async def _look_before(self) -> None:
+        if self._jsonata:
+            if self._kind == "Task":
+                arguments = self.state.get("Arguments")
+                if arguments is not None:
+                    await self._show(
+                        "afterArguments", {"Type": "Pass", "QueryLanguage": "JSONata", "Output": arguments}
+                    )
+        elif self._kind == "Pass" and "Result" in self.state:
+            self.shown["result"] = self.state["Result"]
+        elif self._kind != "Parallel":
+            await self._show("afterInputPath", self._pass("InputPath"))
+            if self._kind in ("Pass", "Task"):
+                await self._show("afterParameters", self._pass("InputPath", "Parameters"))
+        if self._kind == "Map":
+            await self._look_at_map()
+
+    async def _look_at_map(self) -> None:
+        if not self._jsonata and "ItemReader" not in self.state:
+            path = self.state.get("ItemsPath", "$")
+            data = self.shown.get("afterInputPath", self.wish.data)
+            items = await self._value({"Type": "Pass", "Parameters": {"value.$": path}}, data)
+            if not isinstance(items, list):
+                said = path[1:] if path.startswith("$$") else path
+                cause = f'Reference path "{said}" must point to array.'
+                self.shown["error"] = {"error": "States.Runtime", "cause": cause}
+                return
+            self.shown["afterItemsPath"] = items
+        numbers = (("MaxConcurrency", "maxConcurrency"), ("ToleratedFailureCount", "toleratedFailureCount"))
+        for name, member in (*numbers, ("ToleratedFailurePercentage", "toleratedFailurePercentage")):
+            value = await self._number(name)
+            if value is not None:
+                self.shown[member] = float(value) if member.endswith("Percentage") else value
+        self.shown.setdefault("maxConcurrency", 0)
+
+    async def _number(self, name: str) -> Any:
+        if f"{name}Path" in self.state:
+            template = {"Type": "Pass", "Parameters": {"value.$": self.state[f"{name}Path"]}}
+            return await self._value(template, self.wish.data)
+        value = self.state.get(name)
+        if isinstance(value, str):
+            return await self._value({"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"value": value}}, None)
+        return value
+
+    async def _value(self, state: dict[str, Any], data: Any) -> Any:
+        execution = await self._run(machine({**state, "End": True}, self.wish.variables), data, _mock(None, None))
+        return execution.output["value"] if execution.status == "SUCCEEDED" else None
+
+    async def _look_after(self, execution: Execution) -> None:
+        if self._kind not in ("Pass", *_RETRYING):
+            return
+        result = self.wish.result[0] if self.wish.result is not None else _result(execution)
+        if self._kind == "Task":
+            self.shown["result"] = result
+        elif self._kind == "Pass" and not self._jsonata:
+            result = self.shown.get("result", self.shown.get("afterParameters"))
+        if self._jsonata:
+            return
+        for member, names in (
+            ("afterResultSelector", ("ResultSelector",)),
+            ("afterResultPath", ("ResultSelector", "ResultPath")),
+        ):
+            kept = {key: self.state[key] for key in names if key in self.state}
+            state = {"Type": "Task", "Resource": _WORK, **kept, "End": True}
+            looked = await self._run(machine(state, self.wish.variables), self.wish.data, _mock((result,), None))
+            self.shown[member] = looked.output
+
+    async def _show(self, member: str, state: dict[str, Any]) -> None:
+        looked = await self._run(
+            machine({**state, "End": True}, self.wish.variables), self.wish.data, _mock(None, None)
+        )
+        if looked.status == "SUCCEEDED":
+            self.shown[member] = looked.output
+
+    def _pass(self, *names: str) -> dict[str, Any]:
+        return {"Type": "Pass", **{key: self.state[key] for key in names if key in self.state}}
+
+
+def _mock(result: tuple[Any] | None, error: StateError | None) -> Callable[[TaskCall], Awaitable[Any]]:
+    async def perform(call: TaskCall) -> Any:
+        if error is not None:
+            raise TaskFailure(error.error, error.cause)
+        value = result[0] if result is not None else None
+        if call.pending is not None:
+            call.pending.succeed(value)
+        return Whole(value)
+
+    return perform
+
+
+def _left(execution: Execution) -> Any:
+    """The output of the state, which is what the next one was given."""
+    details = next(event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
+    return json.loads(details["output"])
+
+
+def _left_by(event: dict[str, Any]) -> bool:
+    return bool(event.get("stateExitedEventDetails", {}).get("name") == NAME)
+
+
+def _next(execution: Execution) -> str | None:
+    entered = [event["stateEnteredEventDetails"]["name"] for event in execution.history if _entered(event)]
+    after = entered[entered.index(NAME) + 1 :]
+    return after[0] if after else None
+
+
+def _entered(event: dict[str, Any]) -> bool:
+    return "stateEnteredEventDetails" in event
+
+
+def _result(execution: Execution) -> Any:
+    """What the Task's own work gave, out of the history."""
+    for event in reversed(execution.history):
+        for details in ("taskSucceededEventDetails", "lambdaFunctionSucceededEventDetails"):
+            if details in event:
+                return json.loads(event[details]["output"])
+    return None

@@ -1,0 +1,123 @@
+"""What --functions names: a Python module with the functions themselves, or a file that says how each answers.
+
+Decides how both are read and refuses what it does not know by name. It knows no machine. Invariant: every mistake in
+such a file is told with the function that it stands under.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from local.user_error import UserError
+from local.workbench import files
+from states_language.tasks.lambdas import Function
+from states_language.tasks.stubs import ECHO, Behaviour
+
+KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Functions that run, and behaviours of those that only answer."""
+
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    behaviours: Mapping[str, list[Behaviour]] = field(default_factory=dict)
+
+
+def read(name: str | None) -> Given:
+    """Return what a file (.yml, .yaml, .json or .py) or a module's dotted name gives; raises UserError."""
+    if name is None:
+        return Given()
+    path = Path(name)
+    if path.suffix in (".yml", ".yaml", ".json"):
+        return Given(behaviours=_behaviours(name, files.data(path, "The file of functions")))
+    return Given(functions=_functions(_module(name, path)))
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    try:
+        if path.suffix == ".py":
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            if spec is None or spec.loader is None or not path.is_file():
+                raise UserError(f"{name}: there is no such file.")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+        sys.path.insert(0, "")
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.path.remove("")
+    except UserError:
+        raise
+    except Exception as problem:  # whatever the user's module does when it is imported
+        raise UserError(f"{name} cannot be imported: {type(problem).__name__}: {problem}.") from None
+
+
+def _functions(module: ModuleType) -> dict[str, Function]:
+    """FUNCTIONS of the module, or its public functions, found under the name with - for _ too."""
+    listed = getattr(module, "FUNCTIONS", None)
+    if isinstance(listed, dict):
+        return {str(name): function for name, function in listed.items()}
+    own: dict[str, Function] = {
+        name: function
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and not name.startswith("_") and function.__module__ == module.__name__
+    }
+    if not own:
+        raise UserError(f"{module.__name__} has no function: give it a dictionary FUNCTIONS, or functions by name.")
+    return {name.replace("_", "-"): function for name, function in own.items()} | own
+
+
+def _behaviours(where: str, found: Any) -> dict[str, list[Behaviour]]:
+    if not isinstance(found, dict):
+        raise UserError(f"{where}: must be a mapping of functions' names to how they answer.")
+    return {str(name): _sequence(f"{where}: {name}", value) for name, value in found.items()}
+
+
+def _sequence(where: str, value: Any) -> list[Behaviour]:
+    _check_keys(where, value)
+    if "sequence" not in value:
+        return [_behaviour(where, value)]
+    listed = value["sequence"]
+    if len(value) > 1 or not isinstance(listed, list) or not listed:
+        raise UserError(f"{where}: sequence must stand alone and be a list of at least one answer.")
+    return [_behaviour(f"{where}: sequence[{at}]", element) for at, element in enumerate(listed)]
+
+
+def _behaviour(where: str, value: Any) -> Behaviour:
+    _check_keys(where, value)
+    kinds = [key for key in ("answer", "error", "never", "sequence") if key in value]
+    if len(kinds) > 1 or "sequence" in kinds:
+        raise UserError(f"{where}: takes one of answer, error and never.")
+    for key in ("error", "cause"):
+        if not isinstance(value.get(key, ""), str):
+            raise UserError(f"{where}: {key} must be a text.")
+    if "cause" in value and "error" not in value:
+        raise UserError(f"{where}: cause stands beside error only.")
+    if value.get("never", True) is not True:
+        raise UserError(f"{where}: never is true or absent.")
+    delay_s = value.get("delay_s", 0)
+    if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or delay_s < 0:
+        raise UserError(f"{where}: delay_s must be a number of seconds, 0 or more.")
+    return Behaviour(
+        answer=value.get("answer", ECHO),
+        error=value.get("error"),
+        cause=value.get("cause"),
+        delay_ms=round(delay_s * 1000),
+        never="never" in value,
+    )
+
+
+def _check_keys(where: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: must be a mapping with some of {', '.join(KEYS)}.")
+    for key in value:
+        if key not in KEYS:
+            raise UserError(f"{where}: {key} is not known here; known are {', '.join(KEYS)}.")

@@ -1,0 +1,212 @@
+"""One line of states: an execution's own, or one branch of a Parallel state.
+
+Decides how one state follows another and how a line is cut off; does not know what a state type does. Invariant: a
+branch keeps its own chain of event ids, and once it is dead it adds nothing to the history.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from states_language.context import state_context
+from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
+from states_language.functions import compact
+from states_language.history import fits, payload
+from states_language.limits import too_large
+from states_language.states.base import State
+from states_language.variables import Scope
+
+if TYPE_CHECKING:
+    from states_language.execution import Execution
+
+ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
+"""State types for which AWS has an event <Type>StateAborted."""
+
+
+class Below(Protocol):
+    """What runs within a state: a branch, an iteration, the run of a distributed Map."""
+
+    def abort_state(self, previous_id: int) -> None:
+        """Return nothing; add the events that tell how it was cut off."""
+        ...
+
+    def kill(self) -> None:
+        """Return nothing; it never runs again."""
+        ...
+
+
+class Branch:
+    """Where a line of states stands."""
+
+    def __init__(self, execution: "Execution", last_id: int, scope: Scope) -> None:
+        self.execution = execution
+        self.clock = execution.clock
+        self.last_id = last_id
+        self.scope = scope
+        self.staged: dict[str, Any] | None = None
+        self.state: State | None = None
+        self.before_id = last_id
+        self.entered_id = 0
+        self.entered_ms = 0
+        self.retries: int | None = None
+        self.token: str | None = None
+        self.item: dict[str, Any] | None = None
+        self.iteration: dict[str, Any] | None = None
+        self.children: list[Below] = []
+        self.dead = False
+        self.work: asyncio.Task[Any] | None = None
+
+    # ---- what expressions may look at ----
+
+    def context(self) -> dict[str, Any]:
+        """Return the Context Object as it is now."""
+        return state_context(self)
+
+    def variable(self, name: str) -> Any:
+        """Return the value of a variable that this branch sees; MISSING when nobody has assigned it."""
+        return self.scope.get(name)
+
+    def functions(self) -> Any:
+        """Return the frame in which JSONata finds the functions of Step Functions."""
+        return self.execution.functions
+
+    def random(self) -> float:
+        """Return the clock's next random number."""
+        return self.clock.random()
+
+    # ---- the history ----
+
+    def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
+        """Return the id of an event that is next in this branch's chain; raises Halted after the end."""
+        self.last_id = self.aside(kind, details, key=key)
+        return self.last_id
+
+    def aside(
+        self,
+        kind: str,
+        details: dict[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        previous_id: int | None = None,
+    ) -> int:
+        """Return the id of an event that does not advance the chain: *StateSucceeded and *StateAborted (recorded)."""
+        execution = self.execution
+        if self.dead or execution.status != "RUNNING":
+            raise Halted
+        if previous_id is None:
+            previous_id = self.last_id
+        if not execution.record.room:
+            execution.overflow(previous_id)
+            raise Halted
+        return execution.record.add(kind, previous_id, details, key)
+
+    def text(self, value: Any) -> str:
+        """Return a state's data as JSON text; raises Fatal when it is over the payload limit."""
+        text = compact(value)
+        if not fits(text):
+            raise Fatal("States.DataLimitExceeded", too_large(self.state.name if self.state else ""))
+        return text
+
+    def fatal(self, error: str, detail: str) -> Fatal:
+        """Return the failure that names this state and the event at which it was entered."""
+        name = self.state.name if self.state else ""
+        return Fatal(error, self.cause(name, detail))
+
+    def fork(self) -> "Branch":
+        """Return a new branch below this one: it goes on from here and reads this one's variables."""
+        child = Branch(self.execution, self.last_id, Scope(self.execution.store, self.scope))
+        child.item = self.item
+        return child
+
+    def cause(self, name: str, detail: str) -> str:
+        """Return a cause as AWS begins those that it words itself (recorded)."""
+        place = f"the state '{name}' (entered at the event id #{self.entered_id})"
+        return f"An error occurred while executing {place}. {detail}"
+
+    # ---- running ----
+
+    async def run(self, states: Mapping[str, State], start_at: str, data: Any) -> Any:
+        """Return the output of the last state; raises StateError or Fatal when the line fails."""
+        name: str | None = start_at
+        text = compact(data)
+        before: State | None = None
+        while name is not None:
+            state = states[name]
+            if before is not None and before.type == "Wait" and state.type == "Task":
+                await self.pause_ms(self.execution.latencies.wait_to_task_ms())
+            self._enter(state, text)
+            try:
+                name, output = await state.run(self, data)
+            except EvaluationError as problem:
+                raise self.refused(problem) from None
+            if output is not data:
+                # Nobody writes to a state's data, so the same object is the same text.
+                data, text = output, self.text(output)
+            details = {"name": state.name, **payload("output", text)}
+            if self.staged:
+                details["assignedVariables"] = self.scope.assign(self.staged)
+                details["assignedVariablesDetails"] = {"truncated": False}
+            self.staged = None
+            self.add(f"{state.type}StateExited", details, key=EXITED)
+            before, self.state = state, None
+        return data
+
+    async def pause_ms(self, duration_ms: int) -> None:
+        """Return after so many milliseconds; at once for 0."""
+        if duration_ms > 0:
+            await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
+
+    def refused(self, problem: EvaluationError) -> Exception:
+        """Return what an expression's failure means for the state: States.Runtime is fatal, and so is what is far too
+        large; all else can be caught."""
+        if problem.name == "States.Runtime":
+            return self.fatal(problem.name, str(problem))
+        name = self.state.name if self.state else ""
+        if isinstance(problem, Oversized):
+            return Fatal(problem.name, too_large(name))
+        cause = self.cause(name, str(problem))
+        if isinstance(problem, QueryFailure):
+            self._evaluation_failed(problem, name, cause)
+        return StateError(problem.name, cause)
+
+    def _evaluation_failed(self, problem: QueryFailure, name: str, cause: str) -> None:
+        details = {"error": problem.name, "cause": cause, "state": name}
+        if problem.location is not None:
+            details["location"] = problem.location
+        # An expression's failure points to what came before the state (recorded).
+        previous_id = self.last_id if problem.after_entry else self.before_id
+        self.last_id = self.aside("EvaluationFailed", details, previous_id=previous_id)
+
+    def _enter(self, state: State, text: str) -> None:
+        self.state, self.retries, self.staged, self.before_id = state, None, None, self.last_id
+        self.entered_ms = self.clock.now_ms()
+        self.add(f"{state.type}StateEntered", {"name": state.name, **payload("input", text)}, key=ENTERED)
+        self.entered_id = self.last_id
+        self.execution.transitions += 1
+
+    # ---- being cut off ----
+
+    def abort_state(self, previous_id: int) -> None:
+        """Return nothing; add the aborted events of the open state, of what runs within it, and of the iteration."""
+        if self.dead:
+            return
+        if self.state is not None and self.state.type in ABORTABLE:
+            self.aside(f"{self.state.type}StateAborted", previous_id=previous_id)
+        for child in self.children:
+            child.abort_state(previous_id)
+        if self.iteration is not None:
+            self.aside("MapIterationAborted", self.iteration, previous_id=previous_id)
+
+    def kill(self) -> None:
+        """Return nothing; this branch and those below it never run again, and the history hears nothing of it."""
+        self.dead = True
+        self.scope.close()
+        for child in self.children:
+            child.kill()
+        work = self.work
+        if work is not None and not work.done() and work is not asyncio.current_task(work.get_loop()):
+            work.cancel()
+
+
+ENTERED = "stateEnteredEventDetails"
+EXITED = "stateExitedEventDetails"

@@ -1,0 +1,1 @@
+"""Definitions: loading, checking, and naming everything that is wrong with one."""

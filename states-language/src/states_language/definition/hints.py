@@ -1,0 +1,152 @@
+"""What somebody can do about a problem of a definition.
+
+Decides the advice alone; that something is wrong, and what, is the loader's to say. Invariant: every problem gets a
+hint, and a hint never contradicts the rule.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from states_language.definition.fields import DefinitionError
+from states_language.definition.place import Key, keys, locate, value_at
+
+_EXAMPLES = {
+    "Type": "Type: Pass",
+    "StartAt": "StartAt: the name of the first state",
+    "States": "States: an object of states by name",
+    "Resource": "Resource: arn:aws:states:::lambda:invoke",
+    "Next": "Next: the name of a state",
+    "ErrorEquals": "ErrorEquals: [States.ALL]",
+    "Choices": "Choices: [{Variable: $.n, NumericEquals: 1, Next: the name of a state}]",
+    "Branches": "Branches: [{StartAt: ..., States: ...}]",
+    "ItemProcessor": "ItemProcessor: {StartAt: ..., States: ...}",
+    "Seconds": "Seconds: 60",
+    "Variable": "Variable: $.n",
+    "FunctionName": "FunctionName: the function's name",
+}
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "line": ("StartAt", "States", "Comment", "Version", "TimeoutSeconds", "QueryLanguage"),
+    "state": (
+        *("Type", "Comment", "Next", "End", "InputPath", "OutputPath", "ResultPath", "Parameters", "ResultSelector"),
+        *("Result", "Retry", "Catch", "Resource", "TimeoutSeconds", "TimeoutSecondsPath", "HeartbeatSeconds"),
+        *("HeartbeatSecondsPath", "Seconds", "SecondsPath", "Timestamp", "TimestampPath", "Choices", "Default"),
+        *("Error", "ErrorPath", "Cause", "CausePath", "Branches", "ItemProcessor", "ItemsPath", "ItemSelector"),
+        *("MaxConcurrency", "Assign", "Arguments", "Output", "Items", "QueryLanguage"),
+    ),
+    "rule": ("Variable", "Next", "And", "Or", "Not", "Comment", "Condition", "Assign", "Output"),
+    "retrier": (
+        *("ErrorEquals", "IntervalSeconds", "MaxAttempts", "BackoffRate", "MaxDelaySeconds", "JitterStrategy"),
+        "Comment",
+    ),
+    "catcher": ("ErrorEquals", "Next", "ResultPath", "Comment", "Assign", "Output"),
+}
+_INSTEAD = {
+    **dict.fromkeys(("OutputPath", "ResultPath", "ResultSelector", "Result"), "Output"),
+    **{f"{name}Path": name for name in ("Seconds", "Timestamp", "TimeoutSeconds", "HeartbeatSeconds")},
+    **{f"{name}Path": name for name in ("Error", "Cause", "MaxConcurrency")},
+    "Output": "ResultPath",
+    "Parameters": "Arguments",
+    "Arguments": "Parameters",
+    "ItemsPath": "Items",
+    "Items": "ItemsPath",
+    "Variable": "Condition",
+    "Condition": "Variable",
+}
+"""The field of the other query language that does what a field of one does."""
+_NO_WAY_ON = {
+    "Succeed state": "Remove it: a Succeed state ends its line.",
+    "Fail state": "Remove it: a Fail state ends the execution.",
+    "Choice state": "Remove it: a Choice goes on by the Next of its rules, and by Default.",
+}
+# The first pattern that a rule holds decides.
+_ADVICE = (
+    (r"is used twice", "Give one of the two another name: a name is the whole machine's."),
+    (r"no state ends", "Give one of its states End: true, or lead to a Succeed or a Fail."),
+    (r"a reference to '", "Write $states.input.name for the input, $name for a variable."),
+    (r"errorOutput", "Use it in the Output or Assign of a Catcher."),
+    (r"resource provided \$\{", "A placeholder is filled in at deployment: check the definition that it makes."),
+    (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
+    (r"Reference Path", "Write names and positive indexes only, such as $.a.b[0]; no *, .., slice or filter."),
+    (
+        r"is no JSONPath|must be a JSONPath",
+        "A path begins with $ for the input, or with $$ for the Context Object: $.a.b[0].",
+    ),
+    (r"intrinsic function", "A path begins with $; a call is written States.Name(...), a text in it in 'quotes'."),
+    (r"can not be 'JSONPath'", "Remove it, and write the state in JSONata."),
+    (r"must be JSONPath or JSONata", "Write QueryLanguage: JSONata, or leave it out for JSONPath."),
+    (r"[Jj]SONata|\{%", "A JSONata expression is a text that begins with {% and ends with %}."),
+    (r"exactly one of Next and End", "Say where to go on (Next: a state) or that the line ends here (End: true)."),
+    (r"States\.ALL stands alone", "Move States.ALL to an element of its own at the end of the list."),
+    (r"at least one Error Name", "Name the errors, such as States.Timeout, or all of them: States.ALL."),
+    (r"exactly one operator", "Give the rule one operator, such as StringEquals, NumericLessThan or IsPresent."),
+    (r"wrong type", "The operator's name says the type: a number for Numeric, a text for String, true for Boolean."),
+    (r"RFC ?3339", "Write the time as 2026-01-31T23:59:59Z."),
+    (r"resource .* not recognized", "Name a function's ARN, or arn:aws:states:::service:action."),
+    (r"only one of these fields", "Keep one of them and remove the others."),
+    (r"at least one (rule|branch)", "Write a list with at least one element."),
+    (r"must be 1\.0", "Leave Version out, or write it as a text: Version: '1.0'."),
+    (r"is no variable", "Choose a name such as count or last_seen."),
+    (r"smaller than TimeoutSeconds", "Lower HeartbeatSeconds or raise TimeoutSeconds."),
+    (
+        r"whole number|must be a number|between|at least",
+        "Give a number within the bounds, without quotes.",
+    ),
+    (r"JSON object", "Write name: value pairs, in JSON within braces."),
+    (r"must be an array|at least one", "Write a list with at least one element."),
+    (r"must be a string", "Write a text; a number or true that is meant as text stands in quotes."),
+    (r"true or false", "Write true or false without quotes."),
+    (r"given twice", "Rename one of the two, for one of them would be lost."),
+    (r"characters", "Choose a shorter name; the Comment has room for the rest."),
+)
+
+
+def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
+    """Return one sentence of advice."""
+    path, rule = keys(problem.pointer), problem.rule
+    if found := re.search(r"there is no state '(.*)'", rule):
+        return _state(definition, path, found[1])
+    if found := re.fullmatch(r"is a field of (\w+); the query language here is (\w+)", rule):
+        instead = _INSTEAD.get(str(path[-1]))
+        other = f" {instead} is what {found[2]} has for it." if instead else ""
+        return f"Remove it, or say QueryLanguage: {found[1]}." + other
+    if "is not a field of" in rule:
+        place, name = locate(path), str(path[-1])
+        if name in ("Next", "End"):
+            return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; where to go on is said elsewhere.")
+        near = difflib.get_close_matches(name, [one for one in _FIELDS.get(place.kind, ()) if one != name], 1)
+        return f"Did you mean {near[0]}?" if near else "Remove it; what is meant for people goes into Comment."
+    if found := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
+        name = found[1] or found[2]
+        return f"Add {_EXAMPLES[name]}." if name in _EXAMPLES else f"Add the field {name}."
+    if found := re.search(r"'(.*)' is not one of (.*)", rule):
+        near = difflib.get_close_matches(found[1], found[2].split(", "), 1)
+        return f"Did you mean {near[0]}?" if near else "A name is written with exactly these capitals."
+    return next((said for pattern, said in _ADVICE if re.search(pattern, rule)), "docs/asl.md lists what is supported.")
+
+
+def _state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) -> str:
+    """Which state could have been meant: one of the same line, for no state leads out of its line."""
+    place = locate(path)
+    while place.kind != "line":
+        place = place.above()
+    states = value_at(definition, (*place.path, "States"))
+    names = [name for name in states if isinstance(name, str)] if isinstance(states, dict) else []
+    near = difflib.get_close_matches(wanted, names, 1)
+    if near:
+        return f"Did you mean '{near[0]}'?"
+    if wanted in _elsewhere(definition):
+        return f"'{wanted}' stands in another branch; a state leads only to states beside it."
+    return f"The states beside it: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}."
+
+
+def _elsewhere(value: Any) -> Iterator[Key]:
+    if isinstance(value, dict):
+        if isinstance(value.get("States"), dict):
+            yield from value["States"]
+        for member in value.values():
+            yield from _elsewhere(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _elsewhere(member)

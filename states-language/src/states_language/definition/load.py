@@ -1,0 +1,154 @@
+"""From a definition to a machine that can run: `load`.
+
+Decides which definitions are accepted; everything that this interpreter does not support is refused here, with the
+place and the rule. Invariant: a machine that was loaded leads only to states that exist, and every state can be
+reached.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from states_language.definition.fields import JSONPATH, DefinitionError, Fields, below, query_language
+from states_language.definition.source import read_definition
+from states_language.functions import compact, parse_json
+from states_language.machine import Machine
+from states_language.states.base import State
+from states_language.states.choice import Choice
+from states_language.states.fail import Fail
+from states_language.states.lines import Compile, Line
+from states_language.states.map_ import Map
+from states_language.states.parallel import Parallel
+from states_language.states.pass_ import Pass
+from states_language.states.succeed import Succeed
+from states_language.states.task import Task
+from states_language.states.wait import Wait
+
+LONGEST_NAME = 80
+"""Characters of a state's name (AWS Step Functions)."""
+
+
+def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
+    """Return the machine of a definition, given as data or as the path of a YAML or JSON file.
+
+    Raises DefinitionError, whose pointer names the place and whose rule says what is wrong with it.
+    """
+    try:
+        return _machine(_as_json(source) if isinstance(source, Mapping) else read_definition(source))
+    except RecursionError:
+        raise DefinitionError("/", "is nested too deeply") from None
+
+
+def _as_json(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the data as JSON has it: whoever changes the data later changes no machine."""
+    try:
+        found: dict[str, Any] = parse_json(compact(dict(source)))
+    except (TypeError, ValueError) as problem:
+        raise DefinitionError("/", f"is no JSON: {problem}") from None
+    return found
+
+
+def _machine(definition: dict[str, Any]) -> Machine:
+    fields = Fields(definition, "/")
+    language = query_language(fields, JSONPATH)
+    fields.string("Comment")
+    if fields.string("Version") not in (None, "1.0"):
+        raise fields.fail("Version", "must be 1.0")
+    timeout_s = fields.integer("TimeoutSeconds", 1)
+    line = _line(fields, "a state machine", language, ends=True)
+    _check_names(line, {})
+    _check_scopes(line, {})
+    return Machine(line, timeout_s, definition)
+
+
+def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Line:
+    """`language` is the machine's: that of a state is not handed down to the states within it, which have none."""
+
+    def inner(value: Any, pointer: str, what: str) -> Line:
+        found = Fields(value, pointer)
+        found.string("Comment")
+        found.language = language
+        return _line(found, what, language)
+
+    fields.require("StartAt", "States")
+    start_at = fields.string("StartAt") or ""
+    values = fields.object("States")
+    fields.close(kind)
+    where = fields.at("States")
+    states = {name: _state(name, value, below(where, name), language, inner) for name, value in values.items()}
+    if start_at not in states:
+        raise fields.fail("StartAt", f"there is no state '{start_at}'")
+    _check_targets(states)
+    # A line within a state may go round for ever, a machine may not (measured by others).
+    if ends and not any(state.ends for state in states.values()):
+        raise DefinitionError(fields.pointer, "no state ends the machine: one has End, or is a Succeed or a Fail")
+    _check_reached(states, start_at, where)
+    return Line(start_at, states)
+
+
+def _state(name: str, value: Any, pointer: str, language: str, inner: Compile) -> State:
+    fields = Fields(value, pointer)
+    query_language(fields, language)
+    if not name or len(name) > LONGEST_NAME:
+        raise DefinitionError(pointer, f"a state's name has 1 to {LONGEST_NAME} characters")
+    fields.require("Type")
+    kind = fields.string("Type") or ""
+    if kind not in TYPES:
+        raise fields.fail("Type", f"'{kind}' is not one of {', '.join(TYPES)}")
+    return TYPES[kind](name, fields, inner)
+
+
+def _check_targets(states: dict[str, State]) -> None:
+    for state in states.values():
+        for target, pointer in state.targets():
+            if target not in states:
+                raise DefinitionError(pointer, f"there is no state '{target}'")
+
+
+def _check_reached(states: dict[str, State], start_at: str, where: str) -> None:
+    reached, open_names = {start_at}, [start_at]
+    while open_names:
+        for target, _ in states[open_names.pop()].targets():
+            if target not in reached:
+                reached.add(target)
+                open_names.append(target)
+    for name in states:
+        if name not in reached:
+            raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
+
+
+def _check_names(line: Line, known: dict[str, str]) -> None:
+    """State names "MUST be unique within the scope of the whole state machine" (Amazon States Language)."""
+    for name, state in line.states.items():
+        if name in known:
+            raise DefinitionError(state.pointer, f"the name of the state '{name}' is used twice, see {known[name]}")
+        known[name] = state.pointer
+    for state in line.states.values():
+        for inner in (*state.inner(), *state.apart()):
+            _check_names(inner, known)
+
+
+def _check_scopes(line: Line, outer: dict[str, str]) -> None:
+    """An inner scope may not assign a variable that an outer scope assigns (Developer Guide, variables)."""
+    own = {name: pointer for state in line.states.values() for name, pointer in state.assigns}
+    for name, pointer in own.items():
+        if name in outer:
+            raise DefinitionError(pointer, f"the variable '{name}' belongs to an outer scope, see {outer[name]}")
+    for state in line.states.values():
+        for inner in state.inner():
+            _check_scopes(inner, {**outer, **own})
+        for apart in state.apart():
+            _check_scopes(apart, {})
+
+
+TYPES: dict[str, Callable[[str, Fields, Compile], State]] = {
+    "Pass": lambda name, fields, _: Pass(name, fields),
+    "Wait": lambda name, fields, _: Wait(name, fields),
+    "Task": lambda name, fields, _: Task(name, fields),
+    "Parallel": Parallel,
+    "Map": Map,
+    "Choice": lambda name, fields, _: Choice(name, fields),
+    "Succeed": lambda name, fields, _: Succeed(name, fields),
+    "Fail": lambda name, fields, _: Fail(name, fields),
+}
+"""The state types that are supported."""

@@ -1,0 +1,102 @@
+"""What a JSON pointer into a definition names: a line of states, a state, a Choice Rule, a Retrier, a Catcher.
+
+Decides what stands where, for everything that speaks about a definition without running it. Invariant: it takes a
+definition however broken; what it cannot follow it leaves to the place above.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from states_language.definition.fields import below
+
+Key = str | int
+_ELEMENTS = {"Choices": "rule", "Retry": "retrier", "Catch": "catcher", "Branches": "line"}
+_LINES = ("ItemProcessor", "Iterator")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The innermost object that a pointer leads into, and what of it the pointer names (`rest`, empty for itself)."""
+
+    kind: str
+    path: tuple[Key, ...]
+    rest: tuple[Key, ...]
+
+    @property
+    def pointer(self) -> str:
+        """Return the JSON pointer of the object."""
+        return below("/", *self.path) if self.path else "/"
+
+    def above(self) -> "Place":
+        """Return the object around this one; the whole definition is around itself."""
+        return locate(self.path[:-1]) if self.path else self
+
+
+def keys(pointer: str) -> tuple[str, ...]:
+    """Return the members that a JSON pointer (RFC 6901) goes through."""
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:] if pointer != "/")
+
+
+def locate(path: Sequence[Key]) -> Place:
+    """Return the innermost object on a path of members."""
+    kind, at = "line", 0
+    for end in range(1, len(path) + 1):
+        inner = _kind(kind, path[at:end])
+        if inner:
+            kind, at = inner, end
+    return Place(kind, tuple(path[:at]), tuple(path[at:]))
+
+
+def _kind(kind: str, rest: Sequence[Key]) -> str | None:
+    first = str(rest[0])
+    if kind == "line":
+        return "state" if first == "States" and len(rest) == 2 else None
+    if kind == "state":
+        if len(rest) == 1:
+            return "line" if first in _LINES else None
+        return _ELEMENTS.get(first) if len(rest) == 2 else None
+    if kind == "rule":
+        return "rule" if (first == "Not" and len(rest) == 1) or (first in ("And", "Or") and len(rest) == 2) else None
+    return None
+
+
+def value_at(definition: Any, path: Sequence[Key]) -> Any:
+    """Return what stands at a path; None where nothing does."""
+    for key in path:
+        if isinstance(definition, list) and str(key).isdecimal() and int(key) < len(definition):
+            definition = definition[int(key)]
+        elif isinstance(definition, dict):
+            definition = definition.get(key)
+        else:
+            return None
+    return definition
+
+
+def ways(state: Any) -> Iterator[tuple[str, tuple[Key, ...]]]:
+    """Yield the name of each state that a state says may follow it, with the path of the field that says so."""
+    if not isinstance(state, dict):
+        return
+    for field in ("Choices", "Catch"):
+        elements = state.get(field)
+        for index, element in enumerate(elements if isinstance(elements, list) else ()):
+            if isinstance(element, dict) and isinstance(element.get("Next"), str):
+                yield element["Next"], (field, index, "Next")
+    for field in ("Default", "Next"):
+        if isinstance(state.get(field), str):
+            yield state[field], (field,)
+
+
+def lines_of(definition: Any, path: tuple[Key, ...] = ()) -> Iterator[tuple[tuple[Key, ...], dict[str, Any]]]:
+    """Yield the definition and every line below it, each with its path, outer lines first."""
+    if not isinstance(definition, dict) or not isinstance(definition.get("States"), dict):
+        return
+    yield path, definition
+    for name, state in definition["States"].items():
+        if not isinstance(state, dict):
+            continue
+        branches = state.get("Branches")
+        for index, branch in enumerate(branches if isinstance(branches, list) else ()):
+            yield from lines_of(branch, (*path, "States", name, "Branches", index))
+        for field in _LINES:
+            yield from lines_of(state.get(field), (*path, "States", name, field))

@@ -1,0 +1,176 @@
+"""Practices worth a warning: what a definition may say, and what somebody comes to regret.
+
+Decides which states are warned of; a definition that does not load is not looked at. It reads the definition as it is
+written, so it knows neither inputs nor what a function raises. Invariant: the same definition gives the same warnings,
+in the order of its states.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from states_language.definition.fields import below
+from states_language.definition.place import Key, lines_of, ways
+from states_language.history import LIMIT
+
+EVENTS_OF_A_TASK = 3
+"""Scheduled, started and how it ended."""
+
+MUCH = LIMIT // 2
+"""History events that no single visit of a state should come to."""
+
+ANY_ERROR = "States.ALL"
+
+Definition = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One practice that a definition does not follow: where, which, what may come of it and what to do."""
+
+    pointer: str
+    practice: str
+    says: str
+    hint: str
+
+
+def warnings(definition: Definition) -> list[Advice]:
+    """Return what is worth a warning in a definition that loads."""
+    found: list[Advice] = []
+    if not definition.get("Comment"):
+        found.append(Advice("/", "comment", "the machine has no Comment", "Say in one sentence what it is for."))
+    covered: set[tuple[Key, ...]] = set()
+    for path, line in lines_of(definition):
+        caught = any(path[: len(outer)] == outer for outer in covered)
+        for name, state in line["States"].items():
+            where = (*path, "States", name)
+            found += _of_state(where, name, state, caught)
+            if _catches_all(state):
+                covered.add(where)
+        found += [_endless(path, loop) for loop in _loops(line)]
+    return found
+
+
+def _of_state(path: tuple[Key, ...], name: str, state: Definition, caught: bool) -> Iterator[Advice]:
+    pointer = below("/", *path)
+    if not state.get("Comment"):
+        yield Advice(pointer, "comment", f"'{name}' has no Comment", "Say why it is there, not what it does.")
+    if state["Type"] == "Task" and not caught and not _catches_all(state):
+        which = (
+            " that no Catcher names"
+            if state.get("Catch")
+            else " that outlasts its Retriers"
+            if "Retry" in state
+            else ""
+        )
+        yield Advice(
+            pointer,
+            "unhandled-error",
+            f"an error of '{name}'{which} ends the execution",
+            "Add a last Catcher with ErrorEquals: [States.ALL], here or at a Parallel or Map around it.",
+        )
+    events, index = _events_of_retries(state)
+    if events > MUCH:
+        yield Advice(
+            below(pointer, "Retry", index),
+            "history",
+            f"the retries of '{name}' may come to {events:,} history events, and an execution ends with {LIMIT:,}",
+            "Lower MaxAttempts, or leave the state by a Catcher and come back after a Wait in a new execution.",
+        )
+
+
+def _catches_all(state: Definition) -> bool:
+    return any(ANY_ERROR in catcher.get("ErrorEquals", ()) for catcher in state.get("Catch", ()))
+
+
+def _events_of_retries(state: Definition) -> tuple[int, int]:
+    """The most history events that retries of one visit add, and the Retrier with the largest share of them."""
+    shares = []
+    for retrier in state.get("Retry", ()):
+        most = retrier.get("MaxAttempts", 3)
+        shares.append(most * len(retrier["ErrorEquals"]) * _events_of_an_attempt(state) if isinstance(most, int) else 0)
+    return (sum(shares), shares.index(max(shares))) if shares else (0, 0)
+
+
+def _events_of_an_attempt(state: Definition) -> int:
+    """What one attempt adds: of a Parallel each state of each branch once, of a Map those of one item."""
+    inner = [line for line in (state.get("ItemProcessor"), state.get("Iterator"), *state.get("Branches", ())) if line]
+    if not inner or inner[0].get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
+        return EVENTS_OF_A_TASK if state["Type"] in ("Task", "Map") else 0
+    entered_and_exited = 2
+    return 1 + sum(
+        entered_and_exited + _events_of_an_attempt(below_it) for line in inner for below_it in line["States"].values()
+    )
+
+
+# ---- loops ----
+
+
+def _endless(path: tuple[Key, ...], loop: list[str]) -> Advice:
+    return Advice(
+        below("/", *path, "States", loop[0]),
+        "endless-loop",
+        f"nothing bounds the loop {' → '.join([*loop, loop[0]])}",
+        "Count the passes in a Pass state and compare the count, or a time, in a Choice that leaves the loop.",
+    )
+
+
+def _loops(line: Definition) -> Iterator[list[str]]:
+    """Yield one loop of each group of states that can go round for ever without a comparison of numbers or times."""
+    states = line["States"]
+    following = {
+        name: [target for target, _ in ways(state) if target in states and not _bounds(states[target])]
+        for name, state in states.items()
+        if not _bounds(state)
+    }
+    seen: set[str] = set()
+    for name in following:
+        if name not in seen and (loop := _back_to(name, following)):
+            yield loop
+            seen.update(_mutual(name, following))
+
+
+def _back_to(start: str, following: Mapping[str, list[str]]) -> list[str]:
+    """Return the shortest way from a state back to itself, without the return; empty where there is none."""
+    ways_so_far, seen = [[start]], {start}
+    while ways_so_far:
+        way = ways_so_far.pop(0)
+        for target in following[way[-1]]:
+            if target == start:
+                return way
+            if target not in seen:
+                seen.add(target)
+                ways_so_far.append([*way, target])
+    return []
+
+
+def _mutual(start: str, following: Mapping[str, list[str]]) -> set[str]:
+    def reached(name: str) -> set[str]:
+        found, ahead = {name}, [name]
+        while ahead:
+            for target in following[ahead.pop()]:
+                if target not in found:
+                    found.add(target)
+                    ahead.append(target)
+        return found
+
+    return {name for name in reached(start) if start in reached(name)}
+
+
+_ORDER = re.compile(r"^(Numeric|Timestamp)")
+_TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|~>|/\*.*?\*/", re.DOTALL)
+"""What of a JSONata expression looks like a comparison and is none: texts, ~> and comments."""
+_COMPARED = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
+
+
+def _bounds(state: Definition) -> bool:
+    """Whether a state is a Choice that compares numbers or times, as what ends a loop by a count does."""
+    return state["Type"] == "Choice" and any(_compares(rule) for rule in state.get("Choices", ()))
+
+
+def _compares(rule: Definition) -> bool:
+    if isinstance(rule.get("Condition"), str):
+        return bool(_COMPARED.search(_TEXT.sub(" ", rule["Condition"])))
+    inner = [*rule.get("And", ()), *rule.get("Or", ()), *([rule["Not"]] if "Not" in rule else [])]
+    return any(map(_compares, inner)) or any(_ORDER.match(name) for name in rule)

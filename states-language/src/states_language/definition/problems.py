@@ -1,0 +1,234 @@
+"""Everything that is wrong with a definition, where `load` stops at the first thing.
+
+The loader is asked again and again: each problem that it names is mended in a copy, so that it gets to the next.
+Decides how a place is mended, and that what only follows from a mend is not told. It knows no rule of the language:
+those are the loader's, so nothing is found here that `load` would accept. Invariant: the first problem is the one that
+`load` raises, and a definition without problems loads.
+"""
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from states_language.definition.fields import DefinitionError
+from states_language.definition.load import load
+from states_language.definition.place import Key, Place, keys, locate, value_at, ways
+
+MOST = 200
+"""Problems that are looked for in one definition."""
+
+_FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
+_STAND_IN_STATE = "state that stands in"
+_LINE = {"StartAt": _STAND_IN_STATE, "States": {_STAND_IN_STATE: {"Type": "Succeed"}}}
+# What stands in for a field that must be there, until the loader has seen the rest.
+_STAND_INS: dict[str, Any] = {
+    "Resource": _FUNCTION,
+    "Seconds": 1,
+    "Variable": "$",
+    "IsPresent": True,
+    "Condition": "{% true %}",
+    "FunctionName": "f",
+    "Choices": [],
+    "Branches": [_LINE],
+    "ItemProcessor": _LINE,
+    "Iterator": _LINE,
+    "And": [{"Variable": "$", "IsPresent": True}],
+    "Or": [{"Variable": "$", "IsPresent": True}],
+    "Not": {"Variable": "$", "IsPresent": True},
+}
+_REQUIRED = re.compile(r"(one of )?these fields (?:is|are) required: (.+)")
+_ONE_ONLY = re.compile(r"only one of these fields may be given: (.+)")
+_NO_STATE = re.compile(r"there is no state '(.*)'")
+_TWIN = re.compile(r"is used twice, see (.+)", re.DOTALL)
+_NO_END = "no state ends the machine"
+_WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Type"})
+
+
+def problems(definition: Mapping[str, Any]) -> list[DefinitionError]:
+    """Return what is wrong with the definition, in the order in which the loader comes to it; at most MOST."""
+    mender = _Mender(_apart(definition))
+    found: list[DefinitionError] = []
+    while len(found) < MOST:
+        try:
+            load(mender.copy)
+        except DefinitionError as problem:
+            if not found or mender.is_new(problem):
+                found.append(problem)
+            if not mender.mend(problem):
+                break
+        else:
+            break
+    return found
+
+
+def _apart(value: Any) -> Any:
+    """Return a copy in which what stood in two places, such as a YAML alias, is two."""
+    if isinstance(value, Mapping):
+        return {key: _apart(member) for key, member in value.items()}
+    return [_apart(element) for element in value] if isinstance(value, list) else value
+
+
+class _Mender:
+    """A copy of the definition, and what was changed in it."""
+
+    def __init__(self, definition: dict[str, Any]) -> None:
+        self.copy = definition
+        self._tries: Counter[tuple[Key, ...]] = Counter()
+        self._told: set[tuple[tuple[Key, ...], str]] = set()
+        self._ours: set[tuple[Key, ...]] = set()
+        self._gone: dict[tuple[Key, ...], set[Key]] = {}
+        self._ways_lost: set[tuple[Key, ...]] = set()
+        self._renamed: set[Key] = set()
+
+    def is_new(self, problem: DefinitionError) -> bool:
+        """Return whether the problem is the definition's own and not one that a mend made."""
+        path = keys(problem.pointer)
+        if (path, problem.rule) in self._told or self._follows(path, problem.rule):
+            return False
+        twin = _TWIN.search(problem.rule)
+        if self._renamed & set(path) or (twin and (keys(twin[1]) in self._ours or path in self._ours)):
+            return False
+        for ours in self._ours:
+            # A rule or a Catcher that was replaced leads where it led.
+            if path[: len(ours)] == ours and not (path[len(ours) :] == ("Next",) and "no state" in problem.rule):
+                return False
+        return True
+
+    def _follows(self, path: tuple[Key, ...], rule: str) -> bool:
+        """Whether it is so only because something was taken away."""
+        if rule.startswith(_NO_END):
+            return () in self._ways_lost
+        if "not reachable" in rule:
+            return _line(locate(path)).path in self._ways_lost
+        if found := _NO_STATE.search(rule):
+            return found[1] in self._gone.get((*_line(locate(path)).path, "States"), ())
+        gone = self._gone.get(path, set())
+        return bool(gone) and ("operator" in rule or bool(gone & set(re.findall(r"\w+", rule))))
+
+    def mend(self, problem: DefinitionError) -> bool:
+        """Return whether the copy was changed so that the loader may get beyond the problem."""
+        path = keys(problem.pointer)
+        self._told.add((path, problem.rule))
+        place = locate(path)
+        tries = self._tries[path]
+        self._tries[path] += 1
+        if "not reachable" in problem.rule:
+            self._remove(path)
+            return True
+        if "is used twice" in problem.rule:
+            self._rename(path)
+            return True
+        named = {str(place.rest[0])} if place.rest else set(re.findall(r"\w+", problem.rule))
+        if named & _WAYS and not self._follows(path, problem.rule):
+            self._ways_lost.add(_line(place).path)
+        if tries == 0:
+            return self._field(place) if place.rest else self._object(place, problem.rule)
+        for _ in range(tries - 1):
+            if not place.path:
+                return False
+            place = place.above()
+        return self._replace(place)
+
+    def _field(self, place: Place) -> bool:
+        """Mend one field of an object: give it a value that will do, or take it away."""
+        name, path = str(place.rest[-1]), (*place.path, *place.rest)
+        owner = value_at(self.copy, path[:-1])
+        line = value_at(self.copy, _line(place).path)
+        if name in ("Next", "Default", "StartAt") and len(place.rest) == 1 and isinstance(owner, dict):
+            if not isinstance(line.get("States"), dict) or not line["States"]:
+                return False
+            target = owner.get(name)
+            if isinstance(target, str) and target not in self._gone.get((*_line(place).path, "States"), ()):
+                line["States"][target] = {"Type": "Succeed"}
+                self._ours.add((*_line(place).path, "States", target))
+            else:
+                owner[name] = next(iter(line["States"]))
+        elif name in ("Parameters", "Arguments") and isinstance(owner, dict):
+            owner[name] = {"FunctionName": "f"}
+        elif name == "Type" and isinstance(owner, dict):
+            return self._replace(place)
+        elif name == "ErrorEquals" and isinstance(owner, dict):
+            owner[name] = [f"mended {len(self._told)}"]
+        elif name in _STAND_INS and isinstance(owner, dict):
+            owner[name] = copy.deepcopy(_STAND_INS[name])
+        else:
+            self._remove(path)
+            return True
+        self._ours.add(path)
+        return True
+
+    def _object(self, place: Place, rule: str) -> bool:
+        """Mend an object as a whole: the rule's words say which of its fields are missing, or too many."""
+        owner = value_at(self.copy, place.path)
+        if not isinstance(owner, dict):
+            return self._replace(place)
+        if found := _REQUIRED.fullmatch(rule):
+            names = found[2].split(", ")
+            for name in names[:1] if found[1] else names:
+                if name not in owner and not self._field(Place(place.kind, place.path, (name,))):
+                    return False
+        elif found := _ONE_ONLY.fullmatch(rule):
+            for name in found[1].split(", ")[1:]:
+                owner.pop(name, None)
+        elif rule.startswith("exactly one of Next and End"):
+            if "Next" in owner:
+                owner.pop("End", None)
+            else:
+                owner["End"] = True
+        else:
+            return self._replace(place)
+        return True
+
+    def _replace(self, place: Place) -> bool:
+        """Put the simplest that will do in the object's place; it leads where the object led."""
+        if not place.path:
+            return False
+        old = value_at(self.copy, place.path)
+        target = {"Next": old["Next"]} if isinstance(old, dict) and isinstance(old.get("Next"), str) else {}
+        stand_ins: dict[str, dict[str, Any]] = {
+            "line": _LINE,
+            "rule": {"Variable": "$", "IsPresent": True, **target},
+            "retrier": {"ErrorEquals": [f"mended {len(self._told)}"]},
+            "catcher": {"ErrorEquals": [f"mended {len(self._told)}"], **target},
+            "state": _leading(old),
+        }
+        owner, key = value_at(self.copy, place.path[:-1]), place.path[-1]
+        owner[int(key) if isinstance(owner, list) else key] = copy.deepcopy(stand_ins[place.kind])
+        self._ours.add(place.path)
+        return True
+
+    def _rename(self, path: tuple[Key, ...]) -> None:
+        """Give a state another name, and whatever leads to it too."""
+        line, old, new = value_at(self.copy, path[:-2]), path[-1], f"{path[-1]} {len(self._told)}"
+        line["States"] = {new if name == old else name: state for name, state in line["States"].items()}
+        if line.get("StartAt") == old:
+            line["StartAt"] = new
+        for state in line["States"].values():
+            for target, way in list(ways(state)):
+                if target == old:
+                    value_at(state, way[:-1])[way[-1]] = new
+        self._renamed.add(new)
+
+    def _remove(self, path: tuple[Key, ...]) -> None:
+        owner = value_at(self.copy, path[:-1])
+        if isinstance(owner, dict):
+            owner.pop(path[-1], None)
+            self._gone.setdefault(path[:-1], set()).add(path[-1])
+        elif isinstance(owner, list):
+            owner[int(path[-1])] = {}
+            self._ours.add(path)
+
+
+def _leading(state: Any) -> dict[str, Any]:
+    """A Task that leads wherever the state leads."""
+    targets = list(dict.fromkeys(target for target, _ in ways(state)))
+    catch = [{"ErrorEquals": [f"E{number}"], "Next": target} for number, target in enumerate(targets)]
+    return {"Type": "Task", "QueryLanguage": "JSONPath", "Resource": _FUNCTION, "Catch": catch, "End": True}
+
+
+def _line(place: Place) -> Place:
+    while place.kind != "line":
+        place = place.above()
+    return place

@@ -1,0 +1,89 @@
+"""Reading a definition from a file.
+
+Decides how YAML and JSON become the same data: YAML's core schema, so that a time stamp, `on` or 1:30 stays a text.
+Invariant: a key that is given twice is refused, for one of the two would be lost in silence; and what was read is small
+enough to be walked through, however its aliases multiply it.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from states_language.definition.fields import DefinitionError
+from states_language.functions import parse_json, parts
+
+MOST_PARTS = 1_000_000
+"""Values in one definition, each alias counted as what it stands for; AWS takes definitions of up to 1 MB."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML read with the types that JSON has."""
+
+
+def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    return int(loader.construct_scalar(node))
+
+
+def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    return float(loader.construct_scalar(node))
+
+
+def _object(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
+    seen: set[str] = set()
+    for written, _ in node.value:
+        key, line = loader.construct_object(written), written.start_mark.line + 1
+        if not isinstance(key, str):
+            raise DefinitionError("/", f"line {line}: a key must be a string, not {key!r}")
+        if key in seen:
+            raise DefinitionError("/", f"line {line}: the key '{key}' is given twice")
+        seen.add(key)
+    return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|false", "tf"),
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+_Loader.add_constructor("tag:yaml.org,2002:int", _int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _float)
+_Loader.add_constructor("tag:yaml.org,2002:map", _object)
+
+
+def read_definition(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the definition in a file; JSON where its name ends in .json, YAML otherwise. Raises DefinitionError."""
+    name = os.fspath(path)
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+        value = parse_json(text, members=_once) if name.endswith(".json") else yaml.load(text, _Loader)
+        held = parts(value, {})
+    except OSError as problem:
+        raise DefinitionError("/", f"{name} cannot be read: {problem.strerror}") from None
+    except RecursionError:
+        raise DefinitionError("/", f"{name} is nested too deeply") from None
+    except UnicodeDecodeError as problem:
+        raise DefinitionError("/", f"{name} is no text in UTF-8: its byte {problem.start + 1} is none") from None
+    except (yaml.YAMLError, ValueError) as problem:
+        if isinstance(problem, DefinitionError):
+            raise
+        raise DefinitionError("/", f"{name} is neither YAML nor JSON: {' '.join(str(problem).split())}") from None
+    if not isinstance(value, dict):
+        raise DefinitionError("/", f"{name} does not hold an object with StartAt and States")
+    if held > MOST_PARTS:
+        raise DefinitionError("/", f"{name} holds more than {MOST_PARTS} values, its aliases written out")
+    return value
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in members:
+        if key in found:
+            raise DefinitionError("/", f"the key '{key}' is given twice")
+        found[key] = value
+    return found

@@ -1,0 +1,1 @@
+"""The distributed Map: its runs, readers, batches and writers."""

@@ -1,0 +1,152 @@
+"""ItemReader: the items of a distributed Map that lie in S3.
+
+Decides what is asked of S3 and how the object's text becomes items: JSON, JSON lines, CSV, or the list of a bucket.
+Invariant: whatever is wrong with the object is States.ItemReaderFailed and can be caught.
+"""
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from states_language.definition.fields import DefinitionError, Fields
+from states_language.distributed.s3 import ask
+from states_language.failures import StateError
+from states_language.functions import parse_json
+from states_language.jsonata.query_dataflow import Template, states_of
+from states_language.jsonpath.templates import compile_template
+from states_language.states.amounts import Amount
+from states_language.timestamps import instant_ms
+
+if TYPE_CHECKING:
+    from states_language.branch import Branch
+
+FAILED = "States.ItemReaderFailed"
+OBJECT = "arn:aws:states:::s3:getObject"
+LIST = "arn:aws:states:::s3:listObjectsV2"
+INPUT_TYPES = ("JSON", "JSONL", "CSV")
+DELIMITERS = {"COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "SPACE": " ", "TAB": "\t"}
+HEADERS = ("FIRST_ROW", "GIVEN")
+
+
+class Reader:
+    """The field of a Map state."""
+
+    def __init__(self, state: Fields) -> None:
+        fields = state.inside(state.get("ItemReader"), state.at("ItemReader"))
+        fields.require("Resource")
+        self.resource = fields.string("Resource")
+        if self.resource not in (OBJECT, LIST):
+            raise fields.fail("Resource", f"must be {OBJECT} or {LIST}")
+        name = "Arguments" if fields.queries else "Parameters"
+        given, where = fields.get(name, {}), fields.at(name)
+        self._query = Template(given, where, f"ItemReader/{name}") if fields.queries else None
+        self._fill = None if fields.queries else compile_template(given, where)
+        config = fields.inside(fields.get("ReaderConfig", {}), fields.at("ReaderConfig"))
+        self._most = Amount(config, "MaxItems", 0, 2**53)
+        self.kind = config.string("InputType")
+        if self.resource == OBJECT and self.kind not in INPUT_TYPES:
+            raise config.fail("InputType", f"must be one of {', '.join(INPUT_TYPES)}; others are not supported")
+        self._csv(config)
+        config.close("ReaderConfig")
+        fields.close("ItemReader")
+
+    def _csv(self, config: Fields) -> None:
+        self.header = config.string("CSVHeaderLocation")
+        self.names = config.array("CSVHeaders")
+        self.delimiter = DELIMITERS.get(config.string("CSVDelimiter") or "COMMA", "")
+        if not self.delimiter:
+            raise config.fail("CSVDelimiter", f"must be one of {', '.join(DELIMITERS)}")
+        if self.kind == "CSV" and self.header not in HEADERS:
+            raise config.fail("CSVHeaderLocation", f"must be one of {', '.join(HEADERS)}")
+        if not all(isinstance(name, str) for name in self.names):
+            raise config.fail("CSVHeaders", "must be an array of strings")
+        if self.header == "GIVEN" and not self.names:
+            raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
+
+    def most(self, raw: Any, narrowed: Any, branch: "Branch") -> int | None:
+        """Return MaxItems, None where there is none; raises EvaluationError for what is no integer."""
+        found = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
+        return None if found is None else int(found)
+
+    async def read(self, raw: Any, narrowed: Any, branch: "Branch", most: int | None) -> list[Any]:
+        """Return the items, so many at most (None and 0: all); raises StateError."""
+        if most is not None and most < 0:
+            raise StateError(FAILED, "field MaxItems must be positive")
+        parameters: Any = {}
+        if self._query is not None:
+            parameters = self._query.fill(states_of(raw), branch)
+        elif self._fill is not None:
+            parameters = self._fill(narrowed, branch)
+        _check_headers(self.names)
+        if self.resource == LIST:
+            found = await _listed(branch, parameters, most)
+        else:
+            answer = await ask(branch, "getObject", parameters, FAILED)
+            found = self.parse(_text(answer))
+        return list(found[:most] if most else found)
+
+    def parse(self, text: str) -> list[Any]:
+        """Return the items in the object's text; raises StateError."""
+        if self.kind == "CSV":
+            return self._rows(text)
+        try:
+            if self.kind == "JSONL":
+                return [parse_json(line) for line in text.splitlines() if line.strip()]
+            found = parse_json(text)
+        except (ValueError, RecursionError):
+            raise StateError(FAILED, f"The object is not {self.kind}.") from None
+        if not isinstance(found, list):
+            raise StateError(FAILED, "Attempting to map over non-iterable node.")
+        return found
+
+    def _rows(self, text: str) -> list[Any]:
+        """A cell that has no header is dropped, one that is missing is an empty text (recorded, and by analogy)."""
+        rows = csv.reader(io.StringIO(text), delimiter=self.delimiter)
+        try:
+            names = self.names if self.header == "GIVEN" else next(rows, [])
+            _check_headers(names)
+            blank = [""] * len(names)
+            return [dict(zip(names, [*row, *blank], strict=False)) for row in rows if row]
+        except csv.Error as problem:
+            raise StateError(FAILED, f"The object is not CSV: {problem}") from None
+
+
+async def _listed(branch: "Branch", parameters: Any, most: int | None) -> list[Any]:
+    """Return what lies in a bucket, page after page (measured by others)."""
+    found: list[Any] = []
+    asked = parameters
+    while True:
+        answer = await ask(branch, "listObjectsV2", asked, FAILED)
+        page = answer if isinstance(answer, dict) else {}
+        found += [_listing(each) for each in page.get("Contents") or []]
+        token = page.get("NextContinuationToken")
+        if token is None or (most and len(found) >= most):
+            return found
+        asked = {**parameters, "ContinuationToken": token}
+
+
+def _listing(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an item as AWS hands it on: the tag is called Etag, the time is in seconds since 1970."""
+    at_ms = instant_ms(entry.get("LastModified"))
+    told = {**entry, "Etag": entry.get("Etag", entry.get("ETag"))}
+    if at_ms is not None:
+        told["LastModified"] = at_ms // 1000 if at_ms % 1000 == 0 else at_ms / 1000
+    return {name: told[name] for name in _LISTED if told.get(name) is not None}
+
+
+_LISTED = ("Etag", "Key", "LastModified", "Size", "StorageClass")
+
+
+def _text(answer: Any) -> str:
+    body: Any = answer.get("Body") if isinstance(answer, dict) else answer
+    if hasattr(body, "read"):
+        body = body.read()
+    if isinstance(body, bytes):
+        return body.decode("utf-8", "replace")
+    return body if isinstance(body, str) else json.dumps(body)
+
+
+def _check_headers(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise StateError(FAILED, "CSV headers cannot contain duplicates.")

@@ -1,0 +1,109 @@
+"""ResultWriter: the outputs of a distributed Map in another form, and written to S3.
+
+Decides what is written, as AWS lays it out: a file of what succeeded, one of what did not, and a manifest that names
+both; or, where nothing says where, what the state gives. Invariant: the manifest is written last, so whoever finds it
+finds the rest. Source: AWS Step Functions Developer Guide, "ResultWriter (Map)".
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from states_language.definition.fields import Fields
+from states_language.distributed.s3 import ask
+from states_language.failures import StateError
+from states_language.functions import compact
+from states_language.jsonata.query_dataflow import Template, states_of
+from states_language.jsonpath.templates import compile_template
+from states_language.timestamps import written
+
+if TYPE_CHECKING:
+    from states_language.branch import Branch
+    from states_language.distributed.map_run import MapRun
+    from states_language.execution import Execution
+
+FAILED = "States.ResultWriterFailed"
+OBJECT = "arn:aws:states:::s3:putObject"
+TRANSFORMATIONS = ("NONE", "COMPACT", "FLATTEN")
+OUTPUT_TYPES = ("JSON", "JSONL")
+
+
+class Writer:
+    """The field of a Map state."""
+
+    def __init__(self, state: Fields) -> None:
+        fields = state.inside(state.get("ResultWriter"), state.at("ResultWriter"))
+        name = "Arguments" if fields.queries else "Parameters"
+        self.stored = "Resource" in fields or name in fields
+        if self.stored or "WriterConfig" not in fields:
+            fields.require("Resource")
+        if fields.string("Resource") != OBJECT and self.stored:
+            raise fields.fail("Resource", f"must be {OBJECT}")
+        given, where = fields.get(name, {}), fields.at(name)
+        self._query = Template(given, where, f"ResultWriter/{name}") if fields.queries else None
+        self._fill = None if fields.queries else compile_template(given, where)
+        config = fields.inside(fields.get("WriterConfig", {}), fields.at("WriterConfig"))
+        self.form = _one_of(config, "Transformation", TRANSFORMATIONS)
+        self.lines = _one_of(config, "OutputType", OUTPUT_TYPES) == "JSONL"
+        config.close("WriterConfig")
+        fields.close("ResultWriter")
+
+    async def write(self, run: "MapRun", raw: Any, narrowed: Any, branch: "Branch") -> Any:
+        """Return where the manifest lies, as AWS tells it, or the outputs in their form; raises StateError."""
+        if not self.stored:
+            told = [each for execution in run.executions for each in self._told(execution, run)]
+            return "\n".join(map(compact, told)) if self.lines else told
+        where: Any = {}
+        if self._query is not None:
+            where = self._query.fill(states_of(raw), branch)
+        elif self._fill is not None:
+            where = self._fill(narrowed, branch)
+        bucket = where.get("Bucket") if isinstance(where, dict) else None
+        if not isinstance(bucket, str):
+            raise StateError(FAILED, "The field 'Bucket' is required but was missing")
+        prefix = where.get("Prefix")
+        folder = f"{prefix}/{run.name}" if isinstance(prefix, str) and prefix else run.name
+        files: dict[str, list[dict[str, Any]]] = {"FAILED": [], "PENDING": [], "SUCCEEDED": []}
+        for kind in ("SUCCEEDED", "FAILED"):
+            well = kind == "SUCCEEDED"
+            ended = [each for each in run.executions if (each.status == "SUCCEEDED") is well]
+            told = [each for execution in ended for each in self._told(execution, run)]
+            if ended:
+                body = "\n".join(map(compact, told)) if self.lines else compact(told)
+                key = f"{folder}/{kind}_0.json{'l' if self.lines else ''}"
+                await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, FAILED)
+                files[kind].append({"Key": key, "Size": len(body.encode("utf-8", "surrogatepass"))})
+        key = f"{folder}/manifest.json"
+        manifest = compact({"DestinationBucket": bucket, "MapRunArn": run.arn, "ResultFiles": files})
+        await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, FAILED)
+        return {"MapRunArn": run.arn, "ResultWriterDetails": {"Bucket": bucket, "Key": key}}
+
+    def _told(self, execution: "Execution", run: "MapRun") -> list[Any]:
+        """What failed is told in full, whatever the form."""
+        if self.form == "NONE" or execution.status != "SUCCEEDED":
+            return [_in_full(execution, run)]
+        if self.form == "FLATTEN" and isinstance(execution.output, list):
+            return execution.output
+        return [execution.output]
+
+
+def _one_of(config: Fields, name: str, values: tuple[str, ...]) -> str:
+    found = config.string(name) or values[0]
+    if found not in values:
+        raise config.fail(name, f"must be one of {', '.join(values)}")
+    return found
+
+
+def _in_full(execution: "Execution", run: "MapRun") -> dict[str, Any]:
+    told = {
+        "ExecutionArn": execution.arn,
+        "Input": compact(execution.input),
+        "InputDetails": {"Included": True},
+        "Name": execution.name,
+        "RedriveCount": 0,
+        "StartDate": written(execution.started_ms),
+        "StateMachineArn": run.machine_arn,
+        "Status": execution.status,
+        "StopDate": written(execution.stopped_ms or execution.started_ms),
+    }
+    if execution.status == "SUCCEEDED":
+        return {**told, "Output": compact(execution.output), "OutputDetails": {"Included": True}}
+    return {**told, "Error": execution.error or "", "Cause": execution.cause or ""}

@@ -1,0 +1,200 @@
+"""One execution of a machine, from ExecutionStarted to the event that ends it.
+
+Decides how an execution begins and in which of four ways it ends; does not know what its states do. Invariant: after
+the event that ends it nothing is added to the history, and no state runs on; the work that states have asked for is
+left alone.
+"""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from states_language.branch import ENTERED, Branch
+from states_language.clock import Clock
+from states_language.context import execution_context
+from states_language.failures import Fatal, Halted, StateError
+from states_language.functions import compact, parse_json
+from states_language.history import LIMIT, Event, History, failure, payload
+from states_language.jsonata.query_functions import frame
+from states_language.limits import HISTORY_FULL, NESTED
+from states_language.tasks.calls import Latencies, Perform, TaskFailure
+from states_language.variables import Scope, Store
+
+if TYPE_CHECKING:
+    from states_language.distributed.map_run import MapRun
+    from states_language.machine import Machine
+
+YEAR_S = 31_536_000
+"""An execution runs for a year at most (AWS Step Functions quotas)."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an execution and its machine are called."""
+
+    name: str
+    arn: str
+    machine_name: str
+    machine_arn: str
+    role_arn: str
+
+
+class Execution:
+    """A running or ended execution.
+
+    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. error, cause:
+    as far as given. history: events in the wire shape of GetExecutionHistory, times in milliseconds. transitions:
+    states entered, and retries. started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
+    """
+
+    def __init__(
+        self,
+        machine: "Machine",
+        data: Any,
+        identity: Identity,
+        *,
+        clock: Clock,
+        perform: Perform,
+        latencies: Latencies,
+        on_event: Callable[[Event], object] | None,
+        history_limit: int | None = LIMIT,
+        keep_history: bool = True,
+    ) -> None:
+        text, self.input = _as_json(data)
+        self.machine = machine
+        self.name, self.arn = identity.name, identity.arn
+        self.machine_name, self.machine_arn = identity.machine_name, identity.machine_arn
+        self.role_arn = identity.role_arn
+        self.region = identity.arn.split(":")[3] if identity.arn.count(":") > 3 else "us-east-1"
+        self.clock, self.perform, self.latencies = clock, perform, latencies
+        self.status = "RUNNING"
+        self.output: Any = None
+        self.error: str | None = None
+        self.cause: str | None = None
+        self.transitions = 0
+        self.started_ms = clock.now_ms()
+        self.stopped_ms: int | None = None
+        self.background: set[asyncio.Future[Any]] = set()
+        self.constant_context = execution_context(self)
+        self.given_context: dict[str, Any] | None = None
+        self.record = History(clock.now_ms, on_event, limit=history_limit, keep=keep_history)
+        self._ended = asyncio.Event()
+        self.store = Store()
+        self.map_runs: list[MapRun] = []
+        self._root = Branch(self, 0, Scope(self.store))
+        self._begin(text)
+
+    @functools.cached_property
+    def functions(self) -> Any:
+        """Return the frame in which JSONata finds the functions of Step Functions."""
+        return frame(self.clock.now_ms, self.clock.random)
+
+    @property
+    def history(self) -> list[Event]:
+        """Return the events so far; the list grows while the execution runs. Empty where none are kept."""
+        return self.record.events
+
+    @property
+    def path(self) -> list[str]:
+        """Return the names of the states entered so far, those of branches too, in the order of the history."""
+        return [event[ENTERED]["name"] for event in self.history if ENTERED in event]
+
+    async def wait(self) -> "Execution":
+        """Return this execution once it has ended."""
+        await self._ended.wait()
+        return self
+
+    def stop(self, error: str | None = None, cause: str | None = None) -> None:
+        """Return nothing; the execution is ABORTED at once. One that has ended stays as it is."""
+        if self.status == "RUNNING":
+            self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
+
+    # ---- for branches and states ----
+
+    def overflow(self, previous_id: int) -> None:
+        """Return nothing; the history is full and its last event says so."""
+        self._fail(previous_id, "States.Runtime", HISTORY_FULL)
+
+    def fail(self, branch: Branch, problem: Fatal | StateError) -> None:
+        """Return nothing; the execution fails where this branch stands."""
+        if self.status == "RUNNING":
+            self._fail(branch.last_id, problem.error, problem.cause)
+
+    def crash(self, branch: Branch, problem: Exception) -> None:
+        """Return nothing; a defect of ours or of `perform` fails the execution and is reported to the event loop."""
+        if isinstance(problem, RecursionError):
+            self.fail(branch, branch.fatal("States.Runtime", NESTED))
+            return
+        state = branch.state.name if branch.state else ""
+        said = f"{type(problem).__name__}: {problem}"
+        self.fail(branch, Fatal("States.Runtime", branch.cause(state, said)))
+        asyncio.get_running_loop().call_exception_handler({"message": f"state '{state}' broke", "exception": problem})
+
+    def deliver(self, branch: Branch, answered: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
+        """Return nothing; work is done: whoever still listens gets its answer or TaskFailure."""
+        self.background.discard(work)
+        problem = asyncio.CancelledError() if work.cancelled() else work.exception()
+        if isinstance(problem, Exception) and not isinstance(problem, TaskFailure):
+            self.crash(branch, problem)
+        elif not answered.done():
+            if isinstance(problem, asyncio.CancelledError):
+                problem = TaskFailure("States.TaskFailed", "The work was cancelled.")
+            answered.set_result(problem or work.result())
+
+    # ---- from the beginning to the end ----
+
+    def _begin(self, text: str) -> None:
+        details = {**payload("input", text), "roleArn": self.role_arn}
+        self.record.add("ExecutionStarted", 0, details)
+        limit_s = min(self.machine.timeout_s or YEAR_S, YEAR_S)
+        self._deadline = self.clock.call_at(self.started_ms + limit_s * 1000, self._time_out)
+        self._root.work = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        root, line = self._root, self.machine.line
+        try:
+            await root.pause_ms(self.latencies.start_ms())
+            output = await root.run(line.states, line.start_at, self.input)
+            text = root.text(output)
+        except (StateError, Fatal) as problem:
+            self.fail(root, problem)
+        except Halted:
+            return
+        except Exception as problem:
+            self.crash(root, problem)
+        else:
+            self.output = output
+            self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload("output", text), None, None)
+
+    def _time_out(self) -> None:
+        self._end("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
+
+    def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
+        self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)
+
+    def _end(
+        self,
+        status: str,
+        kind: str,
+        previous_id: int,
+        details: dict[str, Any] | None,
+        error: str | None,
+        cause: str | None,
+    ) -> None:
+        self.status, self.error, self.cause = status, error, cause
+        self.stopped_ms = self.clock.now_ms()
+        self._deadline.cancel()
+        self._root.kill()
+        self.record.add(kind, previous_id, details)
+        self._ended.set()
+
+
+def _as_json(data: Any) -> tuple[str, Any]:
+    """Return an input's text and what it says: keys are texts, no array is a tuple, and nobody else holds it."""
+    try:
+        text = compact(data)
+        return text, parse_json(text)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ValueError(f"the input is no JSON value: {problem}") from None

@@ -1,0 +1,234 @@
+"""Generates what may happen to a machine: `fuzz(machine)` is a Hypothesis strategy of inputs and behaviours.
+
+Decides which inputs, answers and errors are worth trying, from the paths, constants and Error Names in the definition.
+It runs nothing by itself: a `Case` does. Hypothesis is imported when a strategy is asked for, so that whoever only runs
+machines needs none. Invariant: a case that is run again gives the same execution, to the byte.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from states_language.clock import VirtualClock
+from states_language.definition.load import load
+from states_language.definition.place import lines_of
+from states_language.execution import Execution
+from states_language.history import PAYLOAD_LIMIT_BYTES
+from states_language.machine import Machine
+from states_language.tasks.resources import read_resource
+from states_language.tasks.stubs import Behaviour, Stubs
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+ALWAYS = ("Exception", "Sandbox.Timedout", "Lambda.Unknown", "Lambda.TooManyRequestsException", "States.TaskFailed")
+"""Error Names that anything may fail with, whatever the definition says."""
+
+SERVICE_ERRORS = ("DynamoDB.ProvisionedThroughputExceededException", "SQS.SdkClientException", "States.Timeout")
+MOST_CALLS = 6
+LONGEST_DELAY_MS = 1_000_000
+
+
+class _Oversized(str):
+    """A text over the payload limit that does not fill the report of a case."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "OVERSIZED"
+
+    def __deepcopy__(self, memo: object) -> "_Oversized":
+        return self
+
+
+OVERSIZED = _Oversized("x" * (PAYLOAD_LIMIT_BYTES + 1))
+
+
+@dataclass(frozen=True)
+class Case:
+    """An input, and how each function or service (named as in `states_language.tasks.stubs`) answers, in turn;
+    the last repeats.
+    """
+
+    input: Any
+    behaviours: Mapping[str, list[Behaviour]] = field(default_factory=dict)
+    seed: int = 0
+
+    def run(self, machine: Machine, **options: Any) -> Execution:
+        """Return the execution, run to its end in virtual time. `options` are those of `Machine.start`."""
+        clock = VirtualClock(seed=self.seed)
+        stubs = Stubs(clock, self.behaviours)
+
+        async def main() -> Execution:
+            return await machine.start(self.input, clock=clock, perform=stubs.perform, **options).wait()
+
+        return clock.run(main())
+
+
+def fuzz(
+    machine: Machine | Mapping[str, Any],
+    *,
+    inputs: "SearchStrategy[Any] | None" = None,
+    answers: "Mapping[str, SearchStrategy[Any]] | None" = None,
+    last: Mapping[str, Behaviour] | None = None,
+) -> "SearchStrategy[Case]":
+    """Return a strategy of cases for a machine or its definition.
+
+    inputs: instead of objects made of the paths that the definition reads. answers: what a function or service may
+    answer, where it promises more than JSON; `last`: how each answers once its drawn behaviours are used up, for a
+    machine that goes on until something says stop.
+    """
+    from hypothesis import strategies as st
+
+    loaded = machine if isinstance(machine, Machine) else load(machine)
+    seen = _Seen(loaded.definition)
+    values = _values(seen)
+    promised = answers or {}
+
+    def turns(name: str) -> "SearchStrategy[list[Behaviour]]":
+        drawn = st.lists(_behaviours(seen, promised.get(name, values), name), min_size=1, max_size=MOST_CALLS)
+        ends = [last[name]] if last is not None and name in last else []
+        return drawn.map(lambda found: found + ends)
+
+    drawn = {name: turns(name) for name in sorted(seen.names)}
+    return st.builds(
+        Case,
+        input=values if inputs is None else inputs,
+        behaviours=st.fixed_dictionaries(drawn),
+        seed=st.integers(0, 9),
+    )
+
+
+def unhandled(machine: Machine, execution: Execution) -> str | None:
+    """Return the error that ended an execution and that no Fail state of the machine gave; None where there is none."""
+    if execution.status in ("SUCCEEDED", "ABORTED"):
+        return None
+    fails = {name for _, line in lines_of(machine.definition) for name, state in line["States"].items()
+             if state["Type"] == "Fail"}  # fmt: skip
+    if execution.status == "FAILED" and execution.path and execution.path[-1] in fails and _ran(execution):
+        return None
+    return execution.error or execution.status
+
+
+def _ran(execution: Execution) -> bool:
+    """Whether the state entered last is what failed: States.Runtime there is the interpreter's, not the state's."""
+    return not (execution.cause or "").startswith("An error occurred while executing the state")
+
+
+class _Seen:
+    """What a definition names: who is called, which paths it reads, with what it compares, which errors it knows.
+
+    `errors_of` holds what the Tasks that call a name tell apart.
+    """
+
+    def __init__(self, definition: Mapping[str, Any]) -> None:
+        self.names: set[str] = set()
+        self.paths: set[tuple[str, ...]] = set()
+        self.constants: list[Any] = []
+        self.errors: set[str] = set()
+        self.errors_of: dict[str, set[str]] = {}
+        for _, line in lines_of(definition):
+            for state in line["States"].values():
+                handlers = [*state.get("Retry", ()), *state.get("Catch", ())]
+                known = {error for handler in handlers for error in handler["ErrorEquals"]} - {"States.ALL"}
+                self.errors |= known
+                if state["Type"] == "Task":
+                    self.names.add(_called(state))
+                    self.errors_of.setdefault(_called(state), set()).update(known)
+                self._look(state.get("Choices", []))
+                self.paths.update(_paths(state))
+
+    def _look(self, rules: Any) -> None:
+        if isinstance(rules, list):
+            for rule in rules:
+                self._look(rule)
+        elif isinstance(rules, dict):
+            for name, value in rules.items():
+                if name in ("And", "Or", "Not"):
+                    self._look(value)
+                elif name == "Condition" and isinstance(value, str):
+                    self.constants += _literals(value)
+                elif name not in ("Next", "Comment", "Variable") and isinstance(value, str | int | float):
+                    self.constants.append(value)
+
+
+def _called(state: Mapping[str, Any]) -> str:
+    resource = read_resource(state["Resource"])
+    if isinstance(resource, str):
+        return str(state["Resource"]).rpartition(":::")[2]
+    if resource.function is not None:
+        return resource.function
+    if resource.invokes:
+        given = state.get("Parameters", state.get("Arguments", {}))
+        return str(given.get("FunctionName", "")).rpartition("function:")[2].split(":")[0] or "lambda:invoke"
+    return f"{'aws-sdk:' if resource.sdk else ''}{resource.service}:{resource.action}"
+
+
+_PATH = re.compile(r"(?:(?<!\$)\$|\$states\.(?:input|result))\.(?:Payload\.)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+_LITERAL = re.compile(r"\"([^\"\\]*)\"|'([^'\\]*)'|(?<![\w.$])(-?\d+(?:\.\d+)?)")
+
+
+def _paths(value: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the members that paths, intrinsic functions and JSONata expressions read of what they are given."""
+    if isinstance(value, str):
+        if value.startswith(("$", "States.", "{%")):
+            yield from (tuple(found[1].split(".")) for found in _PATH.finditer(value))
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if name not in ("ResultPath", "Branches", "ItemProcessor", "Iterator"):
+                yield from _paths(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _paths(member)
+
+
+def _literals(expression: str) -> Iterator[Any]:
+    """Yield the texts and numbers with which a JSONata expression compares."""
+    for found in _LITERAL.finditer(expression):
+        yield json.loads(found[3]) if found[3] else found[1] or found[2] or ""
+
+
+def _values(seen: _Seen) -> "SearchStrategy[Any]":
+    """JSON, as a rule an object that has some of the members that the machine reads, with the constants it knows."""
+    from hypothesis import strategies as st
+
+    plain = st.none() | st.booleans() | st.integers(-3, 200) | st.text(max_size=4)
+    if seen.constants:
+        plain = st.sampled_from(sorted(seen.constants, key=json.dumps)) | plain
+    anything = st.recursive(
+        plain, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)
+    )
+    paths = sorted(seen.paths)
+    if not paths:
+        return anything
+    chosen = st.lists(st.tuples(st.sampled_from(paths), plain | anything), max_size=len(paths) + 2)
+    return chosen.map(_object) | anything
+
+
+def _object(members: list[tuple[tuple[str, ...], Any]]) -> Any:
+    found: dict[str, Any] = {}
+    for path, value in members:
+        at = found
+        for name in path[:-1]:
+            inner = at.get(name)
+            at[name] = inner if isinstance(inner, dict) else {}
+            at = at[name]
+        at[path[-1]] = value
+    return found
+
+
+def _behaviours(seen: _Seen, answers: "SearchStrategy[Any]", name: str) -> "SearchStrategy[Behaviour]":
+    from hypothesis import strategies as st
+
+    delays = st.sampled_from([0, 0, 1, 1_000, 60_000, LONGEST_DELAY_MS])
+    always = set(SERVICE_ERRORS if ":" in name else ALWAYS)
+    # Those that whoever calls it tells apart lead somewhere else than any other; they are as likely as all together.
+    errors = st.sampled_from(sorted(seen.errors_of[name] | always)) | st.sampled_from(sorted(seen.errors | always))
+    return st.one_of(
+        st.builds(Behaviour, answer=answers, delay_ms=delays),
+        st.builds(Behaviour, error=errors, cause=st.none() | st.text(max_size=5), delay_ms=delays),
+        st.just(Behaviour(never=True)),
+        st.just(Behaviour(answer=OVERSIZED)),
+    )

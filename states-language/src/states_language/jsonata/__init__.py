@@ -1,0 +1,1 @@
+"""JSONata: compiling and evaluating expressions within bounds, as AWS does."""

@@ -1,0 +1,143 @@
+"""Dates and pictures of whole numbers in JSONata.
+
+Decides which texts are instants and gives the library's faults their codes, which it leaves out. Source: the JSONata
+documentation, "Date/Time functions" and "Numeric functions".
+"""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import regex
+from jsonata import datetimeutils
+from jsonata.functions import Functions
+from jsonata.jexception import JException
+
+from states_language.jsonata.evaluation import TOO_LARGE, Exceeded
+from states_language.jsonata.patterns import Pattern
+
+_INSTANT = re.compile(
+    r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?(?:T(\d\d):(\d\d):(\d\d))?(\.\d+)?(?:([+-])(\d\d):?(\d\d)|Z)?", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_MARKER = re.compile(r"\[\s*([^\[\]])([^\[\]]*)\]")
+_HUGE = re.compile(r"[,-]\s*0*[1-9][0-9]{4,}")
+"""A width that no component has; the library would fill it up."""
+_COMPONENTS = frozenset("YMDdFWwXxHhPmsfZzCE")
+_NAMED = frozenset("MxFP")
+
+_CODES = {
+    "Formatting or parsing": "D3130", "In a decimal": "D3131", "Unknown component": "D3132", "The 'name'": "D3133",
+    "The timezone": "D3134", "No matching": "D3135", "The date/time": "D3136",
+}  # fmt: skip
+"""How the library's messages begin, which come without their codes."""
+
+
+LONGEST_TEXT = 1000
+"""Characters of a date or a number that are read by a picture."""
+
+
+class _Expressions:
+    """What the library's dates take for the module re: a picture's expression may look as long as any other."""
+
+    IGNORECASE = regex.IGNORECASE
+    split, sub = staticmethod(regex.split), staticmethod(regex.sub)
+
+    @staticmethod
+    def compile(text: str, flags: int = 0) -> Any:
+        """Return the compiled expression."""
+        compiled = regex.compile(text, flags)
+        return Pattern(compiled) if flags else compiled
+
+
+datetimeutils.re = _Expressions
+
+
+def instant(text: Any, picture: Any = None) -> Any:
+    """Return the milliseconds since 1970 that a text names; raises JException D3110, D3132, D3135, D3136."""
+    if text is None:
+        return None
+    if picture is not None:
+        _bound(text)
+        return _coded(picture, lambda: Functions.datetime_to_millis(text, picture))
+    found = _INSTANT.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError
+        year, month, day, hour, minute, second = (
+            int(part or least) for part, least in zip(found.groups(), _LEAST, strict=False)
+        )
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        raise JException("D3110", -1, text) from None
+    offset = timedelta(hours=int(found[9] or 0), minutes=int(found[10] or 0)) * (-1 if found[8] == "-" else 1)
+    return (moment - offset - _EPOCH) // _MILLISECOND + int(float(found[7] or 0) * 1000)
+
+
+_LEAST = (0, 1, 1, 0, 0, 0)
+
+
+def shown(millis: Any, picture: Any = None, zone: Any = None) -> Any:
+    """Return the text of an instant; raises JException D3132 to D3135 for a picture that is none."""
+    if millis is None:
+        return None
+    offset = zone.replace(":", "") if isinstance(zone, str) else zone
+    return _coded(picture or "", lambda: Functions.datetime_from_millis(millis, picture, offset))
+
+
+def integer_shown(value: Any, picture: Any) -> Any:
+    """Return a whole number as the picture says; raises JException D3130 or D3131."""
+    if value is None:
+        return None
+    return _coded(picture, lambda: Functions.format_integer(math.floor(value), picture))
+
+
+def integer_read(text: Any, picture: Any) -> Any:
+    """Return the whole number that a text is, NaN where the picture cannot read it; raises JException D3130."""
+    if text is None:
+        return None
+    _bound(text)
+    try:
+        return _coded(picture, lambda: Functions.parse_integer(text, picture))
+    except JException:
+        raise
+    except Exception:
+        leading = re.match(r"\s*[-+]?[0-9]+", text) if re.match(r"[#0,]", picture) else None
+        return math.nan if leading is None else int(leading[0])
+
+
+def _bound(text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise Exceeded(TOO_LARGE)
+
+
+def _coded(picture: str, call: Callable[[], Any]) -> Any:
+    if any(_HUGE.search(mark[2]) for mark in _MARKER.finditer(picture)):
+        raise Exceeded(TOO_LARGE)
+    try:
+        return call()
+    except (RuntimeError, KeyError) as problem:
+        # The library looks up the defaults of a component before it asks whether there is such a component.
+        unknown = isinstance(problem, KeyError) and problem.args[0] == _unknown(picture)
+        told = "Unknown component" if unknown else str(problem)
+        code = next((code for begin, code in _CODES.items() if told.startswith(begin)), None)
+        if code is None:
+            raise
+        raise JException(code, -1, _culprit(code, picture)) from None
+
+
+def _culprit(code: str, picture: str) -> str:
+    """Return the part of a picture that a message names."""
+    if code == "D3132":
+        return _unknown(picture) or picture
+    if code == "D3133":
+        named = (mark[1] for mark in _MARKER.finditer(picture) if mark[2][:1] in "Nn" and mark[2])
+        return next((sign for sign in named if sign not in _NAMED), picture)
+    return picture
+
+
+def _unknown(picture: str) -> str | None:
+    return next((mark[1] for mark in _MARKER.finditer(picture) if mark[1] not in _COMPONENTS), None)

@@ -1,0 +1,255 @@
+"""JSONata: compiling an expression and evaluating it within bounds.
+
+The library jsonata-python knows the language; here is what Step Functions makes of it: which expressions a definition
+may hold, what a null is, what an expression sees, when it is stopped and how its failure is worded. Knows no state.
+Invariant: an evaluation ends. It is counted in steps, depth and size, as AWS bounds it, never in time, so that two runs
+fail alike; only a regular expression that backtracks without end is stopped by a clock.
+"""
+
+import math
+import re
+import sys
+from typing import Any, Protocol
+
+from jsonata.utils import Utils
+
+from states_language.definition.fields import DefinitionError
+from states_language.failures import QueryFailure
+from states_language.functions import parts, weight
+from states_language.jsonata.engine import Jsonata
+from states_language.jsonata.messages import message
+from states_language.jsonata.numbers import NAMES, plain
+from states_language.jsonata.patterns import pattern
+from states_language.jsonata.tree import nodes, reads_error_output, top_level
+from states_language.jsonpath.selection import MISSING
+
+sys.setrecursionlimit(3_000)
+"""The library sets 10,000 when it is imported, at which Python may run out of the machine's own stack first."""
+
+NULL = Utils.NULL_VALUE
+
+DEEPEST = 100
+"""Evaluations inside one another; where AWS stops was measured by others between 99 and 101."""
+MOST_STEPS = 700_000
+"""Evaluations of one expression, about a second's work: AWS's bound is a time that it does not tell; others measured
+that it allows a $map over 200,000 numbers, which are three evaluations each."""
+LARGEST_BYTES = 873_782 * 8
+"""What one value may take at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
+
+_FEW = 8
+"""So many parts are not worth a look at how long each is."""
+
+TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
+TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
+TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
+
+
+class Sight(Protocol):
+    """What an expression may look at: the branch that evaluates it, or an item of a Map."""
+
+    def context(self) -> dict[str, Any]:
+        """Return the Context Object."""
+        ...
+
+    def variable(self, name: str) -> Any:
+        """Return the variable's value; MISSING when nobody has assigned it."""
+        ...
+
+    def functions(self) -> Any:
+        """Return the frame with the functions of Step Functions."""
+        ...
+
+
+class Unsupported(Exception):
+    """A value that JSON does not have: a function."""
+
+
+class Exceeded(Exception):
+    """An evaluation went past one of the bounds; the message is AWS's."""
+
+
+class Query:
+    """A compiled expression. text: as AWS quotes it. needs_context: whether it may look at $states.context."""
+
+    def __init__(self, text: str, ast: Any, machine: Any) -> None:
+        self.text = text
+        self.needs_context = _NEEDS_CONTEXT.search(text) is not None
+        self._ast = ast
+        self._machine = machine
+        self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
+
+    def value(self, states: dict[str, Any], sight: Sight, location: str) -> Any:
+        """Return the JSON value; raises QueryFailure, which names the field, when there is none."""
+        frame = self._machine.create_frame(sight.functions())
+        frame.bind("states", states)
+        for name in self._names:
+            found = MISSING if name == "states" else sight.variable(name)
+            if found is not MISSING:
+                frame.bind(name, inward(found))
+        self._machine.bounds = _Bounds()
+        try:
+            Jsonata.CURRENT.jsonata = self._machine  # whichever was made last in this thread would evaluate instead
+            found = self._machine.eval(self._ast, None, frame)
+            if found is not None:
+                check_size(found)
+                return outward(found)
+        except Unsupported:
+            raise self.failed("returned an unsupported result type.", location) from None
+        except Exception as problem:
+            raise self._failure(problem, location) from None
+        raise self.failed("returned nothing (undefined).", location)
+
+    def failed(self, what: str, location: str) -> QueryFailure:
+        """Return the failure with the sentence that names the expression and its field (recorded)."""
+        return QueryFailure(
+            f"The JSONata expression '{self.text}' specified for the field '{location}' {what}", location
+        )
+
+    def unexpected(self, expected: str, found: Any, location: str, shown: str) -> QueryFailure:
+        """Return the failure of a value of another type than the field's (recorded for Items)."""
+        return self.failed(
+            f"returned an unexpected result type. Expected '{expected}', but was '{kind(found)}' for value: {shown}",
+            location,
+        )
+
+    def _failure(self, problem: Exception, location: str) -> QueryFailure:
+        # A coded message is a sentence of its own, a bound's follows a colon (as AWS words them).
+        if isinstance(problem, Exceeded | RecursionError | TimeoutError):
+            bound = {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem))
+            return self.failed(f"threw an error during evaluation: {bound}", location)
+        told = message(problem)
+        if told is None:
+            return self.failed("threw an internal error during evaluation.", location)
+        return self.failed(f"threw an error during evaluation. {told}", location)
+
+
+_NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
+
+
+def is_query(value: Any) -> bool:
+    """Return whether a text is an expression: nothing may stand outside {% and %} (recorded)."""
+    return isinstance(value, str) and value.startswith("{%") and value.endswith("%}") and len(value) >= 4
+
+
+def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
+    """Return the expression that {% and %} enclose; raises DefinitionError naming the field.
+
+    caught: whether it stands in a Catcher, where there is $states.errorOutput.
+    """
+    inner = text[2:-2].strip()
+    try:
+        machine = Jsonata(inner, pattern)
+        if machine.errors:
+            raise ValueError(str(machine.errors[0]))
+    except RecursionError:
+        raise DefinitionError(pointer, "the JSONata expression is nested too deeply") from None
+    except Exception as problem:
+        told = message(problem) or ("Comment has no closing tag" if isinstance(problem, IndexError) else problem)
+        raise DefinitionError(pointer, f"'{inner}' is no JSONata expression: {told}") from None
+    for name in top_level(machine.ast):
+        if name == "$$":
+            raise DefinitionError(pointer, "a reference to '$$' is not supported; begin with $states")
+        raise DefinitionError(pointer, f"a reference to '{name}' at the top level is not supported; begin with $states")
+    if not caught and reads_error_output(machine.ast):
+        raise DefinitionError(pointer, "there is no $states.errorOutput but in a Catcher")
+    return Query(inner, machine.ast, machine)
+
+
+def kind(value: Any) -> str:
+    """Return what JSON calls the value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    names = {dict: "object", list: "array", str: "string"}
+    return next((name for known, name in names.items() if isinstance(value, known)), "number")
+
+
+# ---- null: the library takes None for undefined and has an object of its own for null ----
+
+
+def inward(value: Any) -> Any:
+    """Return a JSON value as the library wants it; the value itself where it holds no null."""
+    if value is None:
+        return NULL
+    if isinstance(value, dict):
+        members = {key: inner for key, member in value.items() if (inner := inward(member)) is not member}
+        return {**value, **members} if members else value
+    if isinstance(value, list):
+        elements = [inward(element) for element in value]
+        return elements if any(new is not old for new, old in zip(elements, value, strict=True)) else value
+    return value
+
+
+def outward(value: Any) -> Any:
+    """Return the library's value as JSON; raises Unsupported for a function, which is none."""
+    if value is NULL or value is None:
+        return None
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        # JSON has no such numbers; AWS gives the names that JavaScript has for them.
+        return plain(value) if math.isfinite(value) else NAMES[str(value)]
+    if isinstance(value, dict):
+        return {key: outward(member) for key, member in value.items()}
+    if isinstance(value, Utils.RangeList):
+        return list(value)
+    if isinstance(value, list):
+        return [outward(element) for element in value]
+    raise Unsupported
+
+
+# ---- bounds ----
+
+
+def check_size(value: Any) -> None:
+    """Return nothing; raises Exceeded for a value that its parts, each standing in it many times, make too large."""
+    if isinstance(value, dict | list):
+        count = parts(value, {})
+        if count > LARGEST_BYTES // 8 or (count > _FEW and weight(value, {}) > LARGEST_BYTES):
+            raise Exceeded(TOO_LARGE)
+
+
+class _Bounds:
+    """What one evaluation has used."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.steps = 0
+        self.searched_s = 0.0  # by regular expressions
+
+    def enter(self) -> None:
+        self.depth += 1
+        self.steps += 1
+        if self.depth > DEEPEST:
+            raise Exceeded(TOO_DEEP)
+        if self.steps > MOST_STEPS:
+            raise Exceeded(TOO_LONG)
+
+    def leave(self, expression: Any, result: Any) -> None:
+        self.depth -= 1
+        if isinstance(result, str | list):
+            size = len(result)
+            if isinstance(result, list):
+                size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off
+            if size > LARGEST_BYTES:
+                raise Exceeded(TOO_LARGE)
+            if expression.type in ("binary", "function", "unary"):
+                self.steps += size >> 6
+            if expression.tuple is not None and isinstance(result, list):
+                # The library makes a record of what each element was bound with.
+                self.steps += 2 * len(result)
+        elif isinstance(result, dict) and expression.type == "function":
+            self.steps += len(result) >> 3
+
+    def check(self, value: Any) -> None:
+        """Return nothing; raises Exceeded for a value that is too large to be written down."""
+        check_size(value)
+
+    def charge(self, arguments: Any) -> None:
+        """Return nothing; a step stands for 32 elements, or 64 characters."""
+        for argument in arguments or ():
+            if isinstance(argument, list | dict):
+                self.steps += len(argument) >> 5
+            elif isinstance(argument, str):
+                self.steps += len(argument) >> 6

@@ -1,0 +1,1 @@
+"""JSONPath: paths, Payload Templates, intrinsic functions, Choice Rules."""

@@ -1,0 +1,164 @@
+"""Choice Rules: the conditions of a Choice state.
+
+Decides whether a rule holds for some data; does not know where it leads. Invariant: a comparison with a value of
+another type is false, never an error; a Variable that leads nowhere is an error for every operator but IsPresent
+(recorded).
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+from states_language.definition.fields import DefinitionError, Fields, below
+from states_language.failures import EvaluationError
+from states_language.jsonpath.dataflow import compiled
+from states_language.jsonpath.selection import MISSING, Env, Path
+from states_language.timestamps import instant_ns, is_rfc3339
+
+Rule = Callable[[Any, Env], bool]
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "Equals": operator.eq,
+    "LessThan": operator.lt,
+    "GreaterThan": operator.gt,
+    "LessThanEquals": operator.le,
+    "GreaterThanEquals": operator.ge,
+}
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _string(value: Any) -> Any:
+    return value if isinstance(value, str) else None
+
+
+def _boolean(value: Any) -> Any:
+    return value if isinstance(value, bool) else None
+
+
+# What an operand must be read as; None means that it is of another type.
+_KINDS: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
+    "String": (_string, tuple(_ORDERS)),
+    "Numeric": (_number, tuple(_ORDERS)),
+    "Timestamp": (instant_ns, tuple(_ORDERS)),
+    "Boolean": (_boolean, ("Equals",)),
+}
+_COMPARISONS = {kind + order: (read, _ORDERS[order]) for kind, (read, orders) in _KINDS.items() for order in orders}
+_TESTS: dict[str, Callable[[Any], bool]] = {
+    "IsNull": lambda value: value is None,
+    "IsNumeric": lambda value: _number(value) is not None,
+    "IsString": lambda value: isinstance(value, str),
+    "IsBoolean": lambda value: isinstance(value, bool),
+    "IsTimestamp": lambda value: instant_ns(value) is not None,
+}
+OPERATORS = frozenset([*_COMPARISONS, *(name + "Path" for name in _COMPARISONS), *_TESTS, "IsPresent", "StringMatches"])
+
+
+def compile_test(fields: Fields) -> Rule:
+    """Return the condition in a rule's fields; where it leads is not asked. Raises DefinitionError."""
+    fields.string("Comment")
+    joined = fields.exclusive("And", "Or", "Not", "Variable")
+    if not joined:
+        raise DefinitionError(fields.pointer, "one of these fields is required: Variable, And, Or, Not")
+    return _comparison(fields) if joined == ["Variable"] else _joined(fields, joined[0])
+
+
+def _nested(value: Any, pointer: str) -> Rule:
+    fields = Fields(value, pointer)
+    for name in ("Next", "Assign"):
+        if name in fields:
+            raise fields.fail(name, "stands in a top-level rule only")
+    rule = compile_test(fields)
+    fields.close("a Choice Rule")
+    return rule
+
+
+def _joined(fields: Fields, name: str) -> Rule:
+    if name == "Not":
+        inner = _nested(fields.get(name), fields.at(name))
+        return lambda data, env: not inner(data, env)
+    parts = fields.array(name)
+    if not parts:
+        raise fields.fail(name, "must hold at least one rule")
+    rules = [_nested(part, below(fields.at(name), index)) for index, part in enumerate(parts)]
+    if name == "And":
+        return lambda data, env: all(rule(data, env) for rule in rules)
+    return lambda data, env: any(rule(data, env) for rule in rules)
+
+
+def _comparison(fields: Fields) -> Rule:
+    variable = compiled(fields.get("Variable"), fields.at("Variable"))
+    names = [name for name in fields.value if name in OPERATORS]
+    if len(names) != 1:
+        raise DefinitionError(fields.pointer, f"exactly one operator is required, not {len(names)}")
+    name = names[0]
+    operand, where = fields.get(name), fields.at(name)
+    if name == "IsPresent" or name in _TESTS:
+        wanted = fields.boolean(name)
+        if name == "IsPresent":
+            return lambda data, env: (variable.look(data, env) is not MISSING) is wanted
+        test = _TESTS[name]
+        return lambda data, env: test(_value(variable, data, env)) is wanted
+    if name == "StringMatches":
+        pattern = _pattern(fields.string(name) or "")
+        return lambda data, env: _matches(pattern, _value(variable, data, env))
+    if name.endswith("Path"):
+        read, compare = _COMPARISONS[name.removesuffix("Path")]
+        other = compiled(operand, where)
+        return lambda data, env: _holds(read, compare, _value(variable, data, env), _value(other, data, env))
+    read, compare = _COMPARISONS[name]
+    if read(operand) is None or (read is instant_ns and not is_rfc3339(operand)):
+        raise DefinitionError(where, "has a value of the wrong type")
+    return lambda data, env: _holds(read, compare, _value(variable, data, env), operand)
+
+
+def _value(path: Path, data: Any, env: Env) -> Any:
+    found = path.look(data, env)
+    if found is MISSING:
+        raise EvaluationError(
+            f"Invalid path '{path.text}': The choice state's condition path references an invalid value."
+        )
+    return found
+
+
+def _holds(read: Callable[[Any], Any], compare: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+    a, b = read(left), read(right)
+    return a is not None and b is not None and compare(a, b)
+
+
+_PART = re.compile(r"\\([*\\])|(\*)|(.)", re.DOTALL)
+
+
+@functools.cache
+def _pattern(text: str) -> tuple[str, ...]:
+    r"""Return the texts between the wildcards: a * stands for any characters; \* and \\ for themselves."""
+    pieces = [""]
+    for escaped, star, other in _PART.findall(text):
+        if star:
+            pieces.append("")
+        else:
+            pieces[-1] += escaped or other
+    return tuple(pieces)
+
+
+def _matches(pieces: tuple[str, ...], value: Any) -> bool:
+    """Each piece is looked for from where the one before ended, so the time is linear whatever the pattern."""
+    if not isinstance(value, str):
+        return False
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return value == first
+    end = len(value) - len(last)
+    at = len(first)
+    if at > end or not value.startswith(first) or not value.endswith(last):
+        return False
+    for piece in pieces[1:-1]:
+        at = value.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True

@@ -1,0 +1,201 @@
+"""The text of a path: JSONPath's grammar.
+
+Decides which texts are paths and what steps they mean; evaluates nothing. Invariant: a path is either compiled whole
+or refused with the character at which it stops being one.
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+from states_language.jsonpath.selection import (
+    MISSING,
+    Index,
+    Many,
+    Name,
+    Path,
+    Step,
+    children,
+    compared,
+    everything,
+    filtered,
+    sliced,
+    union,
+)
+
+
+class PathSyntaxError(ValueError):
+    """The text is no path; the message says where it stops being one."""
+
+
+_DOT_NAME = re.compile(r"[^\s.\[\](),'\"*?@$!&|<>=+/~^;:{}\\-][^\s.\[\](),'\"*?@!&|<>=+/~^;:{}\\]*")
+_QUOTED = re.compile(r"'((?:\\'|[^'])*)'|\"((?:\\\"|[^\"])*)\"")
+_VARIABLE = re.compile(r"[^\W\d]\w*")
+_INDEX = re.compile(r"-?\d+")
+_SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?(?:\s*:\s*(-?\d+))?")
+_LITERAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_path(text: str) -> Path:
+    """Return the compiled path; raises PathSyntaxError when the text is none."""
+    if not text.startswith("$"):
+        raise PathSyntaxError("a path begins with $")
+    context = text.startswith("$$")
+    named = _VARIABLE.match(text, 1)
+    parser = _Parser(text, named.end() if named else 2 if context else 1)
+    steps = parser.steps()
+    if parser.at != len(text):
+        raise PathSyntaxError(f"cannot be read from character {parser.at + 1} on: '{text[parser.at :]}'")
+    return Path(text, tuple(steps), context, named.group() if named else None)
+
+
+class _Parser:
+    def __init__(self, text: str, at: int) -> None:
+        self.text = text
+        self.at = at
+
+    def fail(self) -> PathSyntaxError:
+        return PathSyntaxError(f"cannot be read from character {self.at + 1} on: '{self.text[self.at :]}'")
+
+    def take(self, token: str) -> bool:
+        if self.text.startswith(token, self.at):
+            self.at += len(token)
+            return True
+        return False
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def spaces(self) -> None:
+        while self.at < len(self.text) and self.text[self.at] == " ":
+            self.at += 1
+
+    def steps(self) -> list[Step]:
+        steps: list[Step] = []
+        while self.at < len(self.text):
+            if self.take(".."):
+                steps.append(Many("..", everything))
+                steps.append(self.bracket() if self.take("[") else self.dotted())
+            elif self.take("."):
+                steps.append(self.dotted())
+            elif self.take("["):
+                steps.append(self.bracket())
+            else:
+                break
+        return steps
+
+    def dotted(self) -> Step:
+        if self.take("*"):
+            return Many("*", children)
+        found = self.match(_DOT_NAME)
+        if not found or self.text.startswith("(", self.at):
+            raise self.fail()
+        return Name(found.group())
+
+    def bracket(self) -> Step:
+        self.spaces()
+        step = self.selector()
+        self.spaces()
+        if not self.take("]"):
+            raise self.fail()
+        return step
+
+    def selector(self) -> Step:
+        if self.take("*"):
+            return Many("*", children)
+        if self.take("?("):
+            test = self.either()
+            self.spaces()
+            if not self.take(")"):
+                raise self.fail()
+            return Many("?", functools.partial(filtered, test))
+        found = self.match(_SLICE)
+        if found:
+            start, stop, step = (int(part) if part else None for part in found.groups())
+            if step is not None and step < 1:
+                raise self.fail()
+            return Many(found.group(), functools.partial(sliced, slice(start, stop, step)))
+        members = [self.member()]
+        self.spaces()
+        while self.take(","):
+            self.spaces()
+            members.append(self.member())
+            self.spaces()
+        return members[0] if len(members) == 1 else Many(",", functools.partial(union, tuple(members)))
+
+    def member(self) -> Name | Index:
+        if found := self.match(_INDEX):
+            return Index(int(found.group()))
+        if found := self.match(_QUOTED):
+            # Only the quote itself is escaped; any other backslash belongs to the name (recorded).
+            single, double = found.groups()
+            return Name(single.replace("\\'", "'") if single is not None else double.replace('\\"', '"'))
+        raise self.fail()
+
+    # ---- filters: [?(@.a == 1 && !(@.b) || $.c > 2)] ----
+
+    def either(self) -> Callable[[Any, Any], bool]:
+        terms = [self.both()]
+        while self.skip("||"):
+            terms.append(self.both())
+        return terms[0] if len(terms) == 1 else lambda here, root: any(term(here, root) for term in terms)
+
+    def both(self) -> Callable[[Any, Any], bool]:
+        terms = [self.comparison()]
+        while self.skip("&&"):
+            terms.append(self.comparison())
+        return terms[0] if len(terms) == 1 else lambda here, root: all(term(here, root) for term in terms)
+
+    def skip(self, token: str) -> bool:
+        self.spaces()
+        return self.take(token)
+
+    def comparison(self) -> Callable[[Any, Any], bool]:
+        if self.skip("!"):
+            inner = self.comparison()
+            return lambda here, root: not inner(here, root)
+        if self.skip("("):
+            inner = self.either()
+            if not self.skip(")"):
+                raise self.fail()
+            return inner
+        left = self.operand()
+        for sign, compare in _OPERATORS.items():
+            if self.skip(sign):
+                return functools.partial(compared, compare, left, self.operand())
+        return lambda here, root: left(here, root) is not MISSING
+
+    def operand(self) -> Callable[[Any, Any], Any]:
+        self.spaces()
+        if self.take("@"):
+            start, inner = self.at, self.steps()
+            here_path = Path("$" + self.text[start : self.at], tuple(inner))
+            return lambda here, _root: here_path.find(here)
+        if self.take("$"):
+            start, inner = self.at, self.steps()
+            root_path = Path("$" + self.text[start : self.at], tuple(inner))
+            return lambda _here, root: root_path.find(root)
+        if found := self.match(_QUOTED):
+            text = found.group(1) if found.group(1) is not None else found.group(2)
+            return lambda _here, _root: text
+        if found := self.match(_LITERAL):
+            word = found.group()
+            value = {"true": True, "false": False, "null": None}.get(word, MISSING)
+            if value is MISSING:
+                value = float(word) if any(c in word for c in ".eE") else int(word)
+            return lambda _here, _root: value
+        raise self.fail()

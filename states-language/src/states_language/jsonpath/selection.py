@@ -1,0 +1,261 @@
+"""JSONPath as Step Functions speaks it (Jayway's dialect): what a compiled path selects.
+
+Decides what a path selects and where a Reference Path writes; knows neither its text nor the field it stands in.
+Invariant: a definite path gives one value or an error, an indefinite one (wildcard, slice, filter, union, deep scan)
+always a list.
+"""
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from states_language.failures import EvaluationError, ResultPathFailure
+
+
+@dataclass(frozen=True)
+class Name:
+    """A member of an object."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """An element of an array; negative counts from the end."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Many:
+    """Several elements: `select` gives them for one value; `text` is how the path was written."""
+
+    text: str
+    select: Callable[[Any, Any], Iterator[Any]] = field(compare=False)
+
+
+Step = Name | Index | Many
+MISSING: Any = object()
+
+MOST_SELECTED = 200_000
+"""Nodes that one step of a path may select, more than any payload holds: deep scans in one path multiply."""
+
+
+class Env(Protocol):
+    """What an expression may look at besides its data."""
+
+    def context(self) -> dict[str, Any]:
+        """Return the Context Object."""
+        ...
+
+    def variable(self, name: str) -> Any:
+        """Return the variable's value; MISSING when nobody has assigned it."""
+        ...
+
+    def random(self) -> float:
+        """Return the next random number, 0 <= x < 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Path:
+    """A compiled path. `context` is true for a path into the Context Object (it begins with $$), `variable` the name
+    of the variable that a path like $name.member looks into."""
+
+    text: str
+    steps: tuple[Step, ...]
+    context: bool = False
+    variable: str | None = None
+
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Return whether it looks into the state's own data."""
+        return not self.context and self.variable is None
+
+    def root(self, data: Any, env: Env) -> Any:
+        """Return what the path looks into; MISSING for a variable that nobody has assigned."""
+        if self.variable is not None:
+            return env.variable(self.variable)
+        return env.context() if self.context else data
+
+    def read(self, data: Any, env: Env) -> Any:
+        """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
+        return self.get(self.root(data, env))
+
+    def look(self, data: Any, env: Env) -> Any:
+        """Return what the path selects; MISSING where a definite path leads nowhere."""
+        return self.find(data if self.plain else self.root(data, env))
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """Return the members that a path of names alone goes through, as nearly all do; None for any other path."""
+        names = tuple(step.name for step in self.steps if isinstance(step, Name))
+        return names if len(names) == len(self.steps) else None
+
+    @functools.cached_property
+    def definite(self) -> bool:
+        """Return whether the path selects at most one value."""
+        return not any(isinstance(step, Many) for step in self.steps)
+
+    @property
+    def reference(self) -> bool:
+        """Return whether it is a Reference Path: it identifies a single node, and array elements not from the end."""
+        return all(isinstance(s, Name) or (isinstance(s, Index) and s.index >= 0) for s in self.steps)
+
+    def get(self, root: Any) -> Any:
+        """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
+        if root is MISSING:
+            raise EvaluationError(f"Invalid path '{self.text}' : the variable '${self.variable}' is not assigned")
+        value = root
+        for position, step in enumerate(self.steps):
+            if isinstance(step, Many):
+                return self._many([value], position, root)
+            found = _child(value, step)
+            if found is MISSING:
+                if not self.definite:
+                    return []
+                raise EvaluationError(f"Invalid path '{self.text}' : {self._complaint(value, position)}")
+            value = found
+        return value
+
+    def find(self, root: Any) -> Any:
+        """Return what the path selects; MISSING where a definite path leads nowhere."""
+        if self.names is not None:
+            for name in self.names:
+                if not isinstance(root, dict):
+                    return MISSING
+                root = root.get(name, MISSING)
+            return root
+        try:
+            return self.get(root)
+        except EvaluationError:
+            return MISSING
+
+    def put(self, root: Any, value: Any) -> Any:
+        """Return a copy of the data with the value at this Reference Path; the data itself stays as it is.
+
+        Missing objects are made on the way; raises ResultPathFailure where something else stands in the way.
+        """
+        if not self.steps:
+            return value
+        try:
+            return _put(root, self.steps, value)
+        except (TypeError, IndexError):
+            raise ResultPathFailure(f"Unable to apply ReferencePath {self.text} to the state's input") from None
+
+    def _many(self, values: list[Any], position: int, root: Any) -> list[Any]:
+        for step in self.steps[position:]:
+            if isinstance(step, Many):
+                selected = (found for value in values for found in step.select(value, root))
+                values = list(itertools.islice(selected, MOST_SELECTED + 1))
+                if len(values) > MOST_SELECTED:
+                    raise EvaluationError(f"Invalid path '{self.text}' : it selects more than {MOST_SELECTED} nodes")
+            else:
+                found_all = (_child(value, step) for value in values)
+                values = [found for found in found_all if found is not MISSING]
+        return values
+
+    def _complaint(self, value: Any, position: int) -> str:
+        step = self.steps[position]
+        if isinstance(step, Index):
+            where = _written(self.steps[:position])
+            if not isinstance(value, list):
+                return f"Filter: [{step.index}] can only be applied to arrays. Current context is: {value}"
+            return f"Index out of bounds when evaluating path {where}[{step.index}]"
+        if isinstance(value, dict) and position == len(self.steps) - 1:
+            return f"No results for path: {_written(self.steps)}"
+        if isinstance(value, dict):
+            return f"Missing property in path {_written(self.steps[: position + 1])}"
+        return f"Expected to find an object with property ['{_name(step)}'] in path {_written(self.steps[:position])}"
+
+
+def _name(step: Step) -> str:
+    return step.name if isinstance(step, Name) else str(step)
+
+
+def _written(steps: tuple[Step, ...]) -> str:
+    parts = (f"['{s.name}']" if isinstance(s, Name) else f"[{s.index}]" for s in steps if not isinstance(s, Many))
+    return "$" + "".join(parts)
+
+
+def _child(value: Any, step: Step) -> Any:
+    if isinstance(step, Name):
+        return value.get(step.name, MISSING) if isinstance(value, dict) else MISSING
+    if isinstance(step, Index) and isinstance(value, list) and -len(value) <= step.index < len(value):
+        return value[step.index]
+    return MISSING
+
+
+def _put(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
+    if not steps:
+        return new
+    step, rest = steps[0], steps[1:]
+    if isinstance(step, Name):
+        if value is not MISSING and not isinstance(value, dict):
+            raise TypeError
+        copy = {} if value is MISSING else dict(value)
+        copy[step.name] = _put(copy.get(step.name, MISSING), rest, new)
+        return copy
+    if not isinstance(step, Index) or not isinstance(value, list):
+        raise TypeError
+    elements = list(value)
+    elements[step.index] = _put(elements[step.index], rest, new)
+    return elements
+
+
+def compared(
+    compare: Callable[[Any, Any], bool],
+    left: Callable[[Any, Any], Any],
+    right: Callable[[Any, Any], Any],
+    here: Any,
+    root: Any,
+) -> bool:
+    """Return the outcome of a filter's comparison; what is missing or of another type is only unequal."""
+    a, b = left(here, root), right(here, root)
+    if a is MISSING or b is MISSING or isinstance(a, bool) != isinstance(b, bool):
+        return compare is operator.ne
+    try:
+        return compare(a, b)
+    except TypeError:
+        return False
+
+
+def children(value: Any, _root: Any) -> Iterator[Any]:
+    """Return the members of an object or the elements of an array."""
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def everything(value: Any, root: Any) -> Iterator[Any]:
+    """Return the value itself and all that it holds, at any depth."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting.extend(reversed(list(children(found, root))))
+
+
+def sliced(part: slice, value: Any, _root: Any) -> Iterator[Any]:
+    """Return a part of an array."""
+    if isinstance(value, list):
+        yield from value[part]
+
+
+def union(members: tuple[Name | Index, ...], value: Any, _root: Any) -> Iterator[Any]:
+    """Return the listed members, those that are there."""
+    for member in members:
+        found = _child(value, member)
+        if found is not MISSING:
+            yield found
+
+
+def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
+    """Return the elements of an array, or the one object, that pass the test."""
+    for candidate in children(value, root) if isinstance(value, list) else iter([value]):
+        if test(candidate, root):
+            yield candidate

@@ -1,0 +1,110 @@
+"""Payload Templates: Parameters and ResultSelector.
+
+Decides how a template is filled: a key that ends in .$ names a path or an intrinsic call, all else stands as written.
+Invariant: what a template does not change is shared with the definition, and nobody writes to it.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from states_language.definition.fields import DefinitionError, below
+from states_language.failures import EvaluationError, Oversized
+from states_language.functions import compact, weight
+from states_language.jsonpath.grammar import PathSyntaxError
+from states_language.jsonpath.intrinsics import Expression, compile_expression, evaluate, sources
+from states_language.jsonpath.selection import MISSING, Env, Index, Path
+from states_language.limits import FEW, LARGEST_BETWEEN
+
+Fill = Callable[[Any, Env], Any]
+
+
+def compile_template(value: Any, pointer: str) -> Fill:
+    """Return the function that fills the template; raises DefinitionError for a bad path or call in it."""
+    read: list[int] = []
+    fill = _compile(value, pointer, read)
+    if fill is None:
+        return lambda _data, _env: value
+    return fill if sum(read) <= FEW else _bounded(fill)
+
+
+def _bounded(fill: Fill) -> Fill:
+    """What is read in many places may be too large for its text to be made."""
+
+    def filled(data: Any, env: Env) -> Any:
+        found = fill(data, env)
+        if weight(found, {}) > LARGEST_BETWEEN:
+            raise Oversized
+        return found
+
+    return filled
+
+
+def expression(text: Any, pointer: str) -> Expression:
+    """Return the compiled path or intrinsic call of a field; raises DefinitionError naming the field."""
+    if not isinstance(text, str):
+        raise DefinitionError(pointer, "must be a string with a JSONPath or an intrinsic function")
+    try:
+        return compile_expression(text)
+    except PathSyntaxError as problem:
+        raise DefinitionError(pointer, f"'{text}' is no JSONPath or intrinsic function: {problem}") from None
+
+
+def look_up(source: Expression, field: str, data: Any, env: Env) -> Any:
+    """Return the expression's value; a path that leads nowhere is EvaluationError with AWS's words (recorded)."""
+    if not isinstance(source, Path):
+        return evaluate(source, data, env)
+    root = source.root(data, env)
+    found = source.find(root)
+    if found is MISSING:
+        root = data if root is MISSING else root
+        raise EvaluationError(
+            f"The JSONPath '{source.text}' specified for the field '{field}' could not be found in the input "
+            f"'{compact(root)}'"
+        )
+    return found
+
+
+def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
+    """Return None for a part without paths: it is passed on as it is. `read` hears of each expression's paths."""
+    if isinstance(value, dict):
+        return _object(value, pointer, read)
+    if isinstance(value, list):
+        fills = [_compile(element, below(pointer, index), read) for index, element in enumerate(value)]
+        if not any(fills):
+            return None
+        return lambda data, env: [
+            fill(data, env) if fill else element for fill, element in zip(fills, value, strict=True)
+        ]
+    return None
+
+
+def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None:
+    members: list[tuple[str, Fill | None, Any]] = []
+    for key, member in value.items():
+        if key.endswith(".$"):
+            source = expression(member, below(pointer, key))
+            read.append(sources(source))
+            members.append((key[:-2], _member(key, source), None))
+        else:
+            members.append((key, _compile(member, below(pointer, key), read), member))
+    if len({name for name, _, _ in members}) < len(members):
+        raise DefinitionError(pointer, "gives the same name with .$ and without")
+    if not any(fill for _, fill, _ in members):
+        return None
+    return lambda data, env: {name: fill(data, env) if fill else member for name, fill, member in members}
+
+
+def _member(key: str, source: Expression) -> Fill:
+    if isinstance(source, Path) and source.steps and isinstance(source.steps[-1], Index):
+        return lambda data, env: _element(source, key, data, env)
+    return lambda data, env: look_up(source, key, data, env)
+
+
+def _element(source: Path, key: str, data: Any, env: Env) -> Any:
+    """An element behind the end of an array is null in a template, and in a template alone (measured by others)."""
+    found = source.look(data, env)
+    if found is not MISSING:
+        return found
+    array = dataclasses.replace(source, steps=source.steps[:-1]).look(data, env)
+    return None if isinstance(array, list) else look_up(source, key, data, env)

@@ -1,0 +1,96 @@
+"""A loaded state machine: what `load` gives, and what starts executions.
+
+Decides the names of an execution that the caller leaves open; knows no state type. Invariant: a machine is never
+changed by its executions, so any number of them run at once.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from states_language.clock import Clock, VirtualClock, uuid4
+from states_language.execution import Execution, Identity
+from states_language.history import LIMIT, Event
+from states_language.states.lines import Line
+from states_language.tasks.callbacks import Tokens
+from states_language.tasks.calls import Latencies, NoLatencies, Perform
+from states_language.tasks.lambdas import Function, Functions
+
+PREFIX = "arn:aws:states:us-east-1:111111111111"
+
+
+class Machine:
+    """A machine that can run. definition: the data it was made of. timeout_s: TimeoutSeconds, None if absent."""
+
+    def __init__(self, line: Line, timeout_s: int | None, definition: dict[str, Any]) -> None:
+        self.line = line
+        self.timeout_s = timeout_s
+        self.definition = definition
+
+    def start(
+        self,
+        data: Any,
+        *,
+        clock: Clock,
+        perform: Perform,
+        name: str | None = None,
+        arn: str | None = None,
+        machine_name: str | None = None,
+        machine_arn: str | None = None,
+        role_arn: str = "arn:aws:iam::111111111111:role/streamkeeper",
+        latencies: Latencies | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        history_limit: int | None = LIMIT,
+        keep_history: bool = True,
+    ) -> Execution:
+        """Return a new execution on this JSON input; call it in the running event loop. Raises ValueError for an input
+        that is no JSON value, or nested too deeply.
+
+        Names that are left out follow from those given; the execution's own is a UUID of the clock's randomness.
+        history_limit: None for a history without end. keep_history: False where `on_event` alone is to see it.
+        """
+        if machine_name is None:
+            machine_name = (machine_arn or arn or PREFIX + ":stateMachine:machine").split(":")[6]
+        if name is None:
+            name = arn.rpartition(":")[2] if arn is not None else uuid4(clock.random)
+        if machine_arn is None:
+            prefix = PREFIX if arn is None else arn.partition(":execution:")[0]
+            machine_arn = f"{prefix}:stateMachine:{machine_name}"
+        if arn is None:
+            arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        identity = Identity(name, arn, machine_name, machine_arn, role_arn)
+        return Execution(
+            self,
+            data,
+            identity,
+            clock=clock,
+            perform=perform,
+            latencies=latencies or NoLatencies(),
+            on_event=on_event,
+            history_limit=history_limit,
+            keep_history=keep_history,
+        )
+
+    def execute(
+        self,
+        data: Any = None,
+        *,
+        functions: Mapping[str, Function] | None = None,
+        clock: VirtualClock | None = None,
+        perform: Perform | None = None,
+        function_timeout_s: float = 900,
+        tokens: Tokens | None = None,
+        **options: Any,
+    ) -> Execution:
+        """Return an execution that has ended, run from start to end in virtual time; an input of None is {}.
+
+        The functions run in this process; `perform` answers the other calls; who holds a task token answers by
+        `tokens`. `options` are those of `start`.
+        """
+        clock = clock or VirtualClock()
+        sandbox = Functions(clock, functions or {}, function_timeout_s=function_timeout_s, other=perform, tokens=tokens)
+
+        async def main() -> Execution:
+            execution = self.start({} if data is None else data, clock=clock, perform=sandbox.perform, **options)
+            return await execution.wait()
+
+        return clock.run(main())

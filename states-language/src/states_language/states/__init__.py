@@ -1,0 +1,1 @@
+"""One module a state type; `states_language.definition.load` chooses among them."""

@@ -1,0 +1,176 @@
+"""The Map state: the same line of states for each item of an array.
+
+Decides which items there are, what each iteration is given and how many run at once; how iterations run and what the
+history says of them, `states_language.states.iterations` decides for those within this execution and
+`states_language.distributed.map_run` for those that are executions of their own.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from states_language.definition.fields import DefinitionError, Fields
+from states_language.distributed.item_batcher import Batcher
+from states_language.distributed.item_reader import Reader
+from states_language.distributed.map_run import MapRun, Tolerance
+from states_language.distributed.result_writer import Writer
+from states_language.failures import EvaluationError, QueryFailure, StateError
+from states_language.functions import compact
+from states_language.jsonata.evaluation import is_query
+from states_language.jsonata.query_dataflow import QueryFlow, Template, states_of
+from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
+from states_language.jsonpath.selection import MISSING, Name
+from states_language.jsonpath.templates import compile_template
+from states_language.machine import Machine
+from states_language.states.amounts import Amount
+from states_language.states.attempts import Retrying
+from states_language.states.iterations import Iterations
+from states_language.states.lines import Compile, Line
+
+if TYPE_CHECKING:
+    from states_language.branch import Branch
+
+INLINE = "INLINE"
+DISTRIBUTED = "DISTRIBUTED"
+ONLY_DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter", "Label")
+EXECUTION_TYPES = ("STANDARD", "EXPRESS")
+LONGEST_LABEL = 40
+NO_CONCURRENCY = "Expected non-negative integer for {name}, got '{number}' instead."
+_NO_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
+
+
+class Map(Retrying):
+    """A Map state. line: the states of an iteration. distributed: whether each is an execution of its own (machine)."""
+
+    type = "Map"
+
+    def __init__(self, name: str, fields: Fields, compile_line: Compile) -> None:
+        super().__init__(name, fields)
+        given = fields.exclusive("ItemProcessor", "Iterator")
+        if not given:
+            fields.require("ItemProcessor")
+        self.line = self._processor(fields, given[0], compile_line)
+        if not self.distributed:
+            for other in ONLY_DISTRIBUTED:
+                if other in fields:
+                    raise fields.fail(other, "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED")
+        self.machine = Machine(self.line, None, {})
+        self.label = _label(fields)
+        self._items(fields)
+        self.select = _selector(fields)
+        self.at_once = Amount(fields, "MaxConcurrency", 0)
+        self.tolerance = Tolerance(fields)
+        self.reader = Reader(fields) if "ItemReader" in fields else None
+        self.batcher = Batcher(fields) if "ItemBatcher" in fields else None
+        self.writer = Writer(fields) if "ResultWriter" in fields else None
+        fields.close("a Map state")
+
+    def compile_flow(self, fields: Fields) -> Flow:
+        """Return the flow; Parameters is the older name of ItemSelector."""
+        return QueryFlow(fields, result=True) if fields.queries else Dataflow(fields, selector=True, result=True)
+
+    def _processor(self, fields: Fields, name: str, compile_line: Compile) -> Line:
+        where, value = fields.at(name), fields.get(name)
+        if not isinstance(value, dict):
+            raise DefinitionError(where, "must be a JSON object")
+        config = Fields(value.get("ProcessorConfig", {}), f"{where}/ProcessorConfig")
+        mode = config.string("Mode") or INLINE
+        if mode not in (INLINE, DISTRIBUTED):
+            raise config.fail("Mode", f"must be {INLINE} or {DISTRIBUTED}")
+        self.distributed = mode == DISTRIBUTED
+        kind = config.string("ExecutionType")
+        if self.distributed and kind not in EXECUTION_TYPES:
+            raise config.fail("ExecutionType", f"must be one of {', '.join(EXECUTION_TYPES)}")
+        config.close("ProcessorConfig")
+        inner = {key: part for key, part in value.items() if key != "ProcessorConfig"}
+        return compile_line(inner, where, "an item processor")
+
+    def _items(self, fields: Fields) -> None:
+        self.items: Template | None = None
+        if fields.queries:
+            if "Items" in fields:
+                given = fields.get("Items")
+                if not isinstance(given, list) and not is_query(given):
+                    raise fields.fail("Items", "must be an array or a JSONata expression")
+                self.items = Template(given, fields.at("Items"), "Items")
+        else:
+            self.path = compiled(fields.get("ItemsPath", "$"), fields.at("ItemsPath"))
+
+    def inner(self) -> Iterator[Line]:
+        """Yield the states of an iteration, unless they are executions of their own, which see no variables."""
+        if not self.distributed:
+            yield self.line
+
+    def apart(self) -> Iterator[Line]:
+        """Yield the states of executions of their own."""
+        if self.distributed:
+            yield self.line
+
+    def failed(self, branch: "Branch") -> None:
+        """Return nothing; MapStateFailed is added (recorded)."""
+        branch.add("MapStateFailed")
+
+    async def attempt(self, branch: "Branch", data: Any) -> Any:
+        """Return the array of the iterations' outputs, or what the result writer says of them; raises StateError."""
+        narrowed = self.flow.narrowed(data, branch)
+        at_once = int(self.at_once.bounded(data, narrowed, branch, whole=True, negative=NO_CONCURRENCY) or 0)
+        items = [] if self.reader else self._find_items(data, narrowed, branch)
+        branch.add("MapStateStarted", {"length": len(items)})
+        select = self.select(data, narrowed)
+        try:
+            if self.distributed:
+                run = MapRun(self, branch, data, narrowed, at_once)
+                outcome = await run.run(items, select)
+            else:
+                outcome = await Iterations(branch, self.line, items, select, at_once).done
+        finally:
+            branch.children = []
+        if isinstance(outcome, StateError):
+            raise outcome
+        branch.aside("MapStateSucceeded")
+        return outcome
+
+    def _find_items(self, data: Any, narrowed: Any, branch: "Branch") -> list[Any]:
+        if self.items is not None:
+            return list(self.items.typed("array", states_of(data), branch))
+        if isinstance(self.flow, QueryFlow):
+            if isinstance(data, list):
+                return data
+            raise QueryFailure(f"Map state input must be an array but was: {compact(data)}", None)
+        found = self.path.look(narrowed, branch)
+        if found is MISSING:
+            steps = self.path.steps
+            last = steps[-1].name if steps and isinstance(steps[-1], Name) else self.path.text
+            raise EvaluationError(f'Unable to apply step "{last}" to input {compact(narrowed)}')
+        if not isinstance(found, list):
+            text = self.path.text.removeprefix("$") if self.path.context else self.path.text
+            raise EvaluationError(f'Reference path "{text}" must point to array.')
+        return found
+
+
+Select = Callable[[Any, Any], Any]
+
+
+def _selector(fields: Fields) -> Callable[[Any, Any], Select]:
+    """Return what makes, of a state's input, the function that says what an iteration is given."""
+    if fields.queries:
+        if "ItemSelector" not in fields:
+            return lambda _raw, _narrowed: lambda _branch, item: item
+        chosen = Template(fields.get("ItemSelector"), fields.at("ItemSelector"), "ItemSelector")
+        return lambda raw, _narrowed: lambda branch, _item: chosen.fill(states_of(raw), branch)
+    given = fields.exclusive("ItemSelector", "Parameters")
+    if not given:
+        return lambda _raw, _narrowed: lambda _branch, item: item
+    fill = compile_template(fields.get(given[0]), fields.at(given[0]))
+    return lambda _raw, narrowed: lambda branch, _item: fill(narrowed, branch)
+
+
+def _label(fields: Fields) -> str | None:
+    label = fields.string("Label")
+    if label is None:
+        return None
+    if not 1 <= len(label) <= LONGEST_LABEL:
+        raise fields.fail("Label", f"has 1 to {LONGEST_LABEL} characters")
+    if found := _NO_LABEL.search(label):
+        raise fields.fail("Label", f"must not have the character {found.group()!r}")
+    return label

@@ -1,0 +1,188 @@
+"""Retriers and Catchers.
+
+Decides which of them an error meets, how long the next attempt waits and where a caught error goes. Knows no clock:
+the counts live in one visit of a state and are reset only by a transition. States.Runtime never comes here.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from states_language.definition.fields import DefinitionError, Fields, below
+from states_language.failures import StateError
+from states_language.jsonata.query_dataflow import Outcome, states_of
+from states_language.jsonpath.dataflow import Assignment, result_path
+
+if TYPE_CHECKING:
+    from states_language.branch import Branch
+
+YEAR_MS = 366 * 24 * 3600 * 1000
+"""Longer than any execution lives, so a back-off beyond it is as good as for ever."""
+
+
+@dataclass(frozen=True)
+class Retrier:
+    """One element of Retry."""
+
+    errors: tuple[str, ...]
+    interval_s: int
+    max_attempts: int
+    backoff_rate: float
+    max_delay_s: int | None
+    jitter: bool
+
+    def delay_ms(self, retries: int, random: Callable[[], float]) -> int:
+        """Return the wait before the next attempt in milliseconds, after so many retries; FULL jitter: 0 to that."""
+        try:
+            delay_ms = self.interval_s * self.backoff_rate**retries * 1000
+        except OverflowError:
+            delay_ms = YEAR_MS
+        bound_ms = YEAR_MS if self.max_delay_s is None else self.max_delay_s * 1000
+        whole_ms = round(min(delay_ms, bound_ms))
+        return int(random() * (whole_ms + 1)) if self.jitter else whole_ms
+
+
+@dataclass(frozen=True)
+class Catcher:
+    """One element of Catch."""
+
+    errors: tuple[str, ...]
+    next: str
+    settle: Callable[[Any, dict[str, str | None], "Branch"], Any]
+    assigns: list[tuple[str, str]]
+
+    def output(self, raw: Any, error: StateError, branch: "Branch") -> Any:
+        """Return the input of the fallback state, with the Catcher's Assign staged in the branch."""
+        return self.settle(raw, error.output(), branch)
+
+
+class Attempts:
+    """How often each Retrier has been used in one visit of a state.
+
+    A Retrier's waits grow with all its uses, but MaxAttempts bounds those for one Error Name: in the complex retry
+    scenario of AWS's Developer Guide a Retrier of two attempts answers ErrorA, ErrorB and ErrorB after 1, 2 and 4 s.
+    """
+
+    def __init__(self, retriers: tuple[Retrier, ...]) -> None:
+        self._uses: list[tuple[Retrier, Counter[str | None]]] = [(retrier, Counter()) for retrier in retriers]
+        self.retries = 0
+
+    def next_delay_ms(self, error: StateError, random: Callable[[], float]) -> int | None:
+        """Return the wait before the next attempt; None when the first Retrier that names it is used up."""
+        for retrier, uses in self._uses:
+            if named(retrier.errors, error):
+                if uses[error.error] >= retrier.max_attempts:
+                    return None
+                delay_ms = retrier.delay_ms(uses.total(), random)
+                uses[error.error] += 1
+                self.retries += 1
+                return delay_ms
+        return None
+
+
+def matches(names: tuple[str, ...], error: str | None) -> bool:
+    """Return whether ErrorEquals names the error. States.TaskFailed stands for every one but States.Timeout."""
+    for name in names:
+        if name in (error, "States.ALL"):
+            return True
+        if name == "States.TaskFailed" and error != "States.Timeout":
+            return True
+    return False
+
+
+def named(names: tuple[str, ...], error: StateError) -> bool:
+    """Return whether ErrorEquals names the error under any of its names; States.TaskFailed is no time-out's."""
+    if "States.Timeout" in error.names:
+        return any(name in (*error.names, "States.ALL") for name in names)
+    return matches(names, error.error)
+
+
+def caught(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:
+    """Return the first Catcher that names the error."""
+    return next((catcher for catcher in catchers if named(catcher.errors, error)), None)
+
+
+def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
+    """Return the Retriers of a state; raises DefinitionError."""
+    return tuple(_retrier(each, last) for each, last in _elements(fields, "Retry"))
+
+
+def compile_catch(fields: Fields) -> tuple[Catcher, ...]:
+    """Return the Catchers of a state; raises DefinitionError."""
+    return tuple(_catcher(each, last, i) for i, (each, last) in enumerate(_elements(fields, "Catch")))
+
+
+def _elements(fields: Fields, name: str) -> list[tuple[Fields, bool]]:
+    values = fields.array(name)
+    pointer = fields.at(name)
+    return [(fields.inside(value, below(pointer, i)), i == len(values) - 1) for i, value in enumerate(values)]
+
+
+def _retrier(fields: Fields, last: bool) -> Retrier:
+    errors = _errors(fields, last)
+    jitter = fields.string("JitterStrategy")
+    if jitter not in (None, "FULL", "NONE"):
+        raise fields.fail("JitterStrategy", "must be FULL or NONE")
+    interval_s = fields.integer("IntervalSeconds", 1)
+    max_attempts = fields.integer("MaxAttempts", 0)
+    backoff_rate = fields.number("BackoffRate", 1.0)
+    max_delay_s = fields.integer("MaxDelaySeconds", 1, 31_622_400)
+    fields.string("Comment")
+    fields.close("a Retrier")
+    # The defaults are the specification's.
+    return Retrier(
+        errors=errors,
+        interval_s=1 if interval_s is None else interval_s,
+        max_attempts=3 if max_attempts is None else max_attempts,
+        backoff_rate=2.0 if backoff_rate is None else backoff_rate,
+        max_delay_s=max_delay_s,
+        jitter=jitter == "FULL",
+    )
+
+
+def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
+    fields.require("Next")
+    errors = _errors(fields, last)
+    settle, assigns = _queried(fields, index) if fields.queries else _pathed(fields)
+    catcher = Catcher(errors, fields.string("Next") or "", settle, assigns)
+    fields.string("Comment")
+    fields.close("a Catcher")
+    return catcher
+
+
+Settle = Callable[[Any, dict[str, str | None], "Branch"], Any]
+
+
+def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
+    """In JSONPath the error output goes into the raw input by ResultPath, and Assign looks at it alone."""
+    path, assignment = result_path(fields), Assignment(fields)
+
+    def settle(raw: Any, error_output: dict[str, str | None], branch: "Branch") -> Any:
+        assignment.stage(error_output, branch)
+        return raw if path is None else path.put(raw, error_output)
+
+    return settle, assignment.names
+
+
+def _queried(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]:
+    """In JSONata the error output is $states.errorOutput, and what is passed on where there is no Output (recorded)."""
+    outcome = Outcome(fields, f"Catch[{index}]/")
+    return (
+        lambda raw, error_output, branch: outcome.settle(
+            error_output, states_of(raw, errorOutput=error_output), branch
+        ),
+        outcome.assigns,
+    )
+
+
+def _errors(fields: Fields, last: bool) -> tuple[str, ...]:
+    fields.require("ErrorEquals")
+    names = fields.array("ErrorEquals")
+    if not names or not all(isinstance(name, str) for name in names):
+        raise fields.fail("ErrorEquals", "must hold at least one Error Name")
+    if "States.ALL" in names and (len(names) > 1 or not last):
+        raise DefinitionError(
+            fields.at("ErrorEquals"), "States.ALL stands alone, and in the last Retrier or Catcher only"
+        )
+    return tuple(names)

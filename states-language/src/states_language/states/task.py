@@ -1,0 +1,227 @@
+"""The Task state: one unit of work that somebody else does.
+
+Decides when the work is asked for, how long the answer is awaited and what the history says of it. Invariant: it never
+cancels the work; after a time-out, a stop or a failing sibling it only stops listening.
+"""
+
+import asyncio
+import contextlib
+import functools
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from states_language.clock import uuid4
+from states_language.definition.fields import Fields
+from states_language.failures import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError
+from states_language.functions import compact
+from states_language.history import fits
+from states_language.jsonata.evaluation import is_query
+from states_language.jsonpath.selection import MISSING
+from states_language.limits import too_large
+from states_language.states.amounts import Amount, shown
+from states_language.states.attempts import Retrying
+from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
+from states_language.tasks.calls import TaskCall, TaskFailure, Whole
+from states_language.tasks.credentials import Credentials
+from states_language.tasks.integrations import TOKEN
+from states_language.tasks.resources import function_name, payload_of, read_resource, wrapped
+from states_language.tasks.task_events import voice
+from states_language.timestamps import http_date
+
+if TYPE_CHECKING:
+    from states_language.branch import Branch
+
+
+class Task(Retrying):
+    """A Task state."""
+
+    type = "Task"
+
+    def __init__(self, name: str, fields: Fields) -> None:
+        super().__init__(name, fields)
+        fields.require("Resource")
+        resource = read_resource(fields.string("Resource") or "")
+        if isinstance(resource, str):
+            raise fields.fail("Resource", resource)
+        self.resource = resource
+        if resource.invokes:
+            where = "Arguments" if fields.queries else "Parameters"
+            given = fields.get(where)
+            named = isinstance(given, dict) and {"FunctionName", "FunctionName.$"} & given.keys()
+            if not named and not is_query(given):
+                raise fields.fail(where, "the field 'FunctionName' is required but was missing")
+        self.timeout_s = Amount(fields, "TimeoutSeconds", 1)
+        self.heartbeat_s = Amount(fields, "HeartbeatSeconds", 1)
+        if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
+            raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
+        self.credentials = Credentials(fields)
+        self.voice = voice(resource)
+        fields.close("a Task state")
+
+    async def attempt(self, branch: "Branch", data: Any) -> Any:
+        """Return the answer of one call; raises StateError when it fails or its time-out passes."""
+        pattern, token = self.resource.pattern, None
+        if pattern == TOKEN or self.resource.activity:
+            token = new_token(branch.execution.arn, uuid4(branch.random))
+        if pattern == TOKEN:
+            branch.token = token
+        pending = Pending(token) if pattern or token else None
+        try:
+            return await self._attempt(branch, data, pending)
+        finally:
+            branch.token = None
+            if pending is not None:
+                pending.close()
+
+    async def _attempt(self, branch: "Branch", data: Any, pending: Pending | None) -> Any:
+        narrowed = self.flow.narrowed(data, branch)
+        timeout_s = _seconds(self.timeout_s, data, narrowed, branch)
+        heartbeat_s = _seconds(self.heartbeat_s, data, narrowed, branch)
+        parameters = self.flow.effective(data, branch)
+        limits = {"timeoutInSeconds": timeout_s, "heartbeatInSeconds": heartbeat_s}
+        given = {name: value for name, value in limits.items() if value is not None}
+        told = {**given, **self.credentials.details(data, narrowed, branch)}
+        if self.resource.activity and pending is not None:
+            call = self._call(branch, parameters, timeout_s, pending)
+            return await self._by_worker(branch, call, pending, told)
+        self.voice.scheduled(branch, branch.text(parameters), told)
+        self.voice.started(branch)
+        patience = Patience(branch.clock, timeout_s, heartbeat_s)
+        with self._failures_told(branch, patience):
+            call = self._call(branch, parameters, timeout_s, pending)
+            result, text = await self._answered(branch, call, patience)
+        self.voice.succeeded(branch, text)
+        return result
+
+    @contextlib.contextmanager
+    def _failures_told(self, branch: "Branch", patience: Patience) -> Iterator[None]:
+        """What fails in here fails the state, and the history tells it; no time runs out behind it."""
+        try:
+            yield
+        except TaskFailure as problem:
+            self.voice.failed(branch, problem.error, problem.cause)
+            raise StateError(problem.error, problem.cause) from None
+        finally:
+            patience.cancel()
+
+    async def _by_worker(self, branch: "Branch", call: TaskCall, pending: Pending, told: dict[str, Any]) -> Any:
+        """An activity: its worker takes the work on when it asks for some, and answers by the token."""
+        try:
+            await Patience(branch.clock, None, None).wait(_asked(branch, call))
+        except TaskFailure as problem:
+            # Recorded for one that does not exist: nothing is scheduled, and nobody catches it.
+            raise EvaluationError(problem.cause or "") from None
+        heartbeat_s = told.get("heartbeatInSeconds")
+        patience = Patience(branch.clock, told.get("timeoutInSeconds"), heartbeat_s, silent=True)
+
+        def begun(worker: str | None) -> None:
+            with contextlib.suppress(Halted):
+                self.voice.started(branch, worker)
+            patience.beat()
+
+        self.voice.scheduled(branch, branch.text(call.parameters), told)
+        pending.on_beat = patience.beat
+        pending.when_started(begun)
+        with self._failures_told(branch, patience):
+            result = self._in_time(branch, await patience.wait(pending.outcome))
+            text = self._fitting(result)
+        self.voice.succeeded(branch, text)
+        return result
+
+    async def _answered(self, branch: "Branch", call: TaskCall, patience: Patience) -> tuple[Any, str]:
+        """Return the result and its text; raises TaskFailure, or StateError for what has told its own event."""
+        pending = call.pending
+        if pending is None:
+            return self._sized(self._in_time(branch, await self._asked(branch, call, patience)), branch)
+        pending.on_beat = patience.beat
+        try:
+            submitted = await self._asked(branch, call, patience)
+            _, text = self._sized(self._in_time(branch, submitted), branch)
+        except TaskFailure as problem:
+            # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
+            self.voice.submit_failed(branch, problem.error, problem.cause)
+            raise StateError(problem.error, problem.cause) from None
+        self.voice.submitted(branch, text)
+        result = self._in_time(branch, await patience.wait(pending.outcome))
+        return result, self._fitting(result)
+
+    async def _asked(self, branch: "Branch", call: TaskCall, patience: Patience) -> Any:
+        """What no service could be asked is States.Runtime: it ends the execution, without TaskFailed."""
+        try:
+            return await patience.wait(_asked(branch, call))
+        except TaskFailure as problem:
+            if problem.error == "States.Runtime" and call.function is None:
+                raise EvaluationError(problem.cause or "") from None
+            raise
+
+    def _in_time(self, branch: "Branch", answer: Any) -> Any:
+        if answer is TIMED_OUT or answer is NO_HEARTBEAT:
+            self.voice.timed_out(branch)
+            raise HeartbeatMissed if answer is NO_HEARTBEAT else StateError("States.Timeout", None)
+        return answer
+
+    def _call(self, branch: "Branch", parameters: Any, timeout_s: int | None, pending: Pending | None) -> TaskCall:
+        resource, function, given = self.resource, self.resource.function, parameters
+        if resource.invokes:
+            if not isinstance(parameters, dict) or not isinstance(parameters.get("FunctionName"), str):
+                raise EvaluationError("The value of the field 'FunctionName' has an invalid format")
+            function = function_name(parameters["FunctionName"])
+            given = payload_of(parameters)
+        return TaskCall(
+            resource=resource.text,
+            service=resource.service,
+            action=resource.action,
+            sdk=resource.sdk,
+            function=function,
+            parameters=parameters,
+            payload=given if function else None,
+            execution_arn=branch.execution.arn,
+            state=self.name,
+            entered_ms=branch.entered_ms,
+            timeout_ms=None if timeout_s is None else timeout_s * 1000,
+            pattern=resource.pattern,
+            pending=pending,
+        )
+
+    def _sized(self, result: Any, branch: "Branch") -> tuple[Any, str]:
+        """The service's answer as the state sees it, and its text."""
+        if isinstance(result, Whole):
+            result = result.value
+        elif self.resource.invokes:
+            request_id = uuid4(branch.random)
+            result = wrapped(result, compact(result), request_id, http_date(branch.clock.now_ms()))
+        return result, self._fitting(result)
+
+    def _fitting(self, result: Any) -> str:
+        """An answer over the payload limit fails the Task, and a Catcher of States.ALL sees it (recorded)."""
+        text = compact(result)
+        if not fits(text):
+            what = self.resource.text if self.resource.function else self.resource.type
+            raise TaskFailure("States.DataLimitExceeded", too_large(what))
+        return text
+
+
+def _asked(branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
+    """Return the future that gets the work's answer, or its TaskFailure."""
+    execution = branch.execution
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    work = asyncio.ensure_future(execution.perform(call))
+    execution.background.add(work)
+    work.add_done_callback(functools.partial(execution.deliver, branch, answered))
+    return answered
+
+
+def _seconds(limit: Amount, data: Any, narrowed: Any, branch: "Branch") -> int | None:
+    found = limit.find(data, narrowed, branch)
+    if found is None and not limit.given:
+        return None
+    text = limit.path.text if limit.path else ""
+    if found is MISSING and limit.path:
+        limit.path.read(narrowed, branch)  # raises: it leads nowhere, which is told as of InputPath
+    if isinstance(found, int) and not isinstance(found, bool) and found >= 1:
+        return found
+    told = "cannot be parsed as a positive long value:"
+    if limit.query is not None:
+        raise QueryFailure(f"The {limit.name} field {told} {shown(found)}", limit.name)
+    raise EvaluationError(f"The {limit.name} parameter {told} {text} == {shown(found)}")

@@ -1,0 +1,1 @@
+"""What a Task asks of the outside, and how the outside answers."""

@@ -1,0 +1,176 @@
+"""Tasks whose answer comes later: from whoever holds the task token, or from a job that is waited for.
+
+Decides when such a Task is answered and how long one waits for it. It does not know who answers, nor what a history is.
+Invariant: a Task is answered once; what comes after its end, its time-out or the end of its execution is refused.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+from states_language.clock import Clock, Timer
+from states_language.tasks.calls import TaskFailure
+
+TIMED_OUT: Any = object()
+NO_HEARTBEAT: Any = object()
+
+_PREFIX = "task-token"
+
+
+def new_token(execution_arn: str, number: str) -> str:
+    """Return the token of one attempt; `number` makes it unique."""
+    return base64.b64encode(f"{_PREFIX} {execution_arn} {number}".encode()).decode()
+
+
+def is_token(text: str) -> bool:
+    """Return whether the text is a token of ours, whether or not anybody still waits for it."""
+    try:
+        return base64.b64decode(text, validate=True).startswith(_PREFIX.encode() + b" ")
+    except (binascii.Error, ValueError):
+        return False
+
+
+class Pending:
+    """One attempt of a Task that was handed over; `token` is what $$.Task.Token said, if it waits for one."""
+
+    def __init__(self, token: str | None) -> None:
+        self.token = token
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.on_beat: Callable[[], object] | None = None
+        self._on_start: Callable[[str | None], object] | None = None
+        self._started: tuple[str | None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Return whether somebody still waits for the answer."""
+        return not self.outcome.done()
+
+    def succeed(self, result: Any) -> bool:
+        """Return whether this was the answer: the Task's result, a JSON value."""
+        return self._settle(result)
+
+    def fail(self, error: str | None, cause: str | None) -> bool:
+        """Return whether this was the answer: the Task failed; both parts may be absent."""
+        return self._settle(TaskFailure(error, cause))
+
+    def beat(self) -> bool:
+        """Return whether the heartbeat was counted: the Task still runs, and its heartbeat time begins anew."""
+        if self.open and self.on_beat is not None:
+            self.on_beat()
+        return self.open
+
+    def start(self, worker: str | None) -> bool:
+        """Return whether the work may begin: a worker of this name has taken an activity on."""
+        if self.open:
+            self._started = (worker,)
+            if self._on_start is not None:
+                self._on_start(worker)
+        return self.open
+
+    def when_started(self, told: Callable[[str | None], object]) -> None:
+        """Return nothing; `told` hears the worker's name when it begins, at once if it has begun already."""
+        self._on_start = told
+        if self._started is not None:
+            told(self._started[0])
+
+    def close(self) -> None:
+        """Return nothing; nobody waits any more."""
+        self.outcome.cancel()
+
+    def _settle(self, outcome: Any) -> bool:
+        if not self.open:
+            return False
+        self.outcome.set_result(outcome)
+        return True
+
+
+class Patience:
+    """How long a Task's answer is awaited: in all, and from one sign of life to the next; None is for ever.
+
+    silent: whether the first heartbeat is not waited for yet, for nobody has begun.
+    """
+
+    def __init__(self, clock: Clock, timeout_s: int | None, heartbeat_s: int | None, *, silent: bool = False) -> None:
+        self._clock = clock
+        self._heartbeat_s = heartbeat_s
+        self._future: asyncio.Future[Any] | None = None
+        self._over: Any = None
+        self._limit = self._timer(timeout_s, TIMED_OUT)
+        self._silence = None if silent else self._timer(heartbeat_s, NO_HEARTBEAT)
+
+    async def wait(self, future: "asyncio.Future[Any]") -> Any:
+        """Return the future's result, or TIMED_OUT or NO_HEARTBEAT; raises what a TaskFailure in it says."""
+        self._future = future
+        if self._over is not None and not future.done():
+            future.set_result(self._over)
+        answer = await future
+        if isinstance(answer, TaskFailure):
+            raise answer
+        return answer
+
+    def beat(self) -> None:
+        """Return nothing; the time for the next heartbeat begins, the first time too."""
+        if self._silence is not None:
+            self._silence.cancel()
+        self._silence = self._timer(self._heartbeat_s, NO_HEARTBEAT)
+
+    def cancel(self) -> None:
+        """Return nothing; no time-out comes any more."""
+        for timer in (self._limit, self._silence):
+            if timer is not None:
+                timer.cancel()
+
+    def _timer(self, after_s: int | None, verdict: Any) -> Timer | None:
+        if after_s is None:
+            return None
+        return self._clock.call_at(self._clock.now_ms() + after_s * 1000, lambda: self._expire(verdict))
+
+    def _expire(self, verdict: Any) -> None:
+        self._over = verdict
+        if self._future is not None and not self._future.done():
+            self._future.set_result(verdict)
+
+
+class TokenClosed(Exception):
+    """Nobody waits for this token any more."""
+
+
+class TokenUnknown(Exception):
+    """The text is no task token."""
+
+
+class Tokens:
+    """The Tasks that wait for a token, and the three calls that its holder may make."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Pending] = {}
+
+    def watch(self, pending: Pending | None) -> None:
+        """Return nothing; from now on the Task is found by its token, if it waits for one, until it is answered."""
+        if pending is not None and pending.token is not None:
+            token = pending.token
+            self._waiting[token] = pending
+            pending.outcome.add_done_callback(lambda _: self._waiting.pop(token, None))
+
+    def succeed(self, token: str, result: Any) -> None:
+        """Return nothing; SendTaskSuccess with a JSON value. Raises TokenClosed or TokenUnknown."""
+        self._accepted(self._find(token).succeed(result))
+
+    def fail(self, token: str, error: str | None = None, cause: str | None = None) -> None:
+        """Return nothing; SendTaskFailure. Raises TokenClosed or TokenUnknown."""
+        self._accepted(self._find(token).fail(error, cause))
+
+    def beat(self, token: str) -> None:
+        """Return nothing; SendTaskHeartbeat. Raises TokenClosed or TokenUnknown."""
+        self._accepted(self._find(token).beat())
+
+    def _find(self, token: str) -> Pending:
+        if token in self._waiting:
+            return self._waiting[token]
+        raise TokenClosed if is_token(token) else TokenUnknown
+
+    def _accepted(self, taken: bool) -> None:
+        if not taken:
+            raise TokenClosed

@@ -1,0 +1,91 @@
+"""What a Task state asks of the outside, and how the outside answers.
+
+Decides the shape of the request; knows neither Lambda nor DynamoDB. Invariant: the interpreter never cancels what it
+has asked for, it only stops listening.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from states_language.tasks.callbacks import Pending
+
+
+class TaskFailure(Exception):
+    """The work failed: an Error Name and, as a rule, a Cause. Who holds a task token may leave both out."""
+
+    def __init__(self, error: str | None, cause: str | None = None) -> None:
+        super().__init__(f"{error}: {cause}")
+        self.error = error
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An answer as the state is to see it: nothing is wrapped around what a function returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class TaskCall:
+    """One attempt of a Task state.
+
+    For a Lambda function (lambda:invoke or its own ARN as Resource) `function` is its bare name and `payload` what it
+    is given; the answer is what the function returned. For any other service `parameters` are the API's and the
+    answer is its response. `timeout_ms` is the Task's own limit, None if it has none.
+
+    `pattern` is "", or "sync", "sync:2" or "waitForTaskToken". With one of these the answer only says that the work
+    was taken on; the Task's result is given later to `pending`, by its `succeed` or `fail`.
+    """
+
+    resource: str
+    service: str
+    action: str
+    sdk: bool
+    function: str | None
+    parameters: Any
+    payload: Any
+    execution_arn: str
+    state: str
+    entered_ms: int
+    timeout_ms: int | None
+    pattern: str = ""
+    pending: "Pending | None" = None
+
+
+Perform = Callable[[TaskCall], Awaitable[Any]]
+"""Returns the answer of the call, or a Whole; raises TaskFailure."""
+
+
+class Latencies(Protocol):
+    """How long AWS takes where its documents promise nothing, in whole milliseconds."""
+
+    def start_ms(self) -> int:
+        """Return the time from the start of an execution to its first state; asked once an execution."""
+        ...
+
+    def wait_overshoot_ms(self) -> int:
+        """Return how much too late a Wait state ends; asked once for each that ends."""
+        ...
+
+    def wait_to_task_ms(self) -> int:
+        """Return the time from the end of a Wait state to the start of the Task state after it; asked once for each."""
+        ...
+
+
+class NoLatencies:
+    """AWS as it would be if it took no time."""
+
+    def start_ms(self) -> int:
+        """Return 0."""
+        return 0
+
+    def wait_overshoot_ms(self) -> int:
+        """Return 0."""
+        return 0
+
+    def wait_to_task_ms(self) -> int:
+        """Return 0."""
+        return 0

@@ -1,0 +1,193 @@
+"""Lambda functions in this process, as a rule on the virtual clock.
+
+Decides what a function sees, what becomes of what it raises, and that its limit kills it. Knows no state machine.
+Invariant: a killed function is never resumed; no `except` and no `finally` of it runs, not even when the process ends.
+Cancelling would run them.
+"""
+
+import asyncio
+import ctypes
+import inspect
+import json
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
+from typing import Any
+
+from states_language.clock import Clock, owner, uuid4
+from states_language.tasks.callbacks import Tokens
+from states_language.tasks.calls import Perform, TaskCall, TaskFailure
+from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, TOO_LARGE, too_large
+from states_language.tasks.resources import ACTIVITY
+
+Function = Callable[[Any, Any], Any]
+"""Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
+
+_KEPT: set[asyncio.Task[Any]] = set()
+"""Tasks of functions that have not ended: a coroutine that is let go is closed, and closing runs its `finally`."""
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # the set outlives even the interpreter's own clearing up
+
+
+class LambdaContext:
+    """What a function may ask about its invocation; the names are those of AWS's Python runtime."""
+
+    memory_limit_in_mb = "128"
+    function_version = "$LATEST"
+
+    def __init__(self, clock: Clock, name: str, request_id: str, deadline_ms: int) -> None:
+        self.function_name = name
+        self.invoked_function_arn = f"arn:aws:lambda:us-east-1:111111111111:function:{name}"
+        self.aws_request_id = request_id
+        self.log_group_name = f"/aws/lambda/{name}"
+        self.log_stream_name = request_id
+        self.deadline_ms = deadline_ms
+        self.clock = clock
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the milliseconds left until the function is killed, 0 at least."""
+        return max(0, self.deadline_ms - self.clock.now_ms())
+
+
+class Invocation:
+    """One run of a function: the owner of all code that it starts."""
+
+    def __init__(self, name: str, request_id: str, answered: asyncio.Future[Any]) -> None:
+        self.name = name
+        self.request_id = request_id
+        self.answered = answered
+        self.killed = False
+
+    def kill(self, error: str, message: str) -> None:
+        """Return nothing; the function stands still for ever, and its caller gets the error."""
+        if not self.answered.done():
+            self.killed = True
+            payload = {"errorType": error, "errorMessage": f"RequestId: {self.request_id} Error: {message}"}
+            self.answered.set_result(TaskFailure(error, json.dumps(payload, separators=(",", ":"), ensure_ascii=False)))
+
+
+class Functions:
+    """Virtual Lambda functions by name; `perform` is what a machine asks.
+
+    function_timeout_s: after how long one is killed. latency_ms: how long an invocation takes to begin, asked for each.
+    other: answers the calls of other services. tokens: the Tasks that wait for one. running: invocations that have not
+    ended, for tests that kill one.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        functions: Mapping[str, Function],
+        *,
+        function_timeout_s: float = 900,
+        latency_ms: Callable[[str], int] | None = None,
+        other: Perform | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
+        self.clock = clock
+        self.functions = functions
+        self.function_timeout_s = function_timeout_s
+        self.latency_ms = latency_ms or (lambda _name: 0)
+        self.other = other
+        self.tokens = tokens or Tokens()
+        self.running: list[Invocation] = []
+
+    async def perform(self, call: TaskCall) -> Any:
+        """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
+        self.tokens.watch(call.pending)
+        if call.function is None:
+            if self.other is None and call.service == ACTIVITY:
+                raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
+            if self.other is None:
+                raise TaskFailure("States.TaskFailed", f"nothing here performs {call.resource}")
+            return await self.other(call)
+        function = self.functions.get(call.function)
+        if function is None:
+            raise missing(call, uuid4(self.clock.random))
+        delay_ms = self.latency_ms(call.function)
+        if delay_ms > 0:
+            await self.clock.sleep_until(self.clock.now_ms() + delay_ms)
+        return await self.invoke(call.function, function, call.payload)
+
+    async def invoke(self, name: str, function: Function, payload: Any) -> Any:
+        """Return the function's result, passed through JSON as AWS does; raises TaskFailure."""
+        loop = asyncio.get_running_loop()
+        invocation = Invocation(name, uuid4(self.clock.random), loop.create_future())
+        limit_ms = round(self.function_timeout_s * 1000)
+        deadline_ms = self.clock.now_ms() + limit_ms
+        lambda_context = LambdaContext(self.clock, name, invocation.request_id, deadline_ms)
+        context = copy_context()
+        context.run(owner.set, invocation)
+        work = loop.create_task(
+            _run(invocation, function, json.loads(json.dumps(payload)), lambda_context), context=context
+        )
+        _KEPT.add(work)
+        work.add_done_callback(_KEPT.discard)
+        message = f"Task timed out after {self.function_timeout_s:.2f} seconds"
+        limit = self.clock.call_at(deadline_ms, lambda: invocation.kill("Sandbox.Timedout", message))
+        self.running.append(invocation)
+        try:
+            answer = await invocation.answered
+        finally:
+            limit.cancel()
+            self.running.remove(invocation)
+        if isinstance(answer, TaskFailure):
+            raise answer
+        return answer
+
+
+async def _run(invocation: Invocation, function: Function, payload: Any, lambda_context: LambdaContext) -> None:
+    """Set the invocation's answer: the result, or what the function raised, as AWS's Python runtime reports it."""
+    try:
+        result = function(payload, lambda_context)
+        if inspect.isawaitable(result):
+            result = await _awaited(result)
+        answer = _marshalled(result, invocation.request_id)
+    except (SystemExit, asyncio.CancelledError, GeneratorExit) as left:
+        # What is no Exception ends the runtime itself; nothing but the function can have raised these here.
+        status = left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
+        error = f"Runtime exited with error: exit status {status}"
+        invocation.kill("Runtime.ExitError", error)
+        return
+    except Exception as raised:
+        answer = raised_error(raised, invocation.request_id)
+    if not invocation.answered.done():
+        invocation.answered.set_result(answer)
+
+
+def _marshalled(result: Any, request_id: str) -> Any:
+    try:
+        text = json.dumps(result, allow_nan=False)
+        if len(text) > RESPONSE_LIMIT_BYTES:
+            return TaskFailure(TOO_LARGE, too_large())
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError) as problem:
+        error = {"errorType": "Runtime.MarshalError", "errorMessage": f"Unable to marshal response: {problem}"}
+        payload = {**error, "requestId": request_id, "stackTrace": []}
+        return TaskFailure("Runtime.MarshalError", json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def raised_error(raised: Exception, request_id: str) -> TaskFailure:
+    """Return the failure of a function that raised: Error is the class's name, Cause the payload as JSON."""
+    frames = traceback.extract_tb(raised.__traceback__)[1:]  # the first is ours
+    payload = {
+        "errorMessage": str(raised),
+        "errorType": type(raised).__name__,
+        "requestId": request_id,
+        "stackTrace": traceback.format_list([frame for frame in frames if frame.name != _awaited.__name__]),
+    }
+    return TaskFailure(type(raised).__name__, json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
+
+
+def missing(call: TaskCall, request_id: str) -> TaskFailure:
+    """Return the failure of a call for a function that does not exist (recorded)."""
+    region, account = call.execution_arn.split(":")[3:5]
+    return TaskFailure(
+        "Lambda.ResourceNotFoundException",
+        f"Function not found: arn:aws:lambda:{region}:{account}:function:{call.function}:$LATEST "
+        "(Service: AWSLambda; Status Code: 404; Error Code: ResourceNotFoundException; "
+        f"Request ID: {request_id}; Proxy: null)",
+    )

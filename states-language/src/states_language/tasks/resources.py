@@ -1,0 +1,134 @@
+"""What the Resource of a Task state names.
+
+Decides which resources are supported and how a Lambda function is called; calls nothing.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from states_language.functions import compact, parse_json
+from states_language.tasks.calls import TaskFailure
+from states_language.tasks.integrations import OPTIMISED, SDK_PATTERNS
+
+ACTIVITY = "activity"
+"""The service of a call whose work a worker asks for; its Resource names the activity."""
+
+_FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
+_ACTIVITY = re.compile(r"arn:aws[a-z-]*:states:[^:]+:[^:]+:activity:[^:]+")
+_SERVICE = re.compile(
+    r"arn:aws[a-z-]*:states:[^:]*:[^:]*:(aws-sdk:)?([A-Za-z0-9-]+):([A-Za-z0-9]+)(?:\.([A-Za-z0-9:]+))?"
+)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A supported Resource: a function by its ARN (`function` is its name) or an action of a service.
+
+    `pattern` says what is waited for: "" for the answer, else "sync", "sync:2" or "waitForTaskToken".
+    """
+
+    text: str
+    service: str
+    action: str
+    sdk: bool
+    function: str | None
+    pattern: str = ""
+
+    @property
+    def invokes(self) -> bool:
+        """Return whether this is lambda:invoke, whose answer AWS wraps."""
+        return self.service == "lambda" and self.action == "invoke" and not self.sdk and self.function is None
+
+    @property
+    def type(self) -> str:
+        """Return the resourceType of history events."""
+        return f"aws-sdk:{self.service}" if self.sdk else self.service
+
+    @property
+    def name(self) -> str:
+        """Return the resource of history events."""
+        return f"{self.action}.{self.pattern}" if self.pattern else self.action
+
+    @property
+    def activity(self) -> bool:
+        """Return whether this is an activity, which workers ask for."""
+        return self.service == ACTIVITY
+
+
+def read_resource(text: str) -> Resource | str:
+    """Return the resource, or the rule that the text breaks."""
+    if found := _FUNCTION.fullmatch(text):
+        return Resource(text, "lambda", "invoke", False, found.group(1))
+    if _ACTIVITY.fullmatch(text):
+        return Resource(text, ACTIVITY, "", False, None)
+    found = _SERVICE.fullmatch(text)
+    if found is None:
+        return _unknown(text, "it is neither the ARN of a Lambda function nor arn:aws:states:::service:action")
+    sdk, service, action, pattern = found.group(1) is not None, found.group(2), found.group(3), found.group(4) or ""
+    actions = OPTIMISED.get(service, {})
+    if not sdk and action not in actions:
+        return _unknown(text, f"for this action it is {text.replace(':::', ':::aws-sdk:')}")
+    allowed = SDK_PATTERNS if sdk else actions[action]
+    if pattern not in allowed:
+        ways = " or ".join(f".{each}" for each in sorted(allowed) if each) or "none"
+        return _unknown(text, f"{service}:{action} has no .{pattern}; what it may be waited for with: {ways}")
+    return Resource(text, service, action, sdk, None, pattern)
+
+
+def _unknown(text: str, hint: str) -> str:
+    """AWS's words (recorded), and then ours."""
+    return (
+        f"The resource provided {text} is not recognized. The value is not a valid resource ARN, or the resource is "
+        f"not available in this region. ({hint})"
+    )
+
+
+def function_name(reference: str) -> str:
+    """Return the bare name in a function's name, partial ARN or ARN, without qualifier."""
+    return reference.rpartition("function:")[2].split(":")[0]
+
+
+def payload_of(parameters: dict[str, Any]) -> Any:
+    """Return what the function is given by lambda:invoke.
+
+    A null or absent Payload is {}; a text is sent as it is, so it must be JSON, and the function sees what it says
+    (recorded).
+    """
+    given = parameters.get("Payload")
+    if given is None:
+        return {}
+    if not isinstance(given, str):
+        return given
+    try:
+        return parse_json(given)
+    except ValueError:
+        raise TaskFailure(
+            "Lambda.InvalidRequestContentException",
+            f"Could not parse request body into json: Could not parse payload into json: {compact(given)}",
+        ) from None
+
+
+def wrapped(result: Any, text: str, request_id: str, date: str) -> dict[str, Any]:
+    """Return the answer of lambda:invoke for what the function returned, in AWS's shape; `text` is it as JSON."""
+    headers = {
+        "Connection": "keep-alive",
+        "Content-Length": str(len(text.encode())),
+        "Content-Type": "application/json",
+        "Date": date,
+        "X-Amz-Executed-Version": "$LATEST",
+        "x-amzn-Remapped-Content-Length": "0",
+        "x-amzn-RequestId": request_id,
+        "X-Amzn-Trace-Id": f"root=1-{request_id.replace('-', '')[:8]}-{request_id.replace('-', '')[8:]};sampled=0",
+    }
+    return {
+        "ExecutedVersion": "$LATEST",
+        "Payload": result,
+        "SdkHttpMetadata": {
+            "AllHttpHeaders": {name: [value] for name, value in headers.items()},
+            "HttpHeaders": headers,
+            "HttpStatusCode": 200,
+        },
+        "SdkResponseMetadata": {"RequestId": request_id},
+        "StatusCode": 200,
+    }

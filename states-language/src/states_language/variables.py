@@ -1,0 +1,96 @@
+"""Variables: what Assign stores and later states read.
+
+Decides which names are good, who sees a variable and how much all of them may hold; does not know how a value is
+computed. Invariant: an inner scope (a branch of a Parallel, an iteration of a Map) reads the outer ones and never
+writes to them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from states_language.definition.fields import DefinitionError, below
+from states_language.failures import Fatal
+from states_language.functions import compact
+from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
+from states_language.jsonpath.selection import MISSING
+
+LONGEST_NAME = 80
+LARGEST_ASSIGN_BYTES = PAYLOAD_LIMIT_BYTES
+LARGEST_STORE_BYTES = 10 * 1024 * 1024
+"""Characters of a name, bytes of one variable or one Assign, bytes of an execution's variables (Developer Guide)."""
+
+RESERVED = "states"
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+class Store:
+    """How much an execution's variables hold together."""
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+
+
+class Scope:
+    """The variables of one line of states, and the scope around it."""
+
+    __slots__ = ("_sizes", "_store", "_values", "outer")
+
+    def __init__(self, store: Store, outer: "Scope | None" = None) -> None:
+        self.outer = outer
+        self._store = store
+        self._values: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+
+    def get(self, name: str) -> Any:
+        """Return the value that is nearest; MISSING when nobody has assigned it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope._values:
+                return scope._values[name]
+            scope = scope.outer
+        return MISSING
+
+    def assign(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Return each new value as JSON text, once it is stored; raises Fatal when there is more than AWS keeps."""
+        texts = {name: compact(value) for name, value in values.items()}
+        sizes = {name: utf8_bytes(text) for name, text in texts.items()}
+        if sum(sizes.values()) > LARGEST_ASSIGN_BYTES:
+            raise Fatal(
+                "States.DataLimitExceeded",
+                f"The variables {', '.join(sizes)} exceed {LARGEST_ASSIGN_BYTES} bytes, the limit of one Assign.",
+            )
+        grown = sum(size - self._sizes.get(name, 0) for name, size in sizes.items())
+        if self._store.used_bytes + grown > LARGEST_STORE_BYTES:
+            raise Fatal(
+                "States.DataLimitExceeded",
+                f"The variables of this execution exceed {LARGEST_STORE_BYTES} bytes, the limit of all of them.",
+            )
+        self._store.used_bytes += grown
+        self._sizes.update(sizes)
+        self._values.update(values)
+        return texts
+
+    def close(self) -> None:
+        """Return nothing; what this scope held is free again."""
+        self._store.used_bytes -= sum(self._sizes.values())
+        self._sizes, self._values = {}, {}
+
+
+def check_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[str, str]]:
+    """Yield each name that an Assign gives a value and its JSON pointer; raises DefinitionError for a bad one.
+
+    template: whether a key's ending .$ is no part of the name, as in JSONPath.
+    """
+    if not isinstance(assign, dict):
+        raise DefinitionError(pointer, "must be a JSON object whose keys are variables")
+    for key in assign:
+        where = below(pointer, key)
+        name = key.removesuffix(".$") if template else key
+        if len(name) > LONGEST_NAME:
+            raise DefinitionError(where, f"a variable's name has at most {LONGEST_NAME} characters")
+        if not _NAME.fullmatch(name):
+            raise DefinitionError(where, f"'{name}' is no variable: letters, digits and _, no digit first")
+        if name == RESERVED:
+            raise DefinitionError(where, f"'{RESERVED}' is reserved")
+        yield name, where

@@ -1,0 +1,77 @@
+"""Managers without a socket, a table or a clock, and what their effects say."""
+
+from typing import Any
+
+from handlers.connection.effects import (
+    Claimed,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Effect,
+    Finish,
+    LeaseRead,
+    Opened,
+    Outcome,
+)
+from handlers.connection.lease import Lease
+from handlers.connection.manager import Manager
+from handlers.profile.parse import Profile, parse
+
+DEADLINE_MS = 100_000
+MARGIN_MS = 5_000
+FENCE = 3
+
+
+def profile(overlap: str = "evicts", **more: Any) -> Profile:
+    """A profile of server-sent events, unless `more` says otherwise."""
+    table = {"address": "https://example.org/s", "framing": "sse", "overlap": overlap, **more}
+    if table["framing"] == "sse":
+        table["end"] = {"event": "end"}
+    return parse("example", table, {})
+
+
+def fresh(overlap: str = "evicts", overlap_max_ms: int | None = None, **more: Any) -> Manager:
+    """A manager that has not begun."""
+    return Manager(
+        profile(overlap, **more),
+        deadline_ms=DEADLINE_MS,
+        margin_ms=MARGIN_MS,
+        lease_every_ms=1_000,
+        progress_every_ms=5_000,
+        overlap_max_ms=overlap_max_ms,
+        execution="mine",
+    )
+
+
+def connected(overlap: str = "evicts", **more: Any) -> Manager:
+    """A manager that was answered at 30 ms."""
+    manager = fresh(overlap, **more)
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
+    if overlap == "forbids":
+        manager.handle(15, LeaseRead(Lease(fence=FENCE, connected=FENCE, execution="mine")))
+    manager.handle(20, CursorRead("7"))
+    manager.handle(30, Opened(200))
+    return manager
+
+
+def outcome(effects: list[Effect]) -> Outcome:
+    """That of the Finish, which is last."""
+    assert isinstance(effects[-1], Finish)
+    return effects[-1].outcome
+
+
+def kinds(effects: list[Effect]) -> list[type]:
+    """What the effects are."""
+    return [type(effect) for effect in effects]
+
+
+def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:
+    """What follows once the driver has closed the upstream; it closes it only where it is told to, and first of all."""
+    assert kinds(effects) == [CloseUpstream]
+    return manager.handle(now_ms, Closed("closed_here"))
+
+
+def event(number: int) -> bytes:
+    """One server-sent event."""
+    return b"id: %d\ndata: x\n\n" % number

@@ -1,0 +1,241 @@
+"""Why a connection leaves and how it ends."""
+
+import pytest
+
+from handlers.connection.draining import SETTLE_MS
+from handlers.connection.effects import (
+    Chunk,
+    Claimed,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Finish,
+    LeaseRead,
+    MarkReleased,
+    Opened,
+    RecordGaps,
+    SaveProgress,
+    StoreFailed,
+    Woken,
+    Write,
+    Written,
+)
+from handlers.connection.lease import Lease
+from handlers.connection.phases import Phase
+from tests.handlers.connection.managers import (
+    DEADLINE_MS,
+    FENCE,
+    MARGIN_MS,
+    connected,
+    drained,
+    event,
+    fresh,
+    kinds,
+    outcome,
+)
+
+
+def test_closed_by_its_successor_is_taken_over() -> None:
+    """A connection that closes while a newer one is marked connected raises StreamTakenOver."""
+    manager = connected()
+    assert kinds(manager.handle(40, Closed("ended_by_upstream"))) == [
+        CloseUpstream,
+        SaveProgress,
+        MarkReleased,
+        RecordGaps,
+    ]
+    assert manager.lease_due_ms == 40
+    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine")))
+    assert outcome(effects).error == "StreamTakenOver"
+    assert isinstance(effects[0], SaveProgress)
+    assert effects[0].progress.ended_by == "taken_over"
+
+
+def test_closed_while_it_holds_the_lease_is_dropped() -> None:
+    """Nobody came after: the stream was dropped, and the lane must not wait."""
+    manager = connected()
+    manager.handle(40, Closed("reset"))
+    assert outcome(manager.handle(40, LeaseRead(Lease(fence=FENCE)))).error == "StreamDropped"
+
+
+def test_a_successor_that_is_closed_again_is_not_waited_for() -> None:
+    """It was connected, so this one was relieved; but now nobody is known to be, and the lane must not wait."""
+    manager = connected()
+    manager.handle(40, Closed("reset"))
+    gone = Lease(fence=FENCE + 1, connected=FENCE + 1, released=FENCE + 1, execution="mine")
+    assert outcome(manager.handle(40, LeaseRead(gone))).error == "StreamDropped"
+
+
+def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
+    """Claimed but not connected is not taken over yet: the mark within the watch decides, its absence means dropped."""
+    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    manager = connected()
+    manager.handle(40, Closed("ended_by_upstream"))
+    assert manager.handle(40, LeaseRead(claimed)) == []
+    assert manager.lease_due_ms == 140
+    effects = manager.handle(140, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1)))
+    assert outcome(effects).error == "StreamTakenOver"
+
+    manager = connected()
+    manager.handle(40, Closed("ended_by_upstream"))
+    manager.handle(40, LeaseRead(claimed))
+    assert manager.wake_at_ms == 40 + SETTLE_MS
+    assert manager.handle(40 + SETTLE_MS - 1, Woken()) == []
+    assert outcome(manager.handle(40 + SETTLE_MS, Woken())).error == "StreamDropped"
+
+
+@pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
+def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
+    """Where the upstream leaves the older open, it reads for overlap_s more, then drains, saves, releases and goes."""
+    manager = connected(overlap, overlap_s=2)
+    assert manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1))) == []
+    assert (manager.phase, manager.wake_at_ms) == (Phase.OVERLAPPING, 3_030)
+    assert kinds(manager.handle(2_000, Chunk(event(8)))) == [Write]
+    manager.handle(2_000, Written(1, 0))
+    effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
+    assert outcome(effects).error == "StreamTakenOver"
+
+
+def test_taken_over_at_the_deadline_is_taken_over() -> None:
+    """One that learns of its successor only at its margin and reads on ends as taken over, with little time left."""
+    manager = connected("tolerates", overlap_s=60)
+    manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    newer = LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1))
+    manager.handle(DEADLINE_MS - MARGIN_MS, newer)
+    end_ms = DEADLINE_MS - MARGIN_MS // 2
+    assert outcome(drained(manager, end_ms, manager.handle(end_ms, Woken()))).error == "StreamTakenOver"
+
+
+def test_an_overlap_is_bounded_by_the_settings() -> None:
+    """A profile that asks for more gets what leaves its lane in time for its next turn."""
+    manager = connected("tolerates", overlap_s=60, overlap_max_ms=2_000)
+    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1)))
+    assert manager.wake_at_ms == 3_030
+
+
+def test_the_deadline_is_left_before() -> None:
+    """It leaves a margin before its deadline; nobody took over, so it raises ConnectionExpired."""
+    manager = connected()
+    assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS
+    assert manager.handle(DEADLINE_MS - MARGIN_MS - 1, Woken()) == []
+    assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
+    assert manager.lease_due_ms == DEADLINE_MS - MARGIN_MS
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
+    assert kinds(drained(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveProgress, MarkReleased, RecordGaps]
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
+    assert outcome(effects).error == "ConnectionExpired"
+
+
+def test_the_deadline_is_put_off_while_a_successor_connects() -> None:
+    """Claimed by a successor at the margin, it reads on for half the margin, so that a slow connect leaves no gap."""
+    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    manager = connected()
+    assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
+    assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(claimed)))
+    assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, DEADLINE_MS - MARGIN_MS // 2)
+    assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
+
+
+def test_another_execution_that_took_over_makes_it_return() -> None:
+    """Taken over by another execution's connection, a lane must not come back: the function returns superseded."""
+    manager = connected()
+    manager.handle(40, Closed("ended_by_upstream"))
+    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="other")))
+    assert (outcome(effects).error, outcome(effects).status) == ("", "superseded")
+
+
+@pytest.mark.parametrize("standby", ["cold", "hot"])
+def test_the_holder_waits_at_its_margin_for_the_execution_that_has_claimed_the_stream(standby: str) -> None:
+    """Its first function is on the way: there would be nobody until it is connected."""
+    manager = connected("tolerates", standby=standby)
+    renewed = Lease(fence=FENCE, connected=FENCE, execution="next", expires_at_ms=DEADLINE_MS)
+    manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(renewed)))
+    assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
+
+
+def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
+    """What it has read is stored and its cursor saved, though the driver's alarm comes before the close."""
+    late_ms = DEADLINE_MS - MARGIN_MS // 2
+    manager = connected("tolerates", standby="hot")
+    manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
+    assert kinds(manager.handle(late_ms - 1, Chunk(event(8)))) == [Write]
+    assert manager.handle(late_ms, Woken()) == [CloseUpstream()]
+    assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 4
+    assert manager.handle(late_ms + 1, Closed("closed_here")) == []
+    effects = manager.handle(late_ms + 2, Written(1, 0))
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps]
+    assert outcome(manager.handle(late_ms + 2, Woken())).error == "ConnectionExpired"
+
+
+def test_the_stop_wish_drains_and_returns() -> None:
+    """A holder that reads the stop wish closes, drains and returns stopped."""
+    manager = connected()
+    effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
+    assert outcome(effects).status == "stopped"
+
+
+def test_a_store_that_refuses_ends_the_connection() -> None:
+    """What cannot be stored is not passed by the cursor: the function raises StoreUnavailable without saving it."""
+    manager = connected()
+    manager.handle(40, Chunk(event(8)))
+    effects = manager.handle(50, StoreFailed("throttled"))
+    assert kinds(effects) == [CloseUpstream, Finish]
+    assert outcome(effects).error == "StoreUnavailable"
+
+
+@pytest.mark.parametrize(("reason", "closed_ms"), [("reset", 40), ("stalled", 40), ("ended_by_upstream", 9_000)])
+def test_the_ledger_vouches_for_nothing_after_the_last_byte_of_a_broken_connection(reason: str, closed_ms: int) -> None:
+    """When the peer died is not known, only when it was last heard; a proper end is an end."""
+    manager = connected()
+    manager.handle(40, Chunk(event(8)))
+    manager.handle(41, Written(1, 0))
+    effects = manager.handle(9_000, Closed(reason))
+    assert [e.progress.closed_ms for e in effects if isinstance(e, SaveProgress)] == [closed_ms]
+
+
+def test_a_close_that_came_with_the_answer_is_not_before_the_opening() -> None:
+    """Both are handled later than they came; the ledger's record never ends before it begins."""
+    manager = fresh()
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
+    manager.handle(20, CursorRead("7"))
+    manager.handle(30, Opened(200), arrived_ms=22)
+    effects = manager.handle(40, Closed("ended_by_upstream"), arrived_ms=28)
+    saved = [effect.progress for effect in effects if isinstance(effect, SaveProgress)]
+    assert [(progress.opened_ms, progress.closed_ms) for progress in saved] == [(30, 30)]
+
+
+def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> None:
+    """Chunks that were queued when it began to leave are events like any other; the end waits until they are stored."""
+    manager = connected()
+    assert kinds(manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))) == [CloseUpstream]
+    assert kinds(manager.handle(1_031, Chunk(event(8)))) == [Write]
+    assert manager.handle(1_032, Closed("closed_here")) == []
+    effects = manager.handle(1_033, Written(1, 0))
+    assert isinstance(effects[0], SaveProgress)
+    assert (effects[0].cursor, effects[0].progress.stored) == ("8", 1)
+    assert outcome(effects).status == "stopped"
+
+
+def test_gaps_are_written_down_once_the_predecessors_fate_is_known() -> None:
+    """A connection looks for gaps once, when whoever was silent before it must be dead, or when it ends."""
+    holder = LeaseRead(Lease(fence=FENCE))
+    manager = connected()
+    ttl_ms = manager.lease_ttl_ms
+    assert kinds(manager.handle(30 + ttl_ms, holder)) == [SaveProgress]
+    assert kinds(manager.handle(31 + ttl_ms + 5_000, holder)) == [SaveProgress, RecordGaps]
+    assert kinds(manager.handle(31 + ttl_ms + 10_000, holder)) == [SaveProgress]
+    assert RecordGaps not in kinds(manager.handle(31 + ttl_ms + 15_000, Closed("reset")))
+
+
+def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
+    """Where the queue is not empty in time, the function ends all the same and vouches for nothing unstored."""
+    manager = connected()
+    manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
+    assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 2
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
+    assert kinds(effects) == [Finish]
+    assert outcome(effects).error == "StoreUnavailable"

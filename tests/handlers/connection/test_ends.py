@@ -1,0 +1,40 @@
+"""As what a connection ends."""
+
+from itertools import product
+
+import pytest
+
+from handlers.connection import ends
+from handlers.connection.effects import Closed, Outcome
+from handlers.connection.lease import Lease, Standing
+
+TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")
+
+
+@pytest.mark.parametrize(("found", "ending"), list(product(Standing, [ends.EXPIRED, ends.LET_GO])))
+def test_only_a_connected_successor_makes_an_end_a_takeover(found: Standing, ending: Outcome) -> None:
+    """A stop outranks all, a claim alone is waited for, and whoever has no successor ends as it would have."""
+    wanted = {Standing.STOPPED: ends.STOPPED, Standing.TAKEN_OVER: TAKEOVER, Standing.CLAIMED: None}
+    assert ends.explained(found, ending, TAKEOVER) == wanted.get(found, ending)
+    assert ends.explained(found, ending, None) == (ends.STOPPED if found is Standing.STOPPED else ending)
+
+
+def test_a_takeover_names_the_successor_or_the_end_of_the_execution() -> None:
+    """The lane waits for the one; it does not come back after the other."""
+    lease = Lease(fence=4, connected=4)
+    assert ends.taken_over(lease, is_superseded=False) == TAKEOVER
+    assert ends.taken_over(lease, is_superseded=True).error == ""
+
+
+@pytest.mark.parametrize(
+    ("closed", "was_connected", "error", "message"),
+    [
+        (Closed("reset"), True, "StreamDropped", "the stream was closed (reset)"),
+        (Closed("refused", "111"), False, "StreamDropped", "the stream was not opened (refused): 111"),
+        (Closed("rejected", "no host"), False, "StreamRejected", "the stream was not opened (rejected): no host"),
+    ],
+)
+def test_a_close_says_why(closed: Closed, was_connected: bool, error: str, message: str) -> None:
+    """What no retry can help is rejected; the rest is dropped."""
+    outcome = ends.dropped(closed, was_connected)
+    assert (outcome.error, outcome.message) == (error, message)

@@ -1,0 +1,212 @@
+"""What the upstream's answer and its bytes come to, as the manager makes effects of it."""
+
+import pytest
+
+from handlers.connection.effects import (
+    Chunk,
+    Claimed,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Finish,
+    LeaseRead,
+    MarkReleased,
+    Opened,
+    Outcome,
+    RecordGaps,
+    RecordLoss,
+    SaveProgress,
+    Write,
+    Written,
+)
+from handlers.connection.intake import MOST_EVENTS
+from handlers.connection.lease import Lease
+from tests.handlers.connection.managers import FENCE, connected, drained, event, fresh, kinds, outcome
+
+INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error", "retry_after_s"),
+    [
+        (429, {"retry-after": "30"}, "StreamThrottled", 30.0),
+        (420, {}, "StreamThrottled", None),
+        (429, {"retry-after": "9" * 400}, "StreamThrottled", 86_400.0),
+        (429, {"retry-after": "-1"}, "StreamThrottled", None),
+        (429, {"retry-after": INSTANT}, "StreamThrottled", None),
+        (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:27:20 GMT"}, "StreamThrottled", 40.0),
+        (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:28:20 GMT"}, "StreamThrottled", 0.0),
+        (503, {"retry-after": INSTANT, "date": "Wed, 14 Oct 2026 07:28:20 GMT"}, "StreamDropped", 86_400.0),
+        (429, {"retry-after": "Wed, 21 Oct 99999 07:28:00 GMT", "date": INSTANT}, "StreamThrottled", None),
+        (500, {}, "StreamDropped", None),
+        (503, {}, "StreamDropped", None),
+        (408, {}, "StreamDropped", None),
+        (401, {}, "StreamRejected", None),
+        (404, {}, "StreamRejected", None),
+        (302, {}, "StreamRejected", None),
+        (204, {}, "", None),
+    ],
+)
+def test_the_answer_decides(status: int, headers: dict[str, str], error: str, retry_after_s: float | None) -> None:
+    """Each status that is no stream ends the connection with the error of the design's table; 204 ends the stream."""
+    manager = fresh()
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(None))
+    effects = drained(manager, 30, manager.handle(30, Opened(status, headers)))
+    assert kinds(effects) == [SaveProgress, Finish]
+    assert (outcome(effects).error, outcome(effects).retry_after_s) == (error, retry_after_s)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "error"),
+    [
+        ("text/event-stream", ""),
+        ("Text/Event-Stream; charset=utf-8", ""),
+        ("text/html", "StreamRejected"),
+        ("", "StreamRejected"),
+    ],
+)
+def test_a_page_is_no_event_stream(content_type: str, error: str) -> None:
+    """A 200 of another Content-Type is rejected where server-sent events are promised."""
+    manager = fresh()
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(None))
+    effects = manager.handle(30, Opened(200, {"content-type": content_type}))
+    assert (kinds(effects) == [CloseUpstream]) is bool(error)
+    assert not error or outcome(drained(manager, 30, effects)).error == error
+
+
+def test_a_page_in_place_of_json_lines_is_rejected() -> None:
+    """An answer of 200 that says text/html is no stream, whatever the framing."""
+    manager = fresh(framing="ndjson")
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(None))
+    effects = manager.handle(30, Opened(200, {"content-type": "text/html; charset=utf-8"}))
+    ended = outcome(drained(manager, 30, effects))
+    assert (ended.error, ended.message) == (
+        "StreamRejected",
+        "the upstream answered with a page (HTML) in place of a stream",
+    )
+
+
+def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> None:
+    """What was whole is stored; then it is a drop that says what is wrong."""
+    manager = connected(framing="length")
+    effects = manager.handle(40, Chunk(b"1\na<html>\n"))
+    assert kinds(effects) == [Write, CloseUpstream]
+    assert manager.handle(50, Chunk(b"1\nb")) == []
+    assert kinds(manager.handle(50, Written(1, 0))) == []
+    effects = manager.handle(60, Closed("closed_here"))
+    assert manager.progress.ended_by == "bad_frame"
+    ended = outcome(effects)
+    assert (ended.error, ended.message) == (
+        "StreamDropped",
+        "a line in place of a length is no decimal number of at most 12 digits",
+    )
+
+
+def test_the_end_of_the_stream_is_stored_and_returned() -> None:
+    """The event that ends the stream is stored like any other; then the function returns."""
+    manager = connected()
+    effects = manager.handle(40, Chunk(event(8) + b"event: end\ndata: y\n\n" + event(9)))
+    assert kinds(effects) == [Write, CloseUpstream]
+    assert isinstance(effects[0], Write)
+    assert [e.data for e in effects[0].events] == ["x", "y"]
+    assert manager.handle(45, Closed("closed_here")) == []
+    effects = manager.handle(50, Written(2, 0))
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
+    assert outcome(effects) == Outcome("", "ended", "the upstream ended the stream")
+
+
+def test_an_unterminated_tail_is_noted_not_stored() -> None:
+    """Bytes behind the last delimiter are no event; the ledger counts them."""
+    manager = connected()
+    manager.handle(40, Chunk(b"data: half"))
+    effects = manager.handle(50, Closed("truncated"))
+    assert isinstance(effects[1], SaveProgress)
+    assert effects[1].progress.unterminated_bytes == len(b"data: half")
+
+
+@pytest.mark.parametrize(
+    ("wire", "cursor"),
+    [
+        (b"id: 9\n\n", "9"),
+        (b"id\n\n", ""),
+        (b"id: 9", None),
+        (b": hi\n\n", None),
+        (b"id: 8\nevent: end\ndata: x\n\nid: 9\n\n", "8"),
+    ],
+)
+def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str | None) -> None:
+    """WHATWG sets the last event ID though nothing is dispatched; what stands behind the end does not count."""
+    manager = connected()
+    effects = manager.handle(40, Chunk(wire))
+    for write in [effect for effect in effects if isinstance(effect, Write)]:
+        effects += manager.handle(50, Written(len(write.events), 0, 0))
+    effects += manager.handle(60, Closed("ended_by_upstream"))
+    assert [effect.cursor for effect in effects if isinstance(effect, SaveProgress)] == [cursor]
+
+
+def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> None:
+    """The cursor moves on with each that is stored, and stands behind none that is not."""
+    manager = connected()
+    wire = b"".join(event(number) for number in range(8, 8 + 2 * MOST_EVENTS + 1)) + b"id: 9999\n\n"
+    writes = [effect for effect in manager.handle(40, Chunk(wire)) if isinstance(effect, Write)]
+    assert [(write.first, len(write.events)) for write in writes] == [(0, 250), (250, 250), (500, 1)]
+    cursors = []
+    for number, write in enumerate(writes, 1):
+        effects = manager.handle(10_000 * number, Written(len(write.events), 0, 0))
+        cursors += [effect.cursor for effect in effects if isinstance(effect, SaveProgress)]
+    assert cursors == [str(7 + MOST_EVENTS), str(7 + 2 * MOST_EVENTS), "9999"]
+
+
+def test_an_id_alone_waits_for_the_events_before_it() -> None:
+    """A place to resume at is saved only when all that came before it is stored."""
+    manager = connected()
+    assert kinds(manager.handle(6_000, Chunk(event(8)))) == [Write]
+    assert manager.handle(6_010, Chunk(b"id: 9\n\n")) == []
+    (saved,) = manager.handle(6_020, Written(1, 0, 0))
+    assert isinstance(saved, SaveProgress)
+    assert saved.cursor == "9"
+
+
+def test_the_ledger_vouches_up_to_the_oldest_thing_that_is_not_stored() -> None:
+    """What arrived while a write was under way, and what was read and is not answered for, die with the function."""
+    holder = LeaseRead(Lease(fence=FENCE))
+    manager = connected()
+    effects = manager.handle(6_000, holder, unread_ms=4_000)
+    manager.handle(6_001, Chunk(event(8)), arrived_ms=4_000)
+    effects += manager.handle(12_000, holder)
+    manager.handle(12_001, Written(1, 0))
+    effects += manager.handle(18_000, holder)
+    assert [e.progress.seen_ms for e in effects if isinstance(e, SaveProgress)] == [4_000, 4_000, 18_000]
+
+
+def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
+    """What the connection brought before is known; the fallback is saved in place of the cursor."""
+    resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
+    manager = connected(resume=resume)
+    manager.handle(2_000, Chunk(event(8)))
+    manager.handle(2_001, Written(1, 0))
+    effects = manager.handle(5_000, Chunk(b"event: gone\ndata: x\n\n"))
+    losses = [effect for effect in effects if isinstance(effect, RecordLoss)]
+    assert [(loss.from_ms, loss.to_ms, loss.cause) for loss in losses] == [(2_000, 5_000, "cursor_expired")]
+    effects = manager.handle(5_001, Closed("closed_here"))
+    assert [effect.cursor for effect in effects if isinstance(effect, SaveProgress)] == ["start"]
+
+
+def test_what_comes_after_a_silence_is_stored() -> None:
+    """A quiet stream is connected all the same, and its next event is one like any other."""
+    manager = connected()
+    assert kinds(manager.handle(40, Chunk(event(8)))) == [Write]
+    assert kinds(manager.handle(50_000, Chunk(event(9)))) == [Write]
+
+
+def test_nothing_behind_the_end_is_an_event() -> None:
+    """What follows the event that ends the stream, in the same chunk or a later one, is not stored."""
+    manager = connected()
+    manager.handle(40, Chunk(b"event: end\ndata: y\n\n" + event(9)))
+    assert manager.handle(41, Chunk(event(10))) == []

@@ -1,0 +1,129 @@
+"""How long a connection stays; and when two hot ones get apart, in lanes that hold nothing but their times."""
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.lease import Lease, Standing
+from handlers.connection.lifetime import Stay, parts_at_ms
+
+LIFE_MS = 10_000
+
+
+@dataclass
+class Lane:
+    """One of two hot lanes: its connection's fence and claim, and since when it sees a newer one connected."""
+
+    fence: int
+    claimed_ms: int
+    newer_ms: int | None = None
+
+    @property
+    def leaves_ms(self) -> int:
+        """When it leaves by itself."""
+        latest_ms = self.claimed_ms + LIFE_MS
+        parts_ms = None if self.newer_ms is None else parts_at_ms(self.claimed_ms, latest_ms, self.newer_ms)
+        return latest_ms if parts_ms is None else parts_ms
+
+
+@given(st.integers(0, LIFE_MS), st.integers(0, LIFE_MS // 4), st.lists(st.integers(0, LIFE_MS // 4), min_size=4))
+def test_two_hot_connections_get_apart_within_one_life_and_stay_apart(
+    second_ms: int, seen_ms: int, starts_ms: list[int]
+) -> None:
+    """However near they began, and though a start takes up to a quarter of a life, after the first none hits another.
+
+    The first end is within a life. At each later one the other lane is connected until the one that ended is again.
+    """
+    older, newer = Lane(1, 0, second_ms + seen_ms), Lane(2, second_ms)
+    for count, start_ms in enumerate(starts_ms):
+        ends, stays = sorted((older, newer), key=lambda lane: lane.leaves_ms)
+        back_ms = ends.leaves_ms + start_ms
+        assert ends.leaves_ms <= ends.claimed_ms + LIFE_MS
+        if count:
+            assert back_ms <= stays.leaves_ms
+        fence = max(older.fence, newer.fence) + 1
+        older, newer = Lane(stays.fence, stays.claimed_ms, back_ms), Lane(fence, back_ms)
+
+
+def test_only_the_near_are_moved_apart() -> None:
+    """Seen within a quarter of its life, the newer one has half a life before the older goes; else it goes as ever."""
+    assert parts_at_ms(1_000, 9_000, 1_000) == 5_000
+    assert parts_at_ms(1_000, 9_000, 2_999) == 6_999
+    assert parts_at_ms(1_000, 9_000, 3_000) is None
+
+
+def stay(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Stay:
+    """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
+    found = Stay(deadline_ms=100_000, margin_ms=8_000, ttl_ms=ttl_ms, overlap_ms=2_000, is_hot=is_hot, execution="mine")
+    found.begins(0)
+    return found
+
+
+def test_the_margin_is_divided() -> None:
+    """Half for a successor on its way; what was read has until a quarter; nobody watches for longer than half."""
+    found = stay()
+    assert (found.alarm_ms, found.is_over(91_999)) == (92_000, False)
+    assert found.asks_lease(92_000)
+    assert (found.alarm_ms, found.is_over(95_999), found.is_over(96_000)) == (96_000, False, True)
+    assert not found.asks_lease(96_000)
+    assert [found.drains_until_ms(ms) for ms in (50_000, 95_999, 96_000, 99_000)] == [96_000, 96_000, 98_000, 99_000]
+    assert [found.settles_until_ms(ms, 2_000) for ms in (50_000, 95_000, 97_000)] == [52_000, 96_000, 97_000]
+
+
+def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
+    """It lasts as long as it was asked to, unless the deadline is nearer."""
+    early, late = stay(), stay()
+    early.overlaps(50_000)
+    assert (early.alarm_ms, early.is_over(51_999), early.is_over(52_000)) == (52_000, False, True)
+    late.overlaps(91_000)
+    assert (late.alarm_ms, late.is_over(92_000)) == (92_000, True)
+
+
+@given(st.sampled_from(Standing), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())
+def test_nobody_leaves_early_while_another_is_on_its_way(
+    found: Standing, execution: str, expires_ms: int, is_hot: bool
+) -> None:
+    """Alone it leaves where nobody has claimed; beside another, where that one is connected and stays."""
+    lease = Lease(fence=5, connected=5, execution=execution, expires_at_ms=expires_ms)
+    one = stay(is_hot=is_hot)
+    assert not one.may_leave(50_000, lease, found)
+    one.asks_lease(92_000)
+    if one.keeps(lease):
+        assert one.may_leave(92_000, lease, found) == (found is Standing.TAKEN_OVER and expires_ms > 94_000)
+    else:
+        assert one.may_leave(92_000, lease, found) == (found is Standing.HOLDER and execution != "next")
+
+
+def test_a_hot_lease_does_not_outlast_the_stay() -> None:
+    """The older of two reads in it when the newer is about to go; a cold one is vouched for as ever."""
+    assert [stay(is_hot=True).expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 96_000]
+    assert [stay().expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 110_000]
+
+
+@given(st.integers(1, 40_000), st.integers(0, 90_000))
+def test_a_newer_one_that_goes_on_renewing_is_seen_to_stay(ttl_ms: int, now_ms: int) -> None:
+    """However short the lease and however long the margin: it is renewed when a quarter of it is over."""
+    older, newer = stay(is_hot=True, ttl_ms=ttl_ms), stay(is_hot=True, ttl_ms=ttl_ms)
+    older.asks_lease(92_000)
+    expires_ms = newer.expires_at_ms(now_ms)
+    lease = Lease(fence=5, connected=5, execution="mine", expires_at_ms=expires_ms)
+    renewed_ms = now_ms + ttl_ms // 4
+    stays = renewed_ms + min(2_000, ttl_ms // 2) < expires_ms
+    assert older.may_leave(renewed_ms, lease, Standing.TAKEN_OVER) == stays
+    assert stays or expires_ms == 96_000 or ttl_ms < 4
+
+
+def test_the_older_of_two_near_ones_asks_half_way() -> None:
+    """Its alarm is for then, once; a newer connection in place of the other makes it think again."""
+    newer = Lease(fence=5, connected=5, execution="mine", expires_at_ms=200_000)
+    one = stay(is_hot=True)
+    assert not one.may_leave(1_000, newer, Standing.TAKEN_OVER)
+    assert one.alarm_ms == 47_000
+    assert one.asks_lease(47_000)
+    assert one.alarm_ms == 92_000
+    assert not one.may_leave(47_000, replace(newer, expires_at_ms=48_000), Standing.TAKEN_OVER)
+    assert one.may_leave(47_000, newer, Standing.TAKEN_OVER)
+    again = replace(newer, fence=6, connected=6)
+    assert not one.may_leave(47_500, again, Standing.TAKEN_OVER)
+    assert one.alarm_ms == 92_000

@@ -1,0 +1,141 @@
+"""The connection manager's decisions until the upstream has answered, and while it waits to be asked."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.effects import (
+    Chunk,
+    Claim,
+    Claimed,
+    ClaimRefused,
+    Closed,
+    CloseUpstream,
+    CursorRead,
+    Effect,
+    Finish,
+    LeaseRead,
+    MarkConnected,
+    MarkReleased,
+    Open,
+    Opened,
+    ReadCursor,
+    RecordGaps,
+    SaveProgress,
+    TakeTurn,
+    Woken,
+    Written,
+)
+from handlers.connection.lease import Lease
+from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.phases import Phase, ProtocolMisuse
+from tests.handlers.connection.managers import FENCE, connected, drained, event, fresh, kinds, outcome
+
+
+def test_it_claims_before_it_connects_and_marks_after() -> None:
+    """The order is claim, cursor, open, mark: an evicted connection can tell a takeover from a drop only so."""
+    manager = fresh()
+    assert manager.start(0) == [Claim()]
+    assert manager.handle(10, Claimed(Lease(fence=FENCE))) == [ReadCursor()]
+    assert manager.handle(20, CursorRead("7")) == [Open("7")]
+    effects = manager.handle(30, Opened(200))
+    assert effects[0] == MarkConnected(FENCE, 30 + LEASE_TTL_READS * 5_000)
+    assert kinds(effects) == [MarkConnected, SaveProgress]
+    assert manager.phase is Phase.CONNECTED
+
+
+@pytest.mark.parametrize(("lease", "status"), [(Lease(stop=True), "stopped"), (Lease(execution="other"), "superseded")])
+def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
+    """Where the stop wish stands or another execution holds the stream, the function returns and says so."""
+    manager = fresh()
+    manager.start(0)
+    effects = manager.handle(1, ClaimRefused(lease))
+    assert kinds(effects) == [Finish]
+    assert (outcome(effects).error, outcome(effects).status) == ("", status)
+
+
+def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
+    """On a claim without a connection a tolerated connection stays; a forbidden one closes and releases at once."""
+    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
+    manager = connected("forbids")
+    effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(claimed)))
+    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps]
+
+
+def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
+    """The successor waits for the release (or the lease's end), takes its turn, and only then reads the cursor."""
+    manager = fresh("forbids")
+    manager.start(0)
+    waiting = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 2, expires_at_ms=9_000)
+    assert manager.handle(10, Claimed(waiting)) == []
+    assert (manager.phase, manager.lease_due_ms) == (Phase.AWAITING_RELEASE, 210)
+    assert manager.handle(210, LeaseRead(waiting)) == []
+    released = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 1, expires_at_ms=9_000)
+    assert kinds(manager.handle(410, LeaseRead(released))) == [TakeTurn]
+    taken = Lease(fence=FENCE, connected=FENCE, released=FENCE - 1, expires_at_ms=99_000)
+    assert manager.handle(420, LeaseRead(taken)) == [ReadCursor()]
+    late = fresh("forbids")
+    late.start(0)
+    late.handle(10, Claimed(waiting))
+    assert kinds(late.handle(9_000, LeaseRead(waiting))) == [TakeTurn]
+
+
+def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
+    """One that had its turn and was not answered releases it: the next must not wait until it expires."""
+    manager = fresh("forbids")
+    manager.start(0)
+    assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE)))) == [TakeTurn]
+    manager.handle(20, LeaseRead(Lease(fence=FENCE, connected=FENCE)))
+    manager.handle(30, CursorRead(None))
+    effects = manager.handle(40, Closed("refused"))
+    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, RecordGaps]
+
+
+def test_one_that_never_connected_releases_nothing() -> None:
+    """A connection that was not answered must not vouch that an older one is closed."""
+    manager = fresh("forbids")
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE, connected=FENCE - 1, expires_at_ms=9_000)))
+    effects = manager.handle(20, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE - 1)))
+    assert MarkReleased not in kinds(effects)
+    assert CloseUpstream not in kinds(effects)
+
+
+def test_an_input_that_the_phase_does_not_know_is_the_drivers_fault() -> None:
+    """A chunk before the answer is a defect of the driver and raises; an answer that comes late is ignored."""
+    manager = fresh()
+    manager.start(0)
+    with pytest.raises(ProtocolMisuse, match="Chunk in the phase claiming"):
+        manager.handle(1, Chunk(b"x"))
+    closed = connected()
+    closed.handle(40, Closed("reset"))
+    assert closed.handle(41, Opened(200)) == []
+
+
+@given(st.lists(st.sampled_from(["chunk", "written", "lease", "woken", "closed"]), max_size=40))
+def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> None:
+    """Whatever comes in whatever order, a saved cursor names an event that is stored, as is every event before it."""
+    manager = connected("tolerates")
+    sent, stored, now_ms = 7, 7, 30
+    finished = False
+    for step in steps:
+        now_ms += 3_000
+        effects: list[Effect] = []
+        if step == "chunk":
+            sent += manager.phase is not Phase.FINISHED
+            effects = manager.handle(now_ms, Chunk(event(sent)))
+        elif step == "written" and stored < sent and manager.phase is not Phase.FINISHED:
+            stored += 1
+            effects = manager.handle(now_ms, Written(1, 0))
+        elif step == "lease":
+            effects = manager.handle(now_ms, LeaseRead(Lease(fence=FENCE)))
+        elif step == "woken" and manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
+            effects = manager.handle(now_ms, Woken())
+        elif step == "closed":
+            effects = manager.handle(now_ms, Closed("reset"))
+        saved = [int(e.cursor) for e in effects if isinstance(e, SaveProgress) and e.cursor is not None]
+        assert all(cursor <= stored for cursor in saved)
+        assert not (finished and effects)
+        finished = finished or Finish in kinds(effects)
+        assert Finish not in kinds(effects[:-1])

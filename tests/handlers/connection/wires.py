@@ -1,0 +1,65 @@
+"""What the tests of all framings share: feeding a wire in pieces, and everything that a decoder says of it."""
+
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from handlers.framing.decoders import Decoder, Frame, Framing, FramingError, as_frames, decoder
+
+MAX = 1024
+
+
+class Said(NamedTuple):
+    """All that a decoder says of a wire; `failed` is the reason of its error, "" where there was none."""
+
+    frames: list[Frame]
+    failed: str
+    dropped_bytes: int
+    last_event_id: str | None
+    reconnection_ms: int | None
+
+    @property
+    def data(self) -> list[str | bytes]:
+        """What the frames carry."""
+        return [frame.data for frame in self.frames]
+
+
+def says(framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments: bool = False) -> Said:
+    """Feeds the chunks to a new decoder, on past an error, as long as there are any."""
+    made = decoder(framing, most, comments=comments)
+    frames: list[Frame] = []
+    failed = ""
+    for chunk in chunks:
+        try:
+            frames += as_frames(made.feed(chunk))
+        except FramingError as error:
+            frames += as_frames(error.frames)
+            failed = error.reason
+        assert made.unfinished_bytes <= most + 32
+    return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms)
+
+
+def one_by_one(wire: bytes) -> list[bytes]:
+    """The wire, a byte a chunk."""
+    return [wire[n : n + 1] for n in range(len(wire))]
+
+
+def splits(wire: bytes) -> Iterable[tuple[bytes, bytes, bytes]]:
+    """The wire cut in three at every pair of places."""
+    for a, b in itertools.combinations_with_replacement(range(len(wire) + 1), 2):
+        yield wire[:a], wire[a:b], wire[b:]
+
+
+def cut(wire: bytes, places: Iterable[int]) -> list[bytes]:
+    """The wire cut at some places; those beyond its end do not count."""
+    edges = sorted({0, len(wire), *(place for place in places if place < len(wire))})
+    return [wire[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def grows_as_promised(made: Decoder, chunk: bytes) -> bool:
+    """Whether `unfinished_bytes` grows by a chunk that ends nothing, as a reader of the clock needs.
+
+    The chunk must hold neither a line end nor a separator.
+    """
+    before = made.unfinished_bytes
+    return not made.feed(chunk) and made.unfinished_bytes == before + len(chunk)

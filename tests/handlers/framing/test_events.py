@@ -1,0 +1,176 @@
+"""Dedup keys and cursors: the same event has the same key, and nothing an upstream sends is without one."""
+
+import hashlib
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.framing.canonical import MOST_MARKS
+from handlers.framing.decoders import Frame
+from handlers.framing.events import MAX_KEY_BYTES, JsonPath, Rule, StreamEvent, canonical, parse_path, to_event
+
+
+def path(text: str) -> JsonPath:
+    found = parse_path(text)
+    assert found is not None
+    return found
+
+
+def key_of(frame: Frame, rule: Rule) -> str:
+    return to_event(frame, 0, key=rule, cursor=None).key
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("$.seq", ("seq",)),
+        ("$.meta.id", ("meta", "id")),
+        ("$.a.b[0]", ("a", "b", 0)),
+        ("$.a[-1]", ("a", -1)),
+        ("$[3][10].x-y_z", (3, 10, "x-y_z")),
+    ],
+)
+def test_a_path_is_names_and_indices(text: str, steps: tuple[str | int, ...]) -> None:
+    """A path is a dollar sign, then names after a full stop and indices in brackets."""
+    assert parse_path(text) == JsonPath(text, steps)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-0]", "$[*]", "$['a']", "$.a[", " $.a"]
+)
+def test_what_is_no_path_is_refused(text: str) -> None:
+    """Anything else is no path; wildcards, filters and quoted names are none of ours."""
+    assert parse_path(text) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "rule", "expected"),
+    [
+        ('{"seq": "12-abc"}', "$.seq", "12-abc"),
+        ('{"seq": 12}', "$.seq", "12"),
+        ('{"a": {"b": [{"c": 1.5}]}}', "$.a.b[0].c", "1.5"),
+        ('{"a": true}', "$.a", "true"),
+        ('{"a": {"y": [1, 2], "x": "é"}}', "$.a", '{"x":"\\u00e9","y":[1,2]}'),
+        ("[1, [2, 3]]", "$[1][0]", "2"),
+        ('{"0": "name"}', "$.a", None),
+        ('{"a": null}', "$.a", None),
+        ('{"a": ""}', "$.a", None),
+        ('{"a": {"b": 1}}', "$.a[0]", None),
+        ('{"a": [1]}', "$.a.b", None),
+        ('{"a": [1]}', "$.a[1]", None),
+        ('{"a": "text"}', "$.a[0]", None),
+        ('{"a": "\\ud800"}', "$.a", None),
+        (' \n{"a": "b"} \r', "$.a", "b"),
+        ('{"a": "b"} c', "$.a", None),
+        ("no json", "$.a", None),
+        ("[" * 100_000, "$.a", None),
+        ('{"a": ' + "1" * 5000 + "}", "$.a", None),
+    ],
+)
+def test_a_json_path_finds_the_key_or_the_hash_stands_in(data: str, rule: str, expected: str | None) -> None:
+    """What stands at the path is the key; where nothing usable does, the hash of the frame is."""
+    assert key_of(Frame(data), path(rule)) == (sha(canonical(Frame(data))) if expected is None else expected)
+
+
+def test_an_id_that_an_event_inherited_is_no_key() -> None:
+    """Two events under one last event ID are two events: only an event's own id names it."""
+    first, second = Frame("a", "7", None, "7"), Frame("b", None, None, "7")
+    assert [key_of(first, "id"), key_of(second, "id")] == ["7", sha(b"b")]
+    assert key_of(Frame("c", "", None, ""), "id") == key_of(Frame("c", ""), "hash")
+
+
+def test_the_hash_of_a_bare_line_is_that_of_its_bytes() -> None:
+    """Whoever has the line can compute its key, of JSON in its canonical form; bytes that are no text too."""
+    assert key_of(Frame('{"b": 1, "a": "é"}'), "hash") == sha('{"a":"é","b":1}'.encode())
+    assert key_of(Frame("12.0"), "hash") == sha(b"12.0")
+    assert key_of(Frame(b"\xff"), "hash") == sha(b"\xff")
+    assert key_of(Frame("a\nb", "1", "add"), "hash") == sha(b"event: add\nid: 1\ndata: a\ndata: b\n")
+
+
+def test_a_key_longer_than_dynamodb_allows_is_hashed() -> None:
+    """1024 bytes of UTF-8 are a key, 1025 become their hash; characters are not what is counted."""
+    longest = "é" * (MAX_KEY_BYTES // 2)
+    assert key_of(Frame("x", longest), "id") == longest
+    assert key_of(Frame("x", longest + "a"), "id") == sha((longest + "a").encode())
+
+
+@pytest.mark.parametrize(
+    ("frame", "rule", "expected"),
+    [
+        (Frame("a", None, None, "7"), "id", "7"),
+        (Frame("a", "", None, ""), "id", ""),
+        (Frame("a"), "id", None),
+        (Frame('{"seq": 4}'), path("$.seq"), "4"),
+        (Frame('{"seq": null}'), path("$.seq"), None),
+        (Frame('{"seq": 4}', "1", None, "1"), None, None),
+    ],
+)
+def test_the_cursor_is_the_last_event_id_or_what_stands_at_the_path(
+    frame: Frame, rule: Rule | None, expected: str | None
+) -> None:
+    """None says nothing about where to resume; "" is the upstream's wish to start afresh."""
+    assert to_event(frame, 0, key="hash", cursor=rule).cursor == expected
+
+
+def test_an_event_carries_what_the_wire_said() -> None:
+    """Data, id and name are the frame's, the instant is the caller's."""
+    event = to_event(Frame("a", "1", "add", "1"), 123, key="id", cursor="id")
+    assert event == StreamEvent(key="1", data="a", id="1", name="add", cursor="1", received_at_ms=123)
+
+
+TEXTS = st.text(st.sampled_from("a:\n \0é"), max_size=6)
+LINES = st.text(st.sampled_from("a: é"), min_size=1, max_size=4)
+FRAMES = st.builds(
+    Frame,
+    TEXTS | st.just("event: a\ndata: a"),
+    st.none() | LINES,
+    st.none() | LINES,
+    last_id=st.none(),
+    is_comment=st.just(False),
+)
+
+
+@given(FRAMES, FRAMES)
+def test_two_frames_have_the_same_bytes_only_if_they_are_the_same(one: Frame, other: Frame) -> None:
+    """The canonical bytes tell apart any two frames that differ in data, id or name."""
+    assert (canonical(one) == canonical(other)) == (one == other)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+)
+
+
+@given(JSON | st.text(max_size=20))
+def test_any_body_gives_a_key_that_dynamodb_takes(body: object) -> None:
+    """A key is 1 to 1024 bytes of UTF-8, whatever the body is."""
+    event = to_event(Frame(json.dumps(body)), 0, key=path("$.a"), cursor=path("$.a"))
+    assert 1 <= len(event.key.encode()) <= MAX_KEY_BYTES
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", '{"a":1}', "1.5", "[[]]"])
+def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
+    """16 MB of the most wasteful JSON take no memory of Python's but copies of the text; its hash is of its bytes."""
+    text = f'{{"id":"x","list":[{",".join([value] * (16_000_000 // (len(value) + 1)))}]}}'
+    tracemalloc.start()
+    try:
+        event = to_event(Frame(text), 0, key=path("$.id"), cursor=path("$.id"))
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(text)
+    finally:
+        tracemalloc.stop()
+    assert (event.key, event.cursor) == (hashlib.sha256(text.encode()).hexdigest(), None)
+
+
+def test_json_of_many_values_is_looked_into() -> None:
+    """Up to so many brackets and commas that they fit into the smallest function; those of a text count as well."""
+    for count, found in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
+        text = f'{{"id":"x","list":[{",".join("1" * (count + 1))}]}}'
+        assert to_event(Frame(text), 0, key="hash", cursor=path("$.id")).cursor == found

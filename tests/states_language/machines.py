@@ -1,0 +1,65 @@
+"""Small machines for tests, and views of a history."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from states_language import Execution, Machine, load
+
+INVOKE = "arn:aws:states:::lambda:invoke"
+ERROR_NAMES: dict[str, type[Exception]] = {}
+
+
+def machine(*states: tuple[str, Mapping[str, Any]], **fields: Any) -> Machine:
+    """Return the machine of these states; it starts at the first, and one without a way on ends."""
+    return load({"StartAt": states[0][0], "States": {name: ended(state) for name, state in states}, **fields})
+
+
+def ended(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state with End: true, unless it says where to go on or cannot."""
+    if "Next" in state or state["Type"] in ("Choice", "Succeed", "Fail"):
+        return dict(state)
+    return {**state, "End": True}
+
+
+def task(function: str = "work", **fields: Any) -> dict[str, Any]:
+    """Return a Task state that invokes a function with the state's input as payload."""
+    parameters = {"FunctionName": function, "Payload.$": "$"}
+    return {"Type": "Task", "Resource": INVOKE, "Parameters": parameters, **fields}
+
+
+def line(*states: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the definition of a branch."""
+    return {"StartAt": states[0][0], "States": {name: ended(state) for name, state in states}}
+
+
+def named(error: str) -> type[Exception]:
+    """Return the exception class of this name."""
+    return ERROR_NAMES.setdefault(error, type(error, (Exception,), {}))
+
+
+def raising(*errors: str | None) -> Callable[[Any, Any], Any]:
+    """Return a function that raises these errors in turn; for None, and after the last, it returns its payload."""
+    left = list(errors)
+
+    def function(payload: Any, _lambda_context: Any) -> Any:
+        error = left.pop(0) if left else None
+        if error is not None:
+            raise named(error)(f"{error} was raised")
+        return payload
+
+    return function
+
+
+def types(execution: Execution) -> list[str]:
+    """Return the types of the events, in order."""
+    return [event["type"] for event in execution.history]
+
+
+def at_ms(execution: Execution, kind: str) -> list[int]:
+    """Return when events of this type happened, in milliseconds from the start."""
+    return [event["timestamp"] - execution.started_ms for event in execution.history if event["type"] == kind]
+
+
+def chain(execution: Execution) -> list[tuple[int, int, str]]:
+    """Return id, previousEventId and type of the events."""
+    return [(event["id"], event["previousEventId"], event["type"]) for event in execution.history]

@@ -1,0 +1,208 @@
+"""Virtual time jumps, repeats itself and never hangs; real time never wakes anyone early."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClock, owner, uuid4
+
+
+def test_virtual_time_starts_at_2026_and_moves_only_to_timers() -> None:
+    """A day of sleeping ends exactly a day later."""
+    clock = VirtualClock()
+
+    async def main() -> list[int]:
+        seen = [clock.now_ms()]
+        await clock.sleep_until(seen[0] + 86_400_000)
+        seen.append(clock.now_ms())
+        await clock.sleep_until(0)
+        seen.append(clock.now_ms())
+        return seen
+
+    assert clock.run(main()) == [EPOCH_2026_MS, EPOCH_2026_MS + 86_400_000, EPOCH_2026_MS + 86_400_000]
+
+
+@given(st.integers(0, 10**11), st.integers(1, 10**7))
+def test_asyncio_sleeps_end_at_the_very_millisecond(before_ms: int, sleep_ms: int) -> None:
+    """Dividing by 1000 and back costs no millisecond, even after three years."""
+    clock = VirtualClock()
+
+    async def main() -> int:
+        await clock.sleep_until(EPOCH_2026_MS + before_ms)
+        await asyncio.sleep(sleep_ms / 1000)
+        return clock.now_ms()
+
+    assert clock.run(main()) == EPOCH_2026_MS + before_ms + sleep_ms
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20))
+def test_sleepers_wake_in_order_of_time_and_then_of_going_to_sleep(sleeps_ms: list[int]) -> None:
+    """Ties are broken the same way every time."""
+    clock = VirtualClock()
+    woken: list[int] = []
+
+    async def sleeper(index: int, sleep_ms: int) -> None:
+        await clock.sleep_until(EPOCH_2026_MS + sleep_ms)
+        woken.append(index)
+
+    async def main() -> None:
+        await asyncio.gather(*(sleeper(index, sleep_ms) for index, sleep_ms in enumerate(sleeps_ms)))
+
+    clock.run(main())
+    assert woken == sorted(range(len(sleeps_ms)), key=lambda index: (sleeps_ms[index], index))
+
+
+def test_a_cancelled_timer_is_not_called_and_does_not_move_time() -> None:
+    clock = VirtualClock()
+    called: list[int] = []
+
+    async def main() -> int:
+        clock.call_at(EPOCH_2026_MS + 10, lambda: called.append(clock.now_ms()))
+        clock.call_at(EPOCH_2026_MS + 20, lambda: called.append(-1)).cancel()
+        await clock.sleep_until(EPOCH_2026_MS + 30)
+        return clock.now_ms()
+
+    assert clock.run(main()) == EPOCH_2026_MS + 30
+    assert called == [EPOCH_2026_MS + 10]
+
+
+def test_waiting_for_what_can_never_come_is_an_error_that_names_the_clock() -> None:
+    """Nothing ready and no timer: an error instead of a hang, with the seed to repeat it."""
+    clock = VirtualClock(seed=7)
+
+    async def main() -> None:
+        await clock.sleep_until(clock.now_ms() + 5)
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock, match=r"no timer is set at 5 ms of VirtualClock\(start_ms=1767225600000, seed=7\)"):
+        clock.run(main())
+
+
+def test_a_second_run_goes_on_where_the_first_stood_still() -> None:
+    """Other tasks pause between the runs and lose nothing."""
+    clock = VirtualClock()
+    ticks: list[int] = []
+
+    async def ticking() -> None:
+        while True:
+            ticks.append(clock.now_ms() - EPOCH_2026_MS)
+            await asyncio.sleep(1)
+
+    async def begin() -> "asyncio.Task[None]":
+        task = asyncio.create_task(ticking())
+        await asyncio.sleep(1.5)
+        return task
+
+    task = clock.run(begin())
+    assert ticks == [0, 1000]
+    clock.run(clock.sleep_until(EPOCH_2026_MS + 2500))
+    assert ticks == [0, 1000, 2000]
+    assert not task.done()
+
+
+def test_what_a_callback_raises_ends_the_run() -> None:
+    """No exception is lost in a log."""
+    clock = VirtualClock()
+
+    def broken() -> None:
+        raise LookupError("broken")
+
+    async def main() -> None:
+        clock.call_at(clock.now_ms() + 1, broken)
+        await clock.sleep_until(clock.now_ms() + 2)
+
+    with pytest.raises(LookupError, match="broken"):
+        clock.run(main())
+
+
+def test_the_seed_decides_the_random_numbers() -> None:
+    one, two, other = VirtualClock(seed=1), VirtualClock(seed=1), VirtualClock(seed=2)
+    numbers = [one.random() for _ in range(5)]
+    assert numbers == [two.random() for _ in range(5)]
+    assert numbers != [other.random() for _ in range(5)]
+    assert uuid4(one.random) == uuid4(two.random)
+    assert uuid4(one.random)[14] == "4"
+
+
+class Owner:
+    killed = False
+
+
+def test_the_code_of_a_killed_owner_is_never_resumed_whatever_it_started() -> None:
+    """Its tasks, its sub-tasks and its callbacks; what others do goes on."""
+    clock = VirtualClock()
+    ran: list[str] = []
+    mortal = Owner()
+
+    async def below() -> None:
+        try:
+            await asyncio.sleep(2)
+            ran.append("below")
+        finally:
+            ran.append("below, finally")
+
+    async def owned() -> None:
+        owner.set(mortal)
+        asyncio.get_running_loop().call_later(2, ran.append, "callback")
+        keep.append(asyncio.create_task(below()))
+        try:
+            await asyncio.sleep(2)
+            ran.append("owned")
+        except BaseException:
+            ran.append("owned, except")
+        finally:
+            ran.append("owned, finally")
+
+    async def main() -> None:
+        keep.append(asyncio.create_task(owned()))
+        await asyncio.sleep(1)
+        mortal.killed = True
+        await asyncio.sleep(5)
+        ran.append("main")
+
+    keep: list[asyncio.Task[None]] = []
+    clock.run(main())
+    assert ran == ["main"]
+    mortal.killed = False  # so that the two can be ended properly, after the proof
+    for task in keep:
+        task.cancel()
+    clock.run(asyncio.sleep(0))
+
+
+def test_a_clock_leaves_nothing_open() -> None:
+    """Dropping a clock in the middle of its work warns of nothing (in a fresh process, warnings being errors)."""
+    program = (
+        "import asyncio, gc\n"
+        "from states_language.clock import VirtualClock\n"
+        "clock = VirtualClock()\n"
+        "clock.run(asyncio.sleep(1))\n"
+        "del clock\n"
+        "gc.collect()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=Path(__file__).parents[2], capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_real_time_wakes_nobody_early() -> None:
+    clock = RealClock()
+
+    async def main() -> tuple[int, int]:
+        fired = asyncio.Event()
+        at_ms = clock.now_ms() + 20
+        clock.call_at(at_ms, fired.set)
+        await clock.sleep_until(at_ms)
+        await fired.wait()
+        return at_ms, clock.now_ms()
+
+    at_ms, woken_ms = asyncio.run(main())
+    assert woken_ms >= at_ms
+    assert 0 <= clock.random() < 1
+    assert abs(clock.now_ms() - time.time() * 1000) < 1000

@@ -1,0 +1,87 @@
+"""The pictures of machines, and that those in statemachines/README.md are of the files as they are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.settings import ROOT
+from states_language.drawing.flowcharts import flowchart, lines, page, words
+
+MACHINE: dict[str, Any] = {
+    "StartAt": "Look",
+    "States": {
+        "Look": {
+            "Type": "Choice",
+            "Choices": [
+                {"Variable": "$.n", "NumericGreaterThanEquals": "${self:custom.settings.most}", "Next": "Rest"}
+            ],
+            "Default": "Both",
+        },
+        "Rest": {"Type": "Wait", "Seconds": 3, "Next": "Look"},
+        "Both": {
+            "Type": "Parallel",
+            "Branches": [{"StartAt": "One", "States": {"One": {"Type": "Pass", "End": True}}}],
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Over"}],
+            "Next": "Over",
+        },
+        "Over": {"Type": "Succeed"},
+    },
+}
+PICTURE = """flowchart TD
+  start(( )) --> s0
+  s0{"Look"}
+  s1(["Rest<br/>3"])
+  s2[["Both"]]
+  s3(("Over"))
+  s0 -->|"$.n ≥ most"| s1
+  s0 -->|"otherwise"| s2
+  s1 --> s0
+  s2 -->|"any error"| s3
+  s2 --> s3"""
+
+
+def test_the_readme_shows_the_files_as_they_are() -> None:
+    """The README is what the generator makes of the files; `python -m states_language.drawing.flowcharts
+    statemachines` prints it.
+    """
+    folder = ROOT / "statemachines"
+    assert (folder / "README.md").read_text() == page(folder)
+
+
+def test_each_way_out_of_a_state_is_an_arrow() -> None:
+    """Rules, Default, Catchers and Next are drawn in the order in which they are tried."""
+    assert flowchart(MACHINE) == PICTURE
+
+
+def test_each_branch_has_its_own_picture() -> None:
+    """The branches of a Parallel are drawn after the line that it stands in; an end is an arrow to nothing."""
+    (_, own), (title, branch) = lines(MACHINE)
+    assert (own, title) == (MACHINE, "Both, branch 1")
+    assert flowchart(branch).splitlines()[-1] == "  s0 --> stop(( ))"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"Variable": "$.a", "StringEquals": "b"}, "$.a = b"),
+        ({"Variable": "$.a", "IsPresent": False}, "$.a is absent"),
+        ({"Variable": "$.a", "StringMatches": "b*"}, "$.a matches b*"),
+        ({"Variable": "$.a", "IsNumeric": False}, "$.a is not numeric"),
+        ({"Variable": "$.a", "NumericLessThanPath": "$.b"}, "$.a < $.b"),
+        ({"Not": {"Variable": "$.a", "BooleanEquals": True}}, "not $.a = true"),
+        (
+            {"Or": [{"Variable": "$.a", "IsPresent": True}, {"Variable": "$.b", "IsNull": True}]},
+            "$.a is there or $.b is null",
+        ),
+    ],
+)
+def test_rules_in_words(rule: dict[str, Any], said: str) -> None:
+    """Every form of rule can be read at its arrow."""
+    assert words(rule) == said
+
+
+def test_a_folder_without_machines_is_a_head_alone(tmp_path: Path) -> None:
+    """There is nothing to draw."""
+    assert page(tmp_path).startswith("# State machines\n")
+    assert "mermaid" not in page(tmp_path)

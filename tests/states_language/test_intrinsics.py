@@ -1,0 +1,155 @@
+"""All eighteen intrinsic functions, beyond what was recorded: their refusals and the text of a call."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from states_language.clock import VirtualClock
+from states_language.failures import EvaluationError, IntrinsicFailure
+from states_language.functions import FUNCTIONS, same
+from states_language.jsonpath.grammar import PathSyntaxError
+from states_language.jsonpath.intrinsics import compile_expression, evaluate
+from states_language.jsonpath.selection import MISSING
+
+
+class Surroundings:
+    def __init__(self) -> None:
+        self.random = VirtualClock(seed=5).random
+
+    def variable(self, name: str) -> Any:
+        return {"known": [7]}.get(name, MISSING)
+
+    def context(self) -> dict[str, Any]:
+        return {"Execution": {"Name": "run"}}
+
+
+def value(text: str, data: Any = None) -> Any:
+    return evaluate(compile_expression(text), data, Surroundings())
+
+
+def test_there_are_eighteen() -> None:
+    assert len(FUNCTIONS) == 18
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("States.Format('{} and \\{{}\\}', 'a', 1)", "a and {1}"),
+        ("States.Format('it\\'s {}', $.x)", "it's {p=[1, null], q=true}"),
+        ("States.Format($.template, 1.5)", "<1.5>"),
+        ("States.StringToJson('{\"a\": [1]}')", {"a": [1]}),
+        ("States.JsonToString($.x)", '{"p":[1,null],"q":true}'),
+        ("States.Array(1, 'two', $.no[*], null, true, -0.5)", [1, "two", [], None, True, -0.5]),
+        ("States.ArrayPartition($.list, 2)", [[1, 2], [2, 1], [1.0]]),
+        ("States.ArrayContains($.list, 2)", True),
+        ("States.ArrayContains($.list, true)", False),
+        ("States.ArrayRange(5, 1, -2)", [5, 3, 1]),
+        ("States.ArrayRange(1, 0, 1)", []),
+        ("States.ArrayGetItem($.list, 1)", 2),
+        ("States.ArrayLength($.list)", 5),
+        ("States.ArrayUnique($.list)", [1, 2]),
+        ("States.Base64Encode('Data to encode')", "RGF0YSB0byBlbmNvZGU="),
+        ("States.Base64Decode('w6Q=')", "ä"),
+        ("States.Hash('input data', 'SHA-1')", "aaff4a450a104cd177d28d18d74485e8cae074b7"),
+        ("States.JsonMerge($.x, $.x, false)", {"p": [1, None], "q": True}),
+        ("States.MathAdd(111, -1)", 110),
+        ("States.StringSplit('a.b+c', '.+')", ["a", "b", "c"]),
+        ("States.StringSplit('a]b^c-d', ']^-')", ["a", "b", "c", "d"]),
+        ("States.Format('{}', $$.Execution.Name)", "run"),
+        ("States.Format('{}', $['a,b)'][0])", "odd"),
+        ("States.ArrayGetItem(States.ArrayRange(0, 9, 3), States.MathAdd(1, 1))", 6),
+    ],
+)
+def test_a_call_gives(text: str, result: Any) -> None:
+    data = {
+        "x": {"p": [1, None], "q": True},
+        "list": [1, 2, 2, 1, 1.0],
+        "template": "<{}>",
+        "a,b)": ["odd"],
+    }
+    assert value(text, data) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("States.Format('{}{}', 1)", "2 placeholders stand against 1 values"),
+        ("States.Format('none', 1)", "0 placeholders stand against 1 values"),
+        ("States.Format('{', 1)", "a { or } that is no placeholder is written \\{ or \\}"),
+        ("States.StringToJson('{')", "'{' is not JSON"),
+        ("States.StringToJson('NaN')", "'NaN' is not JSON"),
+        ("States.ArrayPartition($.list, 0)", "the size of a chunk is a positive integer"),
+        ("States.ArrayRange(0, 1000, 1)", "a range has at most 1000 elements"),
+        ("States.ArrayRange(0, 1, 0)", "the step is not zero"),
+        ("States.ArrayGetItem($.list, 3)", "index 3 is out of bounds for an array of 3"),
+        ("States.ArrayLength('text')", 'an array is expected, not "text"'),
+        ("States.Base64Decode('!')", "'!' is not Base64 of UTF-8"),
+        ("States.Hash('x', 'CRC')", 'the algorithm is one of MD5, SHA-1, SHA-256, SHA-384, SHA-512, not "CRC"'),
+        ("States.JsonMerge($.x, $.x, true)", "only the shallow merge exists; the third argument is false"),
+        ("States.MathAdd('1', 2)", 'a number is expected, not "1"'),
+        ("States.MathRandom(3, 3)", "the end is greater than the start"),
+    ],
+)
+def test_a_function_refuses(text: str, why: str) -> None:
+    """The failure is States.IntrinsicFailure and quotes the call."""
+    with pytest.raises(IntrinsicFailure) as failure:
+        value(text, {"list": [1, 2, 3], "x": {}})
+    assert str(failure.value) == f"The function '{text}' had the following error: {why}"
+
+
+def test_a_path_that_leads_nowhere_is_no_fault_of_the_function() -> None:
+    with pytest.raises(EvaluationError, match=r"'\$.no' could not be found in the input '{}'") as failure:
+        value("States.Array($.no)", {})
+    assert failure.value.name == "States.Runtime"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "States.Nothing()",
+        "States.Array(",
+        "States.Array(1",
+        "States.Array(1 2)",
+        "States.Array('open)",
+        "States.Array('\\n')",
+        "States.Array(x)",
+        "States.Array() ",
+        "States.UUID(1)",
+        "States.Hash('x')",
+        "Array()",
+        "plain text",
+    ],
+)
+def test_what_is_no_call_is_refused(text: str) -> None:
+    with pytest.raises(PathSyntaxError):
+        compile_expression(text)
+
+
+def test_chance_is_the_clocks_unless_a_seed_is_given() -> None:
+    assert value("States.UUID()") == value("States.UUID()")  # each call above has a clock of the same seed
+    assert value("States.MathRandom(1, 1000, 42)") == value("States.MathRandom(1, 1000, 42)")
+
+
+@given(st.integers(-1000, 1000), st.integers(1, 1000), st.integers(-(2**63) + 1, 2**63 - 1))
+def test_a_random_number_lies_between_start_and_end(start: int, width: int, seed: int) -> None:
+    """The start is included, the end is not."""
+    assert start <= value(f"States.MathRandom({start}, {start + width}, {seed})") < start + width
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(JSON)
+def test_json_survives_its_text(data: Any) -> None:
+    assert same(value("States.StringToJson(States.JsonToString($))", data), data)
+
+
+@given(st.text())
+def test_a_text_survives_base64_and_format(text: str) -> None:
+    assert value("States.Base64Decode(States.Base64Encode($))", text) == text
+    assert value("States.Format('{}', $)", text) == text

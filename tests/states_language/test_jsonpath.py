@@ -1,0 +1,151 @@
+"""Paths in Jayway's dialect: what they select, what they say when they select nothing, where they write."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from states_language.failures import EvaluationError, ResultPathFailure
+from states_language.jsonpath.grammar import PathSyntaxError, compile_path
+from states_language.jsonpath.selection import MISSING
+
+DATA: dict[str, Any] = {
+    "a": {"b": [10, 20, 30, {"c": "x"}], "b c": 1, "it's": 2, "error-info": 3},
+    "items": [{"n": 1, "t": "x"}, {"n": 2}, {"n": 3, "t": "y", "on": True}],
+    "empty": [],
+    "null": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$", DATA),
+        ("$.a.b[0]", 10),
+        ("$.a.b[-1].c", "x"),
+        ("$['a']['b'][1]", 20),
+        ('$["a"].b[1]', 20),
+        ("$.a['b c']", 1),
+        ("$.a['it\\'s']", 2),
+        ("$.a.error-info", 3),
+        ("$.null", None),
+        ("$.a.b[*]", [10, 20, 30, {"c": "x"}]),
+        ("$.a.b[1:3]", [20, 30]),
+        ("$.a.b[:2]", [10, 20]),
+        ("$.a.b[-2:]", [30, {"c": "x"}]),
+        ("$.a.b[::2]", [10, 30]),
+        ("$.a.b[0,2]", [10, 30]),
+        ("$.items[*].n", [1, 2, 3]),
+        ("$.items[*].t", ["x", "y"]),
+        ("$.items.*", DATA["items"]),
+        ("$..n", [1, 2, 3]),
+        ("$.items[?(@.t)].n", [1, 3]),
+        ("$.items[?(@.n > 1)].n", [2, 3]),
+        ("$.items[?(@.n >= 2 && @.t == 'y')].n", [3]),
+        ("$.items[?(@.n == 1 || @.on == true)].n", [1, 3]),
+        ("$.items[?(!(@.t))].n", [2]),
+        ("$.items[?(@.n == $.items[1].n)].n", [2]),
+        ("$.items[?(@.n != 2)].n", [1, 3]),
+        ("$.items[?(@.on == 1)].n", []),
+        ("$.empty[*]", []),
+        ("$.nowhere[*].x", []),
+        ("$.nowhere.deeper[1:]", []),
+    ],
+)
+def test_a_path_selects(path: str, found: Any) -> None:
+    """Definite paths give a value, all others a list."""
+    assert compile_path(path).get(DATA) == found
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("$.no", "Invalid path '$.no' : No results for path: $['no']"),
+        ("$.a.no", "Invalid path '$.a.no' : No results for path: $['a']['no']"),
+        ("$.no.such.path", "Invalid path '$.no.such.path' : Missing property in path $['no']"),
+        ("$.a.b[9]", "Invalid path '$.a.b[9]' : Index out of bounds when evaluating path $['a']['b'][9]"),
+        ("$.null.x", "Invalid path '$.null.x' : Expected to find an object with property ['x'] in path $['null']"),
+    ],
+)
+def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: str, said: str) -> None:
+    """The first three were recorded."""
+    with pytest.raises(EvaluationError) as problem:
+        compile_path(path).get(DATA)
+    assert str(problem.value) == said
+    assert compile_path(path).find(DATA) is MISSING
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "a.b",
+        "$.",
+        "$1",
+        "$a b",
+        "$.a[",
+        "$.a[]",
+        "$.a[1",
+        "$.a['b]",
+        "$.a b",
+        "$.length()",
+        "$.a[::0]",
+        "$[?(@.n ==)]",
+    ],
+)
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(PathSyntaxError):
+        compile_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "reference"), [("$", True), ("$.a[0]['b']", True), ("$.a[*]", False), ("$.a[-1]", False), ("$..a", False)]
+)
+def test_a_reference_path_names_a_single_node(path: str, reference: bool) -> None:
+    assert compile_path(path).reference is reference
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "result"),
+    [
+        ("$", {"a": 1}, 7),
+        ("$.b", {"a": 1}, {"a": 1, "b": 7}),
+        ("$.a", {"a": {"x": 1}}, {"a": 7}),
+        ("$.b.c.d", {"a": 1}, {"a": 1, "b": {"c": {"d": 7}}}),
+        ("$.a[1]", {"a": [0, 1, 2]}, {"a": [0, 7, 2]}),
+        ("$.a[0].b", {"a": [{"c": 1}]}, {"a": [{"c": 1, "b": 7}]}),
+    ],
+)
+def test_put_makes_a_copy_and_the_objects_on_the_way(path: str, data: Any, result: Any) -> None:
+    before = repr(data)
+    assert compile_path(path).put(data, 7) == result
+    assert repr(data) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "data"), [("$.a", "text"), ("$.a.b", {"a": 1}), ("$.a[3]", {"a": [1]}), ("$.a.b", {"a": None})]
+)
+def test_put_refuses_what_stands_in_the_way(path: str, data: Any) -> None:
+    with pytest.raises(ResultPathFailure, match=r"Unable to apply ReferencePath"):
+        compile_path(path).put(data, 7)
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="'\\"), min_size=1, max_size=5)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=5), st.integers() | st.none() | st.text())
+def test_what_was_put_is_found_again(names: list[str], value: Any) -> None:
+    """For any names in quotes, whatever they are made of."""
+    path = compile_path("$" + "".join(f"['{name}']" for name in names))
+    assert path.get(path.put({}, value)) == value
+
+
+@given(st.text(alphabet="$.[]'\"*:,?()@=a0- &|!", max_size=12))
+def test_any_text_is_a_path_or_refused(text: str) -> None:
+    """No other exception comes out, neither when compiling nor when evaluating."""
+    try:
+        path = compile_path("$" + text)
+    except PathSyntaxError:
+        return
+    path.find(DATA)

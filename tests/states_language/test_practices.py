@@ -1,0 +1,110 @@
+"""What a definition may say and is warned of."""
+
+from typing import Any
+
+import pytest
+
+from local.settings import ROOT
+from states_language.definition.practices import warnings
+from states_language.definition.source import read_definition
+from tests.states_language.machines import line, task
+
+ALL = [{"ErrorEquals": ["States.ALL"], "Next": "Over"}]
+OVER = ("Over", {"Type": "Succeed", "Comment": "The end."})
+
+
+def commented(*states: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a definition whose every state has a Comment."""
+    return {"Comment": "A test.", **line(*((name, {"Comment": "It is.", **state}) for name, state in states))}
+
+
+def told(definition: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one.pointer, one.practice) for one in warnings(definition)]
+
+
+def test_a_machine_with_nothing_to_warn_of() -> None:
+    """Comments, a last Catcher and a bounded Retrier."""
+    assert told(commented(("A", task(Catch=ALL, Retry=[{"ErrorEquals": ["X"]}], Next="Over")), OVER)) == []
+
+
+def test_a_missing_comment() -> None:
+    """The machine's own, and each state's, in branches too."""
+    branch = line(("B", {"Type": "Pass"}))
+    found = told(line(("A", {"Type": "Parallel", "Branches": [branch]})))
+    assert found == [
+        ("/", "comment"),
+        ("/States/A", "comment"),
+        ("/States/A/Branches/0/States/B", "comment"),
+    ]
+
+
+def test_an_error_that_nobody_catches() -> None:
+    """A Task is warned of unless it, or a Parallel around it, catches everything."""
+    some = [{"ErrorEquals": ["States.TaskFailed"], "Next": "Over"}]
+    assert told(commented(("A", task(Catch=some, Next="Over")), OVER)) == [("/States/A", "unhandled-error")]
+    branch = commented(("B", task()))
+    del branch["Comment"]
+    around = {"Type": "Parallel", "Branches": [branch], "Next": "Over"}
+    assert told(commented(("A", around), OVER)) == [("/States/A/Branches/0/States/B", "unhandled-error")]
+    assert told(commented(("A", {**around, "Catch": ALL}), OVER)) == []
+
+
+@pytest.mark.parametrize(("most", "warned"), [(2000, False), (2100, True), (99_999_999, True)])
+def test_a_retrier_that_can_burn_the_history(most: int, warned: bool) -> None:
+    """Half of the 25,000 events in one visit is too much; MaxAttempts holds for each Error Name."""
+    retry = [{"ErrorEquals": ["X", "Y"], "MaxAttempts": most}]
+    found = told(commented(("A", task(Retry=retry, Catch=ALL, Next="Over")), OVER))
+    assert found == ([("/States/A/Retry/0", "history")] if warned else [])
+
+
+def looping(rule: dict[str, Any]) -> dict[str, Any]:
+    language = {"QueryLanguage": "JSONata"} if "Condition" in rule else {}
+    return commented(
+        ("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Look"}),
+        ("Look", {"Type": "Choice", **language, "Choices": [{**rule, "Next": "Poll"}], "Default": "Over"}),
+        OVER,
+    )
+
+
+@pytest.mark.parametrize(("most", "warned"), [(700, False), (1100, True)])
+def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bool) -> None:
+    """An attempt is its start, and of each state within it the entry, the exit and its work: 12 events here."""
+    branch = commented(("B", task(Next="C")), ("C", task(Next="D")), ("D", {"Type": "Succeed"}))
+    around = {"Type": "Parallel", "Branches": [branch], "Retry": [{"ErrorEquals": ["X"], "MaxAttempts": most}]}
+    del branch["Comment"]
+    found = told(commented(("A", {**around, "Catch": ALL, "Next": "Over"}), OVER))
+    assert found == ([("/States/A/Retry/0", "history")] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "bounded"),
+    [
+        ({"Variable": "$.n", "NumericLessThan": 9}, True),
+        ({"Not": {"Variable": "$.at", "TimestampGreaterThanPath": "$.end"}}, True),
+        ({"And": [{"Variable": "$.n", "NumericLessThan": 9}, {"Variable": "$.a", "IsNull": True}]}, True),
+        ({"Variable": "$.status", "StringEquals": "RUNNING"}, False),
+        ({"Condition": "{% $n >= 9 %}"}, True),
+        ({"Condition": "{% $n = 9 %}"}, True),
+        ({"Condition": "{% $states.input.status = 'done' %}"}, False),
+        ({"Condition": "{% $states.input.status = '<b> 9' %}"}, False),
+        ({"Condition": "{% $states.input.status ~> $exists() /* > 9 */ %}"}, False),
+    ],
+)
+def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
+    """A loop is bounded by a Choice that compares a number or a time; a status may stay as it is for ever."""
+    assert told(looping(rule)) == ([] if bounded else [("/States/Poll", "endless-loop")])
+
+
+def test_a_loop_is_told_by_its_states() -> None:
+    """The shortest way round, from the state that stands first."""
+    (found,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
+    assert found.says == "nothing bounds the loop Poll → Look → Poll"
+
+
+def test_our_own_machines() -> None:
+    """The known faults of the machines that are kept for comparison are all warned of; the deployed one has a bound."""
+    found = {name: told(read_definition(ROOT / "statemachines" / f"{name}.asl.yml")) for name in ("retry", "staggered")}
+    assert found["retry"] == [("/States/Connect/Retry/0", "history")]
+    assert {practice for _, practice in found["staggered"]} == {"endless-loop"}
+    deployed = told(read_definition(ROOT / "statemachines" / "connections.asl.yml"))
+    assert [one for one in deployed if "/Branches/" in one[0] or one[1] != "endless-loop"] == []
