@@ -19,7 +19,7 @@ SILENT_MS = 8_000
 _RATE_OVER_MS = 10_000
 _KEPT = 60
 # Errors that end a lane's turn as it should end.
-_CALM = ("StreamTakenOver", "ConnectionExpired")
+_CALM = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 
 
 @dataclass(frozen=True)
