@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `npx sls package` wrote for its default stage, with nothing in the environment but PATH and HOME."""
     folder = tmp_path_factory.mktemp("package")
-    resolved.snapshot(settings.ROOT, folder)
-    shutil.copytree(settings.ROOT / "handlers", folder / "handlers")
+    osls.snapshot(stages.ROOT, folder)
+    shutil.copytree(stages.ROOT / "handlers", folder / "handlers")
     for name in ("package.json", "pyproject.toml", "requirements.txt"):
-        shutil.copy(settings.ROOT / name, folder / name)
+        shutil.copy(stages.ROOT / name, folder / name)
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -39,5 +39,5 @@ def archive(package: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def template(package: Path) -> dict[str, Any]:
     """The compiled template of stage dev."""
-    compiled: dict[str, Any] = json.loads((package / resolved.COMPILED).read_text())
+    compiled: dict[str, Any] = json.loads((package / osls.COMPILED).read_text())
     return compiled

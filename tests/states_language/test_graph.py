@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local.settings import ROOT
+from local.stages import ROOT
 from states_language.drawing.flowcharts import flowchart, lines, page, words
 
 MACHINE: dict[str, Any] = {
