@@ -98,7 +98,9 @@ def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
 def test_what_a_killed_packaging_left_is_removed(tmp_path: Path) -> None:
     """SIGKILL amid a packaging leaves a folder; the next packaging removes it and is not disturbed by the orphan."""
     root = copied(tmp_path)
-    command = "import sys, pathlib; from local import resolved; resolved.template('local', pathlib.Path(sys.argv[1]))"
+    command = (
+        "import sys, pathlib; from local.service import resolved; resolved.template('local', pathlib.Path(sys.argv[1]))"
+    )
     first = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=settings.ROOT)
     assert until(lambda: children(first.pid))
     first.kill()
