@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from states_language.functions import parse_json
+from states_language.values import parse_json
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]

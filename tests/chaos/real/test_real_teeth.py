@@ -28,9 +28,9 @@ Edit = Callable[[Path], None]
 
 def opens_without_waiting(copy: Path) -> None:
     """The successor neither waits for the release nor takes its turn only when it is free."""
-    changed(copy / "handlers" / "handover" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
+    changed(copy / "handlers" / "connection" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
     turn = "OR #connected = :fence OR #expires_at_ms "
-    changed(copy / "handlers" / "store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
+    changed(copy / "handlers" / "store" / "store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
 
 
 def waits_after_a_drop(copy: Path) -> None:
@@ -47,7 +47,7 @@ def waits_after_a_drop(copy: Path) -> None:
 def ignores_the_stop(copy: Path) -> None:
     """A connection that reads the wish to stop goes on."""
     text = "lease.stop:\n        return Standing"
-    changed(copy / "handlers" / "handover" / "lease.py", (text, text.replace(":", " and not fence:")))
+    changed(copy / "handlers" / "connection" / "lease.py", (text, text.replace(":", " and not fence:")))
 
 
 DEFECTS: tuple[Edit, ...] = (opens_without_waiting, waits_after_a_drop, ignores_the_stop)  # those of teeth.REAL
