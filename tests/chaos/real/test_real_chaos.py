@@ -24,6 +24,8 @@ from tests.local.support import children, client, until
 from tests.local.test_engine import on_disk
 from tests.real.upstream import serving
 
+pytestmark = pytest.mark.long
+
 STREAMS = ("demo:chaos", "demo-ndjson:chaos", "demo-exclusive:chaos")
 EXCLUSIVE = "demo-exclusive:chaos"
 EVENTS = "streamkeeper-test-events"
