@@ -19,8 +19,8 @@ from local.stepfunctions.records import Closing, Journal, Opening, Record, Recor
 from local.stepfunctions.requests import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from states_language import Execution, Perform
 from states_language.clock import Clock
-from states_language.functions import compact, same
 from states_language.tasks.nested import Ended
+from states_language.values import compact, same
 
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."

@@ -7,7 +7,7 @@ name for it.
 import re
 from typing import Any
 
-from states_language.functions import parse_json
+from states_language.values import parse_json
 
 INPUT_LIMIT_BYTES = 262_144
 # "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters

@@ -19,8 +19,8 @@ from local.stepfunctions.verdict import invalid, refuse_bad
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, VirtualClock
 from states_language.failures import StateError
-from states_language.functions import compact
 from states_language.timestamps import written
+from states_language.values import compact
 
 _TEXTS = ("output", "error", "cause", "nextState", "status")
 _NEEDS_A_MOCK = (

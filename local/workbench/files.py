@@ -15,7 +15,7 @@ from local import settings
 from local.user_error import UserError
 from states_language import DefinitionError, Machine, load
 from states_language.definition.source import read_definition
-from states_language.functions import parse_json
+from states_language.values import parse_json
 
 STAGE = "local"
 _VARIABLE = "${self:custom."

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import Fields, below
 from states_language.failures import Oversized
-from states_language.functions import compact, weight
 from states_language.jsonata.evaluation import Sight, compile_query, inward, is_query, kind
 from states_language.limits import FEW, LARGEST_BETWEEN
+from states_language.values import compact, weight
 from states_language.variables import check_names
 
 if TYPE_CHECKING:

@@ -16,13 +16,12 @@ from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 from states_language.clock import uuid4
-from states_language.functions import ALGORITHMS, parse_json, parts, scrambled
-from states_language.jsonata import dates
-from states_language.jsonata import numbers as querynumbers
-from states_language.jsonata import texts as querytexts
+from states_language.jsonata import dates, numbers, texts
 from states_language.jsonata.dates import shown
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.evaluation import LARGEST_BYTES, TOO_LARGE, Exceeded, check_size, inward
+from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
+from states_language.values import parse_json, parts
 
 ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
 """The functions that JSONata does not have, or not like that."""
@@ -57,10 +56,10 @@ def _partition(array: Any, size: Any = None) -> Any:
 def _range(first: Any, last: Any, step: Any) -> Any:
     if first is None or last is None or step is None or int(step) == 0:
         return None
-    numbers = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
-    if len(numbers) * 8 > LARGEST_BYTES:
+    members = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
+    if len(members) * 8 > LARGEST_BYTES:
         raise Exceeded(TOO_LARGE)
-    return Utils.create_sequence_from_iter(numbers)
+    return Utils.create_sequence_from_iter(members)
 
 
 def _hash(text: Any, algorithm: Any) -> Any:
@@ -100,7 +99,7 @@ def _string(value: Any, prettify: Any = None) -> Any:
     check_size(value)
     if isinstance(value, dict | list):
         _charge(parts(value, {}))
-    return None if value is None else querynumbers.text(value, pretty=prettify is True)
+    return None if value is None else numbers.text(value, pretty=prettify is True)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
@@ -109,10 +108,10 @@ def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
     return Functions.pad(text, width, character)
 
 
-def _join(texts: Any, between: Any = None) -> Any:
-    if isinstance(texts, list) and sum(map(len, texts)) + len(between or "") * len(texts) > LARGEST_BYTES:
+def _join(strings: Any, between: Any = None) -> Any:
+    if isinstance(strings, list) and sum(map(len, strings)) + len(between or "") * len(strings) > LARGEST_BYTES:
         raise Exceeded(TOO_LARGE)
-    return Functions.join(texts, between)
+    return Functions.join(strings, between)
 
 
 def _sort(values: Any, comparator: Any = None) -> Any:
@@ -173,19 +172,19 @@ _MENDED: dict[str, tuple[str, Callable[..., Any]]] = {
     "sort": ("<af?:a>", _sort),
     "join": ("<a<s>s?:s>", _join),
     "type": ("<x:s>", _type),
-    "number": ("<(nsb)-:n>", querynumbers.number),
-    "round": ("<n-n?:n>", querynumbers.rounded),
-    "power": ("<n-n:n>", querynumbers.power),
-    "formatBase": ("<n-n?:s>", querynumbers.based),
-    "formatNumber": ("<n-so?:s>", querynumbers.formatted),
+    "number": ("<(nsb)-:n>", numbers.number),
+    "round": ("<n-n?:n>", numbers.rounded),
+    "power": ("<n-n:n>", numbers.power),
+    "formatBase": ("<n-n?:s>", numbers.based),
+    "formatNumber": ("<n-so?:s>", numbers.formatted),
     "formatInteger": ("<n-s:s>", dates.integer_shown),
     "parseInteger": ("<s-s:n>", dates.integer_read),
     "fromMillis": ("<n-s?s?:s>", dates.shown),
     "toMillis": ("<s-s?:n>", dates.instant),
-    "replace": ("<s-(sf)(sf)n?:s>", querytexts.replaced),
-    "base64decode": ("<s-:s>", querytexts.decoded),
+    "replace": ("<s-(sf)(sf)n?:s>", texts.replaced),
+    "base64decode": ("<s-:s>", texts.decoded),
     **{
-        name: ("<s-:s>", querytexts.url_coder(name))
+        name: ("<s-:s>", texts.url_coder(name))
         for name in ("encodeUrl", "encodeUrlComponent", "decodeUrl", "decodeUrlComponent")
     },
 }

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from states_language.failures import EvaluationError, IntrinsicFailure, Oversized
-from states_language.functions import FUNCTIONS, Arity, weight
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
-from states_language.jsonpath.selection import MISSING, Env, Path
+from states_language.jsonpath.intrinsic_functions import FUNCTIONS, Arity
+from states_language.jsonpath.selection import Env, Path
 from states_language.limits import FEW, LARGEST_BETWEEN
+from states_language.values import MISSING, weight
 
 
 @dataclass(frozen=True)
