@@ -79,6 +79,8 @@ def _package(stage: str, root: Path, target: Path) -> None:
         raise UserError("The deploy tool is missing: run `make setup`.")
     target.parent.mkdir(exist_ok=True)
     with _alone(target.parent) as lock, tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
+        if target.is_file():
+            return  # made by another process, while this one waited
         folder = Path(name)
         snapshot(root, folder)
         _run([node, str(OSLS), "package", "--stage", stage], folder, stage, lock)

@@ -1,5 +1,6 @@
-"""One packaging a session for all the tests of what is deployed."""
+"""One packaging for all the tests of what is deployed, whichever process runs them."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -15,9 +16,20 @@ from local.service import osls
 
 
 @pytest.fixture(scope="session")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `npx sls package` wrote for its default stage, with nothing in the environment but PATH and HOME."""
-    folder = tmp_path_factory.mktemp("package")
+def package(run_folder: Path) -> Path:
+    """What `npx sls package` wrote for its default stage; the process that asks first makes it, the others wait."""
+    folder = run_folder / "package"
+    with (run_folder / "package.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            packaged(run_folder / "packaging").rename(folder)
+    return folder / ".serverless"
+
+
+def packaged(folder: Path) -> Path:
+    """Returns the folder, with a packaged copy of the project; the environment is nothing but PATH and HOME."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     osls.snapshot(stages.ROOT, folder)
     shutil.copytree(stages.ROOT / "handlers", folder / "handlers")
     for name in ("package.json", "pyproject.toml", "requirements.txt"):
@@ -26,7 +38,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    return folder / ".serverless"
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from tests.local.support import PROJECT, client, until
 from tests.real.test_redeploy import changed
 from tests.real.upstream import serving
 
+pytestmark = pytest.mark.long
+
 DEMO, EXCLUSIVE = "demo:teeth", "demo-exclusive:teeth"
 Edit = Callable[[Path], None]
 

@@ -16,24 +16,14 @@ import pytest
 import urllib3
 
 from local.service.embedded_aws import lock
-from local.service.listener import bind, port_of
+from local.service.listener import bind
+from tests.harness import free_port
 from tests.local.service.test_embedded_aws import on_disk
 from tests.local.support import PROJECT, children, client, environment, running, until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000"
 MACHINE = f"{PREFIX}:stateMachine:streamkeeper-test-connections"
 EVENTS, CONTROL = "streamkeeper-test-events", "streamkeeper-test-control"
-
-
-def free_ports() -> int:
-    """The first of three ports in a row that are free now."""
-    while True:
-        with bind(0, "a test") as first:
-            port = port_of(first)
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            for offset in range(3):
-                stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
-            return port
 
 
 @dataclass
@@ -125,7 +115,7 @@ class Run:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Run]:
     """A service that is ended and cleaned up whatever the test does."""
-    run = Run(free_ports(), tmp_path / "data")
+    run = Run(free_port(), tmp_path / "data")
     try:
         yield run
     finally:
@@ -201,7 +191,7 @@ def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> N
 
 def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
     """One sentence, exit status 2, and nothing is left of the attempt."""
-    port = free_ports()
+    port = free_port()
     with socket.create_server(("127.0.0.1", port + 1)):
         found = subprocess.run(
             [sys.executable, "-m", "local.cli", "run"],
@@ -262,7 +252,7 @@ def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
 )
 def test_bad_wishes_are_told(tmp_path: Path, variables: dict[str, str], words: str) -> None:
     """One sentence that names the variable's problem, exit status 2."""
-    usual = {"PORT": str(free_ports()), "STREAMKEEPER_DATA": str(tmp_path / "data")}
+    usual = {"PORT": str(free_port()), "STREAMKEEPER_DATA": str(tmp_path / "data")}
     found = subprocess.run(
         [sys.executable, "-m", "local.cli", "run"],
         cwd=PROJECT, capture_output=True, text=True, timeout=30, check=False, env=environment(**(usual | variables)),
