@@ -16,6 +16,7 @@ from typing import Any
 
 from handlers.connection.backoff import FailureKind, Rest, failed
 from handlers.connection.effects import Outcome, Progress
+from handlers.connection.ends import renewal_due
 from handlers.connection.lease import Lease, superseded
 from handlers.profile.parse import Profile
 from handlers.profile.references import Secrets
@@ -79,6 +80,13 @@ Draw = Callable[[float, float], float]
 
 def attempts(profile: Profile, invocation: Invocation, now_ms: Callable[[], int], draw: Draw) -> Wishes:
     """Returns how the last connection ended, once it has. `draw` gives a number between two."""
+    report: Report = yield from _connections(profile, invocation, now_ms, draw)
+    if not invocation.is_renewal_due:
+        return report
+    return replace(report, outcome=renewal_due(report.outcome))
+
+
+def _connections(profile: Profile, invocation: Invocation, now_ms: Callable[[], int], draw: Draw) -> Wishes:
     references = profile.secrets
     values: Secrets = (yield ReadSecrets()) if references else {}
     rest: Rest = yield ReadRest()

@@ -74,6 +74,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
         stream_id, lane, execution = read_event(event)
+        cycles, renew_after = read_cycles(event)
         logger.append_keys(stream_id=stream_id, lane=lane, execution=execution)
         profile = read_profile(stream_id, settings)
     except errors.InvalidRequest as error:
@@ -89,6 +90,8 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         lease_every_ms=settings.lease_every_ms,
         progress_every_ms=settings.progress_every_ms,
         overlap_max_ms=settings.overlap_max_ms,
+        cycles=cycles,
+        renew_after=renew_after,
     )
     logger.info("connecting", extra={"remaining_ms": deadline_ms - clock.now_ms()})
     try:
@@ -113,6 +116,15 @@ def read_event(event: object) -> tuple[str, str, str]:
     except ProfileError as error:
         raise errors.InvalidRequest(str(error)) from None
     return stream_id, lane, execution
+
+
+def read_cycles(event: object) -> tuple[int, int]:
+    """How many cycles the lane has had, and in which a renewal is due; 0 where `event` does not say."""
+    numbers = [event.get(name, 0) if isinstance(event, Mapping) else 0 for name in ("cycles", "renew_after")]
+    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers):
+        raise errors.InvalidRequest("cycles and renew_after in the event must be whole numbers of at least 0")
+    cycles, renew_after = numbers
+    return cycles, renew_after
 
 
 def read_profile(stream_id: str, settings: Settings) -> Profile:

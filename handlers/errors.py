@@ -1,7 +1,7 @@
 """The errors the connection manager raises: its contract with the state machine.
 
 ErrorEquals compares class names, so a name here is public: renaming one changes every definition in `statemachines/`.
-A message is one sentence for a person and never holds a secret; no code reads it.
+A message is one sentence for a person and never holds a secret; no code reads it, but for the name in RenewalDue's.
 """
 
 
@@ -23,6 +23,14 @@ class StreamThrottled(StreamkeeperError):
 
 class ConnectionExpired(StreamkeeperError):
     """The function's deadline came and nobody has taken over."""
+
+
+class RenewalDue(StreamkeeperError):
+    """A cycle ended as usual and the execution is to start its successor, for its history will be full one day.
+
+    It is raised in place of StreamTakenOver or ConnectionExpired. Its message begins with that name and a colon, and
+    the machine reads which: only a lane that was taken over waits.
+    """
 
 
 class StreamRejected(StreamkeeperError):

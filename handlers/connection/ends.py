@@ -40,6 +40,13 @@ def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
     return Outcome("StreamTakenOver", "", f"connection {lease.connected} has taken over")
 
 
+def renewal_due(outcome: Outcome) -> Outcome:
+    """Returns the end of a cycle in which a renewal is due: the machine counts failures itself, the usual ends not."""
+    if outcome.error not in ("StreamTakenOver", "ConnectionExpired"):
+        return outcome
+    return Outcome("RenewalDue", "", f"{outcome.error}: {outcome.message}")
+
+
 def explained(found: Standing, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
     """Returns the end of a closed connection to which the lease says `found`; None while a successor may yet connect.
 

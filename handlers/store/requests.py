@@ -41,8 +41,9 @@ Request = Callable[[], Input | None]
 class Invocation:
     """Who runs: the stream, the lane and the execution ("" where none is known), Lambda's request, the deadline.
 
-    `after_fence` is the fence of its connection before, where it connects again by itself. `held` is the rest as it is
-    written down while this one alone may try, where the upstream was owed one.
+    `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
+    0 where the machine names none. `after_fence` is the fence of its connection before, where it connects again by
+    itself. `held` is the rest as it is written down while this one alone may try, where the upstream was owed one.
     """
 
     stream_id: str
@@ -54,6 +55,8 @@ class Invocation:
     lease_every_ms: int
     progress_every_ms: int
     overlap_max_ms: int
+    cycles: int = 0
+    renew_after: int = 0
     after_fence: int = 0
     held: Rest = NO_REST
 
@@ -61,6 +64,11 @@ class Invocation:
     def holder(self) -> str:
         """The name that no other invocation has."""
         return f"{self.lane}/{self.request_id}"
+
+    @property
+    def is_renewal_due(self) -> bool:
+        """Whether the execution is to start its successor after this cycle."""
+        return 0 < self.renew_after <= self.cycles + 1
 
 
 @dataclass(frozen=True, slots=True)

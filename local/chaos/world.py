@@ -176,6 +176,8 @@ class World:
             lease_every_ms=settings["lease_every_s"] * 1000,
             progress_every_ms=settings["progress_every_s"] * 1000,
             overlap_max_ms=settings["overlap_max_s"] * 1000,
+            cycles=call.payload.get("cycles", 0),
+            renew_after=call.payload.get("renew_after", 0),
         )
         return Task(number, invocation, self.version.number, limit_ms, wrong_ms)
 

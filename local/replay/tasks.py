@@ -122,6 +122,8 @@ class VirtualSandbox:
             lease_every_ms=settings["lease_every_s"] * 1000,
             progress_every_ms=settings["progress_every_s"] * 1000,
             overlap_max_ms=settings["overlap_max_s"] * 1000,
+            cycles=payload.get("cycles", 0),
+            renew_after=payload.get("renew_after", 0),
         )
         invocation = VirtualInvocation(
             self._clock, self._profile, self._store, self._upstream, who, self._renew_all, on_end

@@ -19,7 +19,7 @@ SILENT_MS = 8_000
 _RATE_OVER_MS = 10_000
 _KEPT = 60
 # Errors that end a lane's turn as it should end.
-_CALM = ("StreamTakenOver", "ConnectionExpired")
+_CALM = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _within(entry: Entry, failure: Failure) -> bool:
 
 
 @dataclass
-class StreamLedger:
+class StreamView:
     """What is known of one stream; connections opened before `since_ms` are no news. Times in epoch milliseconds."""
 
     stream_id: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from states_language import Execution
 from states_language.distributed.map_run import MapRun
-from states_language.functions import compact
+from states_language.values import compact
 
 MOST_EXECUTIONS = 1000
 MOST_HISTORIES = 100

@@ -45,7 +45,7 @@ class Keeper:
         self.ends_ms: list[int] = []
         self.outcomes: list[str] = []
 
-    def run(self, server: Server, *, lasts_ms: int = 4000, **fields: Any) -> Report:
+    def run(self, server: Server, *, lasts_ms: int = 4000, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "end": {"event": "end"}}
         invocation = Invocation(
             stream_id="demo",
@@ -57,6 +57,8 @@ class Keeper:
             lease_every_ms=20,
             progress_every_ms=100,
             overlap_max_ms=60_000,
+            cycles=cycle[0],
+            renew_after=cycle[1],
         )
         return keep(
             parse("demo", {**table, **fields}, {}), self.store, self.secrets, invocation, self.clock, self._tell
@@ -206,3 +208,16 @@ def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(keeper: Keep
     with serving(ends) as server, pytest.raises(StreamDropped) as caught:
         keeper.run(server, headers={"X-Key": f"${{secret:{TOKEN}}}"})
     assert str(caught.value) == f"the secret '{TOKEN}' cannot be read now: InternalServiceError"
+
+
+@pytest.mark.parametrize(
+    ("cycle", "error"),
+    [((0, 0), "ConnectionExpired"), ((3, 5), "ConnectionExpired"), ((4, 5), "RenewalDue"), ((9, 5), "RenewalDue")],
+)
+def test_in_the_cycle_that_the_machine_names_a_renewal_is_due(
+    keeper: Keeper, cycle: tuple[int, int], error: str
+) -> None:
+    """Not before, nor for an older machine, which names none; what is counted and logged is the usual end."""
+    with serving(stays) as server:
+        assert keeper.run(server, lasts_ms=700, cycle=cycle).outcome.error == error
+    assert keeper.outcomes == ["ConnectionExpired"]

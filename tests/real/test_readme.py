@@ -65,9 +65,10 @@ def copied(folder: Path) -> Path:
         shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in FILES:
         shutil.copy2(PROJECT / name, folder / name)
-    for name in (".venv", "node_modules"):
+    # The environment is the one in which this test runs.
+    for source, name in ((Path(sys.prefix), ".venv"), (PROJECT / "node_modules", "node_modules")):
         (folder / name).mkdir()
-        for entry in (PROJECT / name).iterdir():
+        for entry in source.iterdir():
             if entry.name != ".installed":
                 (folder / name / entry.name).symlink_to(entry)
         (folder / name / ".installed").touch()

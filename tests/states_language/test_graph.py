@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from local.settings import ROOT
-from states_language.drawing.flowcharts import flowchart, lines, page, words
+from local.stages import ROOT
+from local.workbench.folder_page import lines, page
+from states_language.drawing.labels import words
+from states_language.drawing.mermaid import flowchart
 
 MACHINE: dict[str, Any] = {
     "StartAt": "Look",
@@ -42,7 +44,7 @@ PICTURE = """flowchart TD
 
 
 def test_the_readme_shows_the_files_as_they_are() -> None:
-    """The README is what the generator makes of the files; `python -m states_language.drawing.flowcharts
+    """The README is what the generator makes of the files; `python -m local.workbench.folder_page
     statemachines` prints it.
     """
     folder = ROOT / "statemachines"

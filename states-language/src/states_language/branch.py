@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from states_language.context import state_context
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
-from states_language.functions import compact
 from states_language.history import fits, payload
 from states_language.limits import too_large
 from states_language.states.base import State
+from states_language.values import compact
 from states_language.variables import Scope
 
 if TYPE_CHECKING:

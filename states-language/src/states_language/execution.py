@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from states_language.branch import ENTERED, Branch
 from states_language.clock import Clock
 from states_language.context import execution_context
-from states_language.failures import Fatal, Halted, StateError
-from states_language.functions import compact, parse_json
+from states_language.failures import Fatal, Halted, StateError, TaskFailure
 from states_language.history import LIMIT, Event, History, failure, payload
-from states_language.jsonata.query_functions import frame
+from states_language.jsonata.functions import frame
 from states_language.limits import HISTORY_FULL, NESTED
-from states_language.tasks.calls import Latencies, Perform, TaskFailure
+from states_language.tasks.calls import Latencies, Perform
+from states_language.values import compact, parse_json
 from states_language.variables import Scope, Store
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ class Machine:
         arn: str | None = None,
         machine_name: str | None = None,
         machine_arn: str | None = None,
-        role_arn: str = "arn:aws:iam::111111111111:role/streamkeeper",
+        role_arn: str = "arn:aws:iam::111111111111:role/states-language",
         latencies: Latencies | None = None,
         on_event: Callable[[Event], object] | None = None,
         history_limit: int | None = LIMIT,

@@ -26,6 +26,15 @@ def test_a_takeover_names_the_successor_or_the_end_of_the_execution() -> None:
     assert ends.taken_over(lease, is_superseded=True).error == ""
 
 
+def test_a_renewal_that_is_due_stands_in_the_place_of_a_usual_end() -> None:
+    """It names what it stands for; an end that the machine counts, and a clean one, stay as they are."""
+    message = "StreamTakenOver: connection 4 has taken over"
+    assert ends.renewal_due(TAKEOVER) == Outcome("RenewalDue", "", message)
+    assert ends.renewal_due(ends.EXPIRED).message.startswith("ConnectionExpired: ")
+    for outcome in (ends.LET_GO, ends.STOPPED, ends.SUPERSEDED, ends.NOT_DRAINED):
+        assert ends.renewal_due(outcome) is outcome
+
+
 @pytest.mark.parametrize(
     ("closed", "was_connected", "error", "message"),
     [

@@ -11,7 +11,6 @@ from typing import Any
 
 from states_language.definition.fields import JSONPATH, DefinitionError, Fields, below, query_language
 from states_language.definition.source import read_definition
-from states_language.functions import compact, parse_json
 from states_language.machine import Machine
 from states_language.states.base import State
 from states_language.states.choice import Choice
@@ -23,6 +22,7 @@ from states_language.states.pass_ import Pass
 from states_language.states.succeed import Succeed
 from states_language.states.task import Task
 from states_language.states.wait import Wait
+from states_language.values import compact, parse_json
 
 LONGEST_NAME = 80
 """Characters of a state's name (AWS Step Functions)."""

@@ -7,11 +7,11 @@ or moved.
 from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import DefinitionError, Fields
-from states_language.functions import compact
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
-from states_language.jsonata.query_dataflow import Template, states_of
+from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonpath.templates import compile_template
 from states_language.states.amounts import Amount
+from states_language.values import compact
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

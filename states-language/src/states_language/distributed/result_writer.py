@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from states_language.definition.fields import Fields
 from states_language.distributed.s3 import ask
 from states_language.failures import StateError
-from states_language.functions import compact
-from states_language.jsonata.query_dataflow import Template, states_of
+from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonpath.templates import compile_template
 from states_language.timestamps import written
+from states_language.values import compact
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

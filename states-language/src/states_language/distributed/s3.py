@@ -7,8 +7,8 @@ listened to.
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from states_language.failures import StateError
-from states_language.tasks.calls import TaskCall, TaskFailure, Whole
+from states_language.failures import StateError, TaskFailure
+from states_language.tasks.calls import TaskCall, Whole
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from states_language.drawing.flowcharts import duration, plain, targets
+from states_language.drawing.labels import duration, plain, targets
 
 Definition = Mapping[str, Any]
 START, JOIN, END = "start", "join", "end"

@@ -15,13 +15,12 @@ from jsonata.utils import Utils
 
 from states_language.definition.fields import DefinitionError
 from states_language.failures import QueryFailure
-from states_language.functions import parts, weight
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.messages import message
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
 from states_language.jsonata.tree import nodes, reads_error_output, top_level
-from states_language.jsonpath.selection import MISSING
+from states_language.values import MISSING, parts, weight
 
 sys.setrecursionlimit(3_000)
 """The library sets 10,000 when it is imported, at which Python may run out of the machine's own stack first."""

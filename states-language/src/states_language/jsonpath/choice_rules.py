@@ -14,8 +14,9 @@ from typing import Any
 from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import EvaluationError
 from states_language.jsonpath.dataflow import compiled
-from states_language.jsonpath.selection import MISSING, Env, Path
+from states_language.jsonpath.selection import Env, Path
 from states_language.timestamps import instant_ns, is_rfc3339
+from states_language.values import MISSING
 
 Rule = Callable[[Any, Env], bool]
 

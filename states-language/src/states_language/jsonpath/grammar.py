@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.jsonpath.selection import (
-    MISSING,
     Index,
     Many,
     Name,
@@ -24,6 +23,7 @@ from states_language.jsonpath.selection import (
     sliced,
     union,
 )
+from states_language.values import MISSING
 
 
 class PathSyntaxError(ValueError):

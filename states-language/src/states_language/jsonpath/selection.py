@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from states_language.failures import EvaluationError, ResultPathFailure
+from states_language.values import MISSING
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,6 @@ class Many:
 
 
 Step = Name | Index | Many
-MISSING: Any = object()
 
 MOST_SELECTED = 200_000
 """Nodes that one step of a path may select, more than any payload holds: deep scans in one path multiply."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from states_language.definition.fields import DefinitionError, below
 from states_language.failures import EvaluationError, Oversized
-from states_language.functions import compact, weight
+from states_language.jsonpath.expressions import Expression, compile_expression, evaluate, sources
 from states_language.jsonpath.grammar import PathSyntaxError
-from states_language.jsonpath.intrinsics import Expression, compile_expression, evaluate, sources
-from states_language.jsonpath.selection import MISSING, Env, Index, Path
+from states_language.jsonpath.selection import Env, Index, Path
 from states_language.limits import FEW, LARGEST_BETWEEN
+from states_language.values import MISSING, compact, weight
 
 Fill = Callable[[Any, Env], Any]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, QueryFailure
-from states_language.functions import compact
+from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_dataflow import Template, states_of
 from states_language.jsonpath.dataflow import compiled
-from states_language.jsonpath.selection import MISSING, Path
+from states_language.jsonpath.selection import Path
+from states_language.values import MISSING, compact
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

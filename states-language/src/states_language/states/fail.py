@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, StateError
-from states_language.functions import compact
+from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_dataflow import Template, states_of
-from states_language.jsonpath.intrinsics import Expression
+from states_language.jsonpath.expressions import Expression
 from states_language.jsonpath.templates import expression, look_up
 from states_language.states.base import State, Step
+from states_language.values import compact
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

@@ -15,17 +15,17 @@ from states_language.distributed.item_reader import Reader
 from states_language.distributed.map_run import MapRun, Tolerance
 from states_language.distributed.result_writer import Writer
 from states_language.failures import EvaluationError, QueryFailure, StateError
-from states_language.functions import compact
+from states_language.jsonata.dataflow import QueryFlow, Template, states_of
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_dataflow import QueryFlow, Template, states_of
 from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
-from states_language.jsonpath.selection import MISSING, Name
+from states_language.jsonpath.selection import Name
 from states_language.jsonpath.templates import compile_template
 from states_language.machine import Machine
 from states_language.states.amounts import Amount
 from states_language.states.attempts import Retrying
 from states_language.states.iterations import Iterations
 from states_language.states.lines import Compile, Line
+from states_language.values import MISSING, compact
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import StateError
-from states_language.jsonata.query_dataflow import Outcome, states_of
+from states_language.jsonata.dataflow import Outcome, states_of
 from states_language.jsonpath.dataflow import Assignment, result_path
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import Fields
-from states_language.jsonata.query_dataflow import QueryFlow
+from states_language.jsonata.dataflow import QueryFlow
 from states_language.jsonpath.dataflow import Dataflow, Flow
 from states_language.states.base import State, Step
 

@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.clock import uuid4
 from states_language.definition.fields import Fields
-from states_language.failures import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError
-from states_language.functions import compact
+from states_language.failures import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError, TaskFailure
 from states_language.history import fits
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonpath.selection import MISSING
 from states_language.limits import too_large
 from states_language.states.amounts import Amount, shown
 from states_language.states.attempts import Retrying
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
-from states_language.tasks.calls import TaskCall, TaskFailure, Whole
+from states_language.tasks.calls import TaskCall, Whole
 from states_language.tasks.credentials import Credentials
 from states_language.tasks.integrations import TOKEN
 from states_language.tasks.resources import function_name, payload_of, read_resource, wrapped
 from states_language.tasks.task_events import voice
 from states_language.timestamps import http_date
+from states_language.values import MISSING, compact
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.failures import EvaluationError, QueryFailure
+from states_language.jsonata.dataflow import QueryFlow, Template, states_of
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_dataflow import QueryFlow, Template, states_of
 from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
-from states_language.jsonpath.selection import MISSING, Path
+from states_language.jsonpath.selection import Path
 from states_language.states.amounts import Amount, shown
 from states_language.states.base import Flowing, Step
 from states_language.timestamps import instant_ms, is_rfc3339
+from states_language.values import MISSING
 
 if TYPE_CHECKING:
     from states_language.branch import Branch

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError
-from states_language.functions import compact
-from states_language.jsonata.query_dataflow import Template, states_of
+from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonpath.templates import Fill, compile_template
+from states_language.values import compact
 
 if TYPE_CHECKING:
     from states_language.branch import Branch
