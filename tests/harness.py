@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import signal
 import socket
 import subprocess
@@ -17,15 +18,17 @@ from tests.local import support
 STAGE = "test"
 
 
+# Below the ports that systems give to outgoing connections (from 32768 or 49152 on): nobody takes one meanwhile.
+PORTS = range(10_000, 32_000)
+
+
 def free_port(count: int = 3) -> int:
     """Returns the first of `count` consecutive ports that are free on 127.0.0.1."""
     for _ in range(100):
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            for following in range(port + 1, port + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", following))
+        port = random.SystemRandom().choice(PORTS)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for each in range(port, port + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", each))
             return port
     raise AssertionError("no free ports")
 

@@ -132,4 +132,4 @@ def test_the_rule_can_fail() -> None:
     assert not allowed("timeline.spans", "handlers.errors")
     assert allowed("handlers.framing.sse", "handlers.connection.lease")
     assert allowed("handlers.profile.parse", "urllib.parse")
-    assert allowed("local.service.engine", "handlers.settings")
+    assert allowed("local.service.embedded_aws", "handlers.settings")
