@@ -69,8 +69,9 @@ class TestStateActions:
         assert self._executions.perform is not None
         # What a service is told of the caller is the account of every other execution here.
         machine_arn = f"{PREFIX}:stateMachine:{uuid.uuid4()}"
-        execution = tested.start(data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn)
-        execution.given_context = context
+        execution = tested.start(
+            data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn, context=context
+        )
         return await execution.wait()
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
@@ -103,9 +104,7 @@ def _quickly(
         """A state that is no Task asks for nothing."""
 
     async def main() -> Execution:
-        execution = tested.start(data, clock=clock, perform=perform or nothing)
-        execution.given_context = context
-        return await execution.wait()
+        return await tested.start(data, clock=clock, perform=perform or nothing, context=context).wait()
 
     return clock.run(main())
 
