@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from local import settings
+from local import stages
 from states_language import Execution, Machine, TaskCall, load
 from states_language.clock import VirtualClock
 from states_language.tasks.lambdas import Functions, LambdaContext
@@ -108,11 +108,11 @@ def _expire(taken: asyncio.Future[str | None]) -> None:
 
 def measure(days: int) -> Found:
     """Returns what so many days came to."""
-    definition = yaml.safe_load((settings.ROOT / "statemachines" / "connections.asl.yml").read_text())
-    found = settings.load(STAGE)
+    definition = yaml.safe_load((stages.ROOT / "statemachines" / "connections.asl.yml").read_text())
+    found = stages.load(STAGE)
     begun_s, before_s = time.perf_counter(), time.process_time()
     clock = VirtualClock()
-    year = Year(load(settings.resolve(definition, found, settings.names(STAGE))), clock, int(found["margin_s"]))
+    year = Year(load(stages.resolve(definition, found, stages.names(STAGE))), clock, int(found["margin_s"]))
 
     async def run() -> None:
         year.start({"pathParameters": {"streamId": "year"}})

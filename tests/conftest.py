@@ -23,7 +23,7 @@ SLOW = (
     "tests/chaos/test_chaos.py",
     "tests/chaos/real/",
     "tests/bench/",
-    "tests/local/test_service.py",
+    "tests/local/service/test_lifecycle.py",
     "tests/real/",
     "tests/timelines/",
     "tests/deploy/",

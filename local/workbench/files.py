@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from local import settings
+from local import stages
 from local.user_error import UserError
 from states_language import DefinitionError, Machine, load
 from states_language.definition.source import read_definition
@@ -33,7 +33,7 @@ def definition(path: Path, stage: str) -> dict[str, Any]:
     if _VARIABLE not in json.dumps(found):
         return found
     try:
-        resolved: dict[str, Any] = settings.resolve(found, settings.load(stage), settings.names(stage))
+        resolved: dict[str, Any] = stages.resolve(found, stages.load(stage), stages.names(stage))
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
     return resolved

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from local.settings import ROOT
+from local.stages import ROOT
 from local.user_error import UserError
 from local.workbench import files
 from states_language.drawing.boxes import draw

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +30,10 @@ def packaged(folder: Path) -> Path:
     """Returns the folder, with a packaged copy of the project; the environment is nothing but PATH and HOME."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    resolved.snapshot(settings.ROOT, folder)
-    shutil.copytree(settings.ROOT / "handlers", folder / "handlers")
+    osls.snapshot(stages.ROOT, folder)
+    shutil.copytree(stages.ROOT / "handlers", folder / "handlers")
     for name in ("package.json", "pyproject.toml", "requirements.txt"):
-        shutil.copy(settings.ROOT / name, folder / name)
+        shutil.copy(stages.ROOT / name, folder / name)
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -51,5 +51,5 @@ def archive(package: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def template(package: Path) -> dict[str, Any]:
     """The compiled template of stage dev."""
-    compiled: dict[str, Any] = json.loads((package / resolved.COMPILED).read_text())
+    compiled: dict[str, Any] = json.loads((package / osls.COMPILED).read_text())
     return compiled

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.settings import ROOT
+from local.stages import ROOT
 from tests.statemachines.connections import definition
 from tests.statemachines.test_definitions import states
 

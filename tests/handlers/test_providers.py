@@ -22,10 +22,10 @@ from handlers.framing.decoders import Frame
 from handlers.invocation import keep
 from handlers.profile.parse import Profile, parse
 from handlers.store.requests import Invocation, Report
-from local.profiles.streams import placeholders
-from local.upstreams.app import Upstreams
+from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
-from local.upstreams.played import moved, playing
+from local.upstreams.demo_streams import Upstreams
+from local.upstreams.player_server import moved, playing
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.local.support import until
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local.settings import ROOT
+from local.stages import ROOT
 from local.workbench.folder_page import lines, page
 from states_language.drawing.labels import words
 from states_language.drawing.mermaid import flowchart

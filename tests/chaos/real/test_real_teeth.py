@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.service import resolved
-from local.upstreams.app import Upstreams
+from local.service import osls
+from local.upstreams.demo_streams import Upstreams
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running
 from tests.local.support import PROJECT, client, until
@@ -105,7 +105,7 @@ class Stage:
 
 def project(folder: Path, defects: Iterable[Edit]) -> Path:
     """A copy of the project with the defects in it."""
-    resolved.snapshot(PROJECT, folder)
+    osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
         shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
     for edit in defects:
