@@ -93,7 +93,8 @@ def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# One\n[a](gone.md) [b](page.md#two) [c](#one) [d](https://gone.example)\n"
-        "`handlers/gone.py` `handlers/errors.py` `python -m bench.gone` `python -m bench.handover` `make gone`, `make run`\n"
+        "`handlers/gone.py` `handlers/errors.py`\n"
+        "`python -m bench.gone` `python -m bench.handover` `make gone` `make run`\n"
     )
     assert list(broken(page)) == ["gone.md", "page.md#two", "handlers/gone.py", "bench.gone", "make gone"]
 
