@@ -19,7 +19,7 @@ execution has more events than `history_events` says until its lanes have made `
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from states_language.drawing.flowcharts import targets
+from states_language.drawing.labels import targets
 
 LIMIT = 25_000
 ALLOWED = LIMIT * 4 // 5
