@@ -32,7 +32,8 @@ def run(events: int, event_bytes: int, items_per_s: int) -> dict[str, Any]:
         done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
         figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         assert source.stdout is not None
-        return figures | json.loads(source.stdout.readline())
+        figures |= json.loads(source.stdout.readline())
+        return figures
 
 
 def measure(events: int, event_bytes: int, items_per_s: int) -> dict[str, Any]:

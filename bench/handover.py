@@ -19,7 +19,7 @@ from bench.gaps import DROP, HANDOVER, KILL, Gauge, summary
 from bench.goals import goals
 from bench.stage import STAGE, Stage, open_stage
 from bench.streams import STREAMS, Stream
-from local import settings
+from local import stages
 from local.upstreams.clockwork import Clockwork
 from local.user_error import UserError
 
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as mistake:
         print(f"bench.handover: {mistake}", file=sys.stderr)
         return 2
-    limits = {name: settings.load(STAGE)[name] for name in ("function_timeout_s", "wait_s", "margin_s")}
+    limits = {name: stages.load(STAGE)[name] for name in ("function_timeout_s", "wait_s", "margin_s")}
     if options.json:
         about = {"seconds": options.seconds, "seed": options.seed, "limits": limits}
         judged = [asdict(goal) for goal in goals(rows)]

@@ -25,7 +25,7 @@ from unittest.mock import patch
 import boto3
 from moto import mock_aws
 
-from local.settings import ROOT
+from local.stages import ROOT
 from states_language import load
 
 LENGTHS = (1_000, 10_000, 100_000)

@@ -20,14 +20,14 @@ import yaml
 
 from bench.streams import STAGGERED, Stream, write_profiles
 from handlers.store.event_reader import EventReader
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 from local.service.aws_endpoints import Endpoints
-from local.service.engine import lock
+from local.service.embedded_aws import lock
+from local.service.lifecycle import ROOT, Service, Sockets
 from local.service.listener import HOST, Listener, bind, port_of
-from local.service.live import Screen
-from local.service.service import ROOT, Service, Sockets
-from local.upstreams.app import Upstreams
+from local.service.screen import Screen
+from local.upstreams.demo_streams import Upstreams
 
 STAGE = "test"
 # Only the benchmark drops connections.
@@ -46,7 +46,7 @@ class Stage:
 
     async def start(self, stream: Stream) -> None:
         """Start an execution of the stream's machine."""
-        name = f"{settings.SERVICE}-{STAGE}-{stream.machine}"
+        name = f"{stages.SERVICE}-{STAGE}-{stream.machine}"
         arn = next(described.arn for described in self._service.stack.machines if described.name == name)
         text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
         client = self._endpoints.client("stepfunctions")
@@ -87,13 +87,13 @@ class Stage:
 
     def _bodies(self, stream_id: str) -> list[str | bytes]:
         client = self._endpoints.client("dynamodb")
-        reader = EventReader(client, f"{settings.SERVICE}-{STAGE}-events", lambda _: None)
+        reader = EventReader(client, f"{stages.SERVICE}-{STAGE}-events", lambda _: None)
         entries = reader.entries(stream_id, partitions=1, now_ms=0, after="", limit=sys.maxsize)
         return [entry.event.data for entry in entries if entry.event is not None and entry.event.data is not None]
 
     def _records(self, stream_id: str) -> list[dict[str, Any]]:
         pages = self._endpoints.client("dynamodb").get_paginator("query").paginate(
-            TableName=f"{settings.SERVICE}-{STAGE}-control", ConsistentRead=True,
+            TableName=f"{stages.SERVICE}-{STAGE}-control", ConsistentRead=True,
             KeyConditionExpression="PK = :stream", ExpressionAttributeValues={":stream": {"S": stream_id}},
         )  # fmt: skip
         return [item for page in pages for item in page["Items"]]
@@ -106,7 +106,7 @@ async def open_stage(watch: Callable[[str, int], None]) -> AsyncIterator[Stage]:
     upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=_NEVER_S, watch=watch)
     listener = Listener(upstreams.app, bind(0, "the benchmark's upstream"))
     variables = {"UPSTREAM_DEMO": f"http://{HOST}:{listener.port}"}
-    template = resolved.template(STAGE)
+    template = osls.template(STAGE)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, lock(Path(folder)) as held:
         sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
         write_profiles(ROOT / "env" / "streams", Path(folder) / "streams")
@@ -137,7 +137,7 @@ class _Silence(Screen):
 def _changed(template: dict[str, Any], streams: Path) -> dict[str, Any]:
     """Return the template with the plain machine, which is not deployed, and the benchmark's profiles."""
     definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
-    whole = settings.resolve(definition, settings.load(STAGE), settings.names(STAGE))
+    whole = stages.resolve(definition, stages.load(STAGE), stages.names(STAGE))
     changed = copy.deepcopy(template)
     for resource in changed["Resources"].values():
         if resource["Type"] == "AWS::Lambda::Function":
@@ -145,7 +145,7 @@ def _changed(template: dict[str, Any], streams: Path) -> dict[str, Any]:
     changed["Resources"]["PlainMachine"] = {
         "Type": "AWS::StepFunctions::StateMachine",
         "Properties": {
-            "StateMachineName": f"{settings.SERVICE}-{STAGE}-{STAGGERED}",
+            "StateMachineName": f"{stages.SERVICE}-{STAGE}-{STAGGERED}",
             "DefinitionString": json.dumps(whole),
         },
     }

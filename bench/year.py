@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from local import settings
+from local import stages
 from states_language import Execution, Machine, TaskCall, load
 from states_language.clock import VirtualClock
 from states_language.tasks.lambdas import Functions, LambdaContext
@@ -108,11 +108,11 @@ def _expire(taken: asyncio.Future[str | None]) -> None:
 
 def measure(days: int) -> Figures:
     """Return the figures of so many days."""
-    definition = yaml.safe_load((settings.ROOT / "statemachines" / "connections.asl.yml").read_text())
-    values = settings.load(STAGE)
+    definition = yaml.safe_load((stages.ROOT / "statemachines" / "connections.asl.yml").read_text())
+    values = stages.load(STAGE)
     begun_s, before_s = time.perf_counter(), time.process_time()
     clock = VirtualClock()
-    year = Year(load(settings.resolve(definition, values, settings.names(STAGE))), clock, int(values["margin_s"]))
+    year = Year(load(stages.resolve(definition, values, stages.names(STAGE))), clock, int(values["margin_s"]))
 
     async def run() -> None:
         year.start({"pathParameters": {"streamId": "year"}})

@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from local import settings
+from local import stages
 from local.user_error import UserError
 from states_language import DefinitionError, Machine, load
 from states_language.definition.source import read_definition
-from states_language.functions import parse_json
+from states_language.values import parse_json
 
 STAGE = "local"
 _VARIABLE = "${self:custom."
@@ -33,7 +33,7 @@ def definition(path: Path, stage: str) -> dict[str, Any]:
     if _VARIABLE not in json.dumps(unresolved):
         return unresolved
     try:
-        resolved: dict[str, Any] = settings.resolve(unresolved, settings.load(stage), settings.names(stage))
+        resolved: dict[str, Any] = stages.resolve(unresolved, stages.load(stage), stages.names(stage))
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
     return resolved

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from local.settings import ROOT
+from local.stages import ROOT
 from local.user_error import UserError
 from local.workbench import files
 from states_language.drawing.boxes import draw
 from states_language.drawing.dot import dot
 from states_language.drawing.mermaid import mermaid
-from states_language.drawing.way import Marks, marks
+from states_language.drawing.visits import Marks, marks
 
 FORMATS = ("dot", "mermaid", "svg")
 TIME_LIMIT_S = 60

@@ -6,6 +6,8 @@ import pytest
 
 from bench import backlog
 
+pytestmark = pytest.mark.long
+
 EVENTS, EVENT_BYTES = 6_000, 3_000
 
 

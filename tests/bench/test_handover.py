@@ -7,6 +7,8 @@ import pytest
 from bench.handover import main
 from bench.streams import STREAMS
 
+pytestmark = pytest.mark.long
+
 
 def test_both_machines_are_measured_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     """A row for each stream; no event is lost; ours hands over without a gap, and a drop's is below two seconds."""

@@ -8,12 +8,12 @@ import boto3
 import yaml
 from botocore.exceptions import ClientError
 
-from local import settings
+from local import stages
 from states_language import Execution, TaskCall, TaskFailure, load
 
-ROOT = settings.ROOT
+ROOT = stages.ROOT
 STAGE = "test"
-NAMES = settings.names(STAGE)
+NAMES = stages.names(STAGE)
 INPUT = {"pathParameters": {"streamId": "demo"}}  # what the machine needs, and all it needs
 LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
 MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
@@ -24,13 +24,13 @@ Function = Callable[[Any, Any], Any]
 def definition(machine: str, stage: str = STAGE) -> Any:
     """The definition of a machine as a stage resolves it."""
     text = Path(ROOT / "statemachines" / f"{machine}.asl.yml").read_text()
-    return settings.resolve(yaml.safe_load(text), settings.load(stage), settings.names(stage))
+    return stages.resolve(yaml.safe_load(text), stages.load(stage), stages.names(stage))
 
 
 def after(passes: int, give_up_after: int | None = None) -> Any:
     """The machine with another `renew_after`, and another `give_up_after` where one is given."""
     text = definition("connections")
-    found = settings.load("test")
+    found = stages.load("test")
     limits = {found["renew_after"]: passes}
     if give_up_after is not None:
         limits |= {found["give_up_after"]: give_up_after, found["claim_tries"]: give_up_after - 1}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local import settings
+from local import stages
 from states_language import TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, definition
 from tests.statemachines.test_connections import ended, entered, scripted
@@ -32,7 +32,7 @@ def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
     execution = aws.run(ended, machine=definition("connections", "prod"))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "handed_on"})
     rows = entered(execution)
-    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["renew_after"] == 100
+    assert [name for _, name in rows].count("Count the try") == stages.load("prod")["renew_after"] == 100
     assert [name for _, name in rows][-4:] == [
         "Hand on the claim",
         "Report the delay",
@@ -59,7 +59,7 @@ def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
     assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
     rows = entered(execution)
     assert [name for _, name in rows].count("Hand on the claim") == 29
-    assert [name for _, name in rows].count("Count the try") == settings.load("prod")["claim_tries"] == 129
+    assert [name for _, name in rows].count("Count the try") == stages.load("prod")["claim_tries"] == 129
     assert (rows[-1][1], rows[-1][0] > 9.9 * 3_600_000) == ("Broken", True)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers import errors
-from local import settings
+from local import stages
 from states_language import TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, after, definition
 from tests.statemachines.test_connections import ended, entered, scripted
@@ -216,6 +216,6 @@ def test_every_stage_renews() -> None:
         for lane, branch in zip("AB", definition("connections", stage)["States"]["Lanes"]["Branches"], strict=True):
             rules = [rule for state in branch["States"].values() for rule in state.get("Choices", [])]
             found = [(rule["Next"], rule["NumericGreaterThanEquals"]) for rule in rules if LIMIT in rule]
-            renew_after, give_up_after = (settings.load(stage)[name] for name in ("renew_after", "give_up_after"))
+            renew_after, give_up_after = (stages.load(stage)[name] for name in ("renew_after", "give_up_after"))
             ends = [(f"{lane} {what}", give_up_after) for what in ("renews", "leaves it to the successor", "gives up")]
             assert found == [(f"{lane} looks", renew_after), *ends]

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from local.settings import ROOT
-from states_language.drawing.flowcharts import flowchart, lines, page
+from local.stages import ROOT
+from local.workbench.folder_page import lines, page
 from states_language.drawing.labels import words
+from states_language.drawing.mermaid import flowchart
 
 MACHINE: dict[str, Any] = {
     "StartAt": "Look",
@@ -44,7 +45,7 @@ PICTURE = """flowchart TD
 
 
 def test_the_readme_shows_the_files_as_they_are() -> None:
-    """The README is the generator's: `python -m states_language.drawing.flowcharts statemachines` prints it."""
+    """The README is the generator's: `python -m local.workbench.folder_page statemachines` prints it."""
     folder = ROOT / "statemachines"
     assert (folder / "README.md").read_text() == page(folder)
 

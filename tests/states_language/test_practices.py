@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.settings import ROOT
+from local.stages import ROOT
 from states_language.definition.practices import warnings
 from states_language.definition.source import read_definition
 from tests.states_language.machines import line, task

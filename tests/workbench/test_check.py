@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from local.cli import main
-from local.settings import ROOT
+from local.stages import ROOT
 
 GOOD = {"Comment": "A test.", "StartAt": "A", "States": {"A": {"Type": "Succeed", "Comment": "The end."}}}
 PLAIN = {"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}

@@ -13,7 +13,7 @@ from local.cli import main
 from local.workbench.graph import FORMATS, picture
 from states_language import load
 from states_language.drawing.dot import FAILED, TAKEN
-from states_language.drawing.way import marks
+from states_language.drawing.visits import marks
 from tests.states_language.machines import line, raising, task
 
 BRANCH = line(("In", {"Type": "Pass", "Next": 'The "end"'}), ('The "end"', {"Type": "Pass"}))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local.cli import main
-from local.settings import ROOT
+from local.stages import ROOT
 from local.workbench import run as command
 from tests.states_language.machines import INVOKE, line, task
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from states_language.definition.fields import DefinitionError, below
 from states_language.failures import Fatal
-from states_language.functions import compact
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
-from states_language.jsonpath.selection import MISSING
+from states_language.values import MISSING, compact
 
 LONGEST_NAME = 80
 LARGEST_ASSIGN_BYTES = PAYLOAD_LIMIT_BYTES

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from states_language.definition.fields import DefinitionError
-from states_language.functions import parse_json, parts
+from states_language.values import parse_json, parts
 
 MOST_PARTS = 1_000_000
 """Values in one definition, each alias counted as what it stands for; AWS takes definitions of up to 1 MB."""
@@ -61,21 +61,30 @@ def read_definition(path: str | os.PathLike[str]) -> dict[str, Any]:
     name = os.fspath(path)
     try:
         text = Path(name).read_text(encoding="utf-8")
-        value = parse_json(text, members=_once) if name.endswith(".json") else yaml.load(text, _Loader)
-        held = parts(value, {})
     except OSError as problem:
         raise DefinitionError("/", f"{name} cannot be read: {problem.strerror}") from None
-    except RecursionError:
-        raise DefinitionError("/", f"{name} is nested too deeply") from None
     except UnicodeDecodeError as problem:
         raise DefinitionError("/", f"{name} is not valid UTF-8: see its byte {problem.start + 1}") from None
+    return parse_definition(text, name)
+
+
+def parse_definition(text: str, name: str = "the text") -> dict[str, Any]:
+    """Return the definition in a text: JSON where `name` ends in .json, YAML (which includes JSON) otherwise.
+
+    `name` begins the text of a DefinitionError.
+    """
+    try:
+        value = parse_json(text, members=_once) if name.endswith(".json") else yaml.load(text, _Loader)
+        size = parts(value, {})
+    except RecursionError:
+        raise DefinitionError("/", f"{name} is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as problem:
         if isinstance(problem, DefinitionError):
             raise
         raise DefinitionError("/", f"{name} is neither YAML nor JSON: {' '.join(str(problem).split())}") from None
     if not isinstance(value, dict):
         raise DefinitionError("/", f"{name} does not hold an object with StartAt and States")
-    if held > MOST_PARTS:
+    if size > MOST_PARTS:
         raise DefinitionError("/", f"{name} holds more than {MOST_PARTS} values, its aliases written out")
     return value
 

@@ -11,10 +11,10 @@ Invariant: no name or label is read as markup, and the same drawing gives the sa
 import re
 from collections.abc import Iterator
 
-from states_language.drawing.boxes import END, JOIN, START, Box, Drawing, Frame
+from states_language.drawing.boxes import END, JOIN, START, Box, Drawing, Frame, draw
 from states_language.drawing.dot import FAILED, FAILED_FILL, TAKEN, TAKEN_FILL, times
-from states_language.drawing.labels import plain
-from states_language.drawing.way import Marks
+from states_language.drawing.labels import Definition, plain
+from states_language.drawing.visits import Marks
 
 _POINTS = {START: "(( ))", JOIN: "(( ))", END: "(( ))"}
 # How a state of a type is drawn; its name replaces {}.
@@ -46,6 +46,11 @@ def mermaid(drawing: Drawing, marks: Marks | None = None) -> str:
         if taken:
             lines.append(f"  linkStyle {','.join(taken)} stroke:{TAKEN},stroke-width:2px")
     return "\n".join(lines)
+
+
+def flowchart(line: Definition) -> str:
+    """Return the Mermaid text of one line of states, without the lines within its states."""
+    return mermaid(draw(line, nested=False))
 
 
 def _frame(frame: Frame, indent: str) -> Iterator[str]:

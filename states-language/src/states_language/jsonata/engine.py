@@ -1,6 +1,6 @@
 """Corrects the library jsonata-python where it differs from JSONata: in operators, calls and null.
 
-The differences are the overridden methods of `Jsonata`. Functions are in `query_functions`, bounds in `evaluation`.
+The differences are the overridden methods of `Jsonata`. Functions are in `functions`, bounds in `evaluation`.
 Invariant: a value that an expression binds to a variable does not change.
 """
 
@@ -11,9 +11,9 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
-from states_language.functions import parts
 from states_language.jsonata.numbers import calculated, text
 from states_language.jsonata.signatures import checked
+from states_language.values import parts
 
 
 class Frame(engine.Jsonata.Frame):  # type: ignore[misc]  # the library has no types

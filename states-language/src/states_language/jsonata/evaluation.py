@@ -12,19 +12,19 @@ expression that backtracks is stopped by a clock.
 import math
 import re
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 from jsonata.utils import Utils
 
 from states_language.definition.fields import DefinitionError
+from states_language.environment import Environment
 from states_language.failures import QueryFailure
-from states_language.functions import parts, weight
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.messages import message
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
 from states_language.jsonata.tree import nodes, reads_error_output, top_level
-from states_language.jsonpath.selection import MISSING
+from states_language.values import MISSING, parts, weight
 
 sys.setrecursionlimit(3_000)
 """The library sets 10,000 when it is imported; so deep a recursion may overflow the C stack first."""
@@ -47,22 +47,6 @@ TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
 TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
 
 
-class Sight(Protocol):
-    """What an expression may read: the branch that evaluates it, or an item of a Map."""
-
-    def context(self) -> dict[str, Any]:
-        """Return the Context Object."""
-        ...
-
-    def variable(self, name: str) -> Any:
-        """Return the variable's value; MISSING where it is not assigned."""
-        ...
-
-    def functions(self) -> Any:
-        """Return the frame with the functions of Step Functions."""
-        ...
-
-
 class Unsupported(Exception):
     """The value is a function, which JSON does not have."""
 
@@ -81,7 +65,7 @@ class Query:
         self._machine = machine
         self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
 
-    def value(self, states: dict[str, Any], sight: Sight, location: str) -> Any:
+    def value(self, states: dict[str, Any], sight: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
         frame = self._machine.create_frame(sight.functions())
         frame.bind("states", states)

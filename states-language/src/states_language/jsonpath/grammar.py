@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.jsonpath.selection import (
-    MISSING,
     Index,
     Many,
     Name,
@@ -26,6 +25,7 @@ from states_language.jsonpath.selection import (
     sliced,
     union,
 )
+from states_language.values import MISSING
 
 
 class PathSyntaxError(ValueError):

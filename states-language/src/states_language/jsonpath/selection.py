@@ -12,9 +12,11 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from states_language.environment import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
+from states_language.values import MISSING
 
 
 @dataclass(frozen=True)
@@ -40,26 +42,9 @@ class Many:
 
 
 Step = Name | Index | Many
-MISSING: Any = object()
 
 MOST_SELECTED = 200_000
 """Nodes that one step of a path may select. No payload holds as many, but several deep scans in one path multiply."""
-
-
-class Env(Protocol):
-    """What an expression may read besides its data."""
-
-    def context(self) -> dict[str, Any]:
-        """Return the Context Object."""
-        ...
-
-    def variable(self, name: str) -> Any:
-        """Return the variable's value; MISSING where it is not assigned."""
-        ...
-
-    def random(self) -> float:
-        """Return the next random number, 0 <= x < 1."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -80,17 +65,17 @@ class Path:
         """Return whether the path reads the state's own data."""
         return not self.context and self.variable is None
 
-    def root(self, data: Any, env: Env) -> Any:
+    def root(self, data: Any, env: Environment) -> Any:
         """Return the value that the path starts from; MISSING for a variable that is not assigned."""
         if self.variable is not None:
             return env.variable(self.variable)
         return env.context() if self.context else data
 
-    def read(self, data: Any, env: Env) -> Any:
+    def read(self, data: Any, env: Environment) -> Any:
         """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
         return self.get(self.root(data, env))
 
-    def look(self, data: Any, env: Env) -> Any:
+    def look(self, data: Any, env: Environment) -> Any:
         """Return what the path selects; MISSING where a definite path leads nowhere."""
         return self.find(data if self.plain else self.root(data, env))
 
