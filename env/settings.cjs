@@ -1,5 +1,5 @@
 // What osls makes of ${file(env/settings.cjs)}: the settings of the stage, checked, with what follows from them added.
-// Decides whether a settings file is usable, by the same rules and in the same words as local/settings.py; a test holds the
+// Decides whether a settings file is usable, by the same rules and in the same words as local/stages.py; a test holds the
 // two together. Does not read YAML: osls resolves env/<stage>.yml as it resolves any other file.
 'use strict';
 

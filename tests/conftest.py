@@ -1,6 +1,52 @@
-"""What holds for the whole suite: generated tests have no time limit of their own and print how to replay a failure."""
+"""What holds for the whole suite: how generated tests are made, and how several processes share the tests.
 
-from hypothesis import settings
+One process runs a file of tests (`--dist loadfile`), so what a file shares is made once. The files that take longest
+come first: then no process is left alone with one of them at the end.
+"""
 
-settings.register_profile("streamkeeper", deadline=None, print_blob=True)
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Examples have no time limit, and slow generation is no failure: a busy machine is not a counterexample. They are drawn
+# anew in each run; a failure prints what replays it, and .hypothesis keeps it for the next run.
+settings.register_profile(
+    "streamkeeper", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)  # fmt: skip
 settings.load_profile("streamkeeper")
+
+# Files whose tests wait or compute for many seconds, by the beginning of their path; the longest first.
+SLOW = (
+    "tests/chaos/test_model.py",
+    "tests/chaos/test_chaos.py",
+    "tests/chaos/real/",
+    "tests/bench/",
+    "tests/local/service/test_lifecycle.py",
+    "tests/real/",
+    "tests/timelines/",
+    "tests/deploy/",
+    "tests/statemachines/",
+    "tests/chaos/",
+    "tests/local/",
+    "tests/handlers/",
+)
+MOST_PROCESSES = 8
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Three processes for two cores: many tests wait for a process or a socket."""
+    return min(MOST_PROCESSES, (os.cpu_count() or 2) * 3 // 2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the slow files first; the order within a file stays."""
+    items.sort(key=lambda item: next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)))
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that all processes of this run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own if worker_id == "master" else own.parent

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import signal
 import socket
 import subprocess
@@ -17,15 +18,17 @@ from tests.local import support
 STAGE = "test"
 
 
+# Below the ports that systems give to outgoing connections (from 32768 or 49152 on): nobody takes one meanwhile.
+PORTS = range(10_000, 32_000)
+
+
 def free_port(count: int = 3) -> int:
     """Returns the first of `count` consecutive ports that are free on 127.0.0.1."""
     for _ in range(100):
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            for following in range(port + 1, port + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", following))
+        port = random.SystemRandom().choice(PORTS)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for each in range(port, port + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", each))
             return port
     raise AssertionError("no free ports")
 
@@ -67,7 +70,7 @@ class Service:
         assert self.process is not None
         below = self.descendants()
         self.process.send_signal(with_signal)
-        status = self.process.wait(timeout=30)
+        status = self.process.wait(timeout=300)
         assert support.until(lambda: not any(support.running(pid) for pid in below), 15), "processes are left"
         return status
 
@@ -86,7 +89,7 @@ class Service:
     def post(self, stream_id: str) -> dict[str, Any]:
         """Returns the answer to POST /connections/{stream_id}."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
-        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=30) as response:
+        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=120) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
 
@@ -94,7 +97,7 @@ class Service:
         """Returns status and JSON of a request to /connections/{stream_id}, to /connections for ""."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}".rstrip("/")
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=30) as response:
+            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=120) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as refusal:
             with refusal:

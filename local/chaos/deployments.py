@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from handlers.profile import parse
-from local import settings
+from local import stages
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.schedule import Schedule
 
@@ -104,7 +104,7 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
 def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) -> Mapping[str, Any]:
     """The stage's settings with the short limits, and `overrides` over them."""
     limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE, **dict(overrides)}
-    return settings.load(STAGE, {name: value for name, value in limits.items() if name in settings.NUMBERS})
+    return stages.load(STAGE, {name: value for name, value in limits.items() if name in stages.NUMBERS})
 
 
 def _profile(schedule: Schedule, table: Mapping[str, Any]) -> parse.Profile:

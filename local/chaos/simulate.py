@@ -12,9 +12,10 @@ from typing import Any
 
 import yaml
 
-from local import settings
+from local import stages
 from local.chaos import invariants
 from local.chaos.deployments import STAGE, Version, versions
+from local.chaos.faults import strike
 from local.chaos.invariants import Violation
 from local.chaos.schedule import Schedule
 from local.chaos.world import World
@@ -39,11 +40,11 @@ class Found:
 
 def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Machine:
     """The deployed machine under the settings, changed by `edit` before it is loaded."""
-    path = settings.ROOT / "statemachines" / "connections.asl.yml"
+    path = stages.ROOT / "statemachines" / "connections.asl.yml"
     definition = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
     if edit is not None:
         edit(definition)
-    return load(settings.resolve(definition, stage_settings, settings.names(STAGE)))
+    return load(stages.resolve(definition, stage_settings, stages.names(STAGE)))
 
 
 def machines(edit: Edit | None = None) -> Machines:
@@ -68,8 +69,8 @@ DEPLOYED = machines()
 
 def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
     """The world after the run; it goes on for a while after the last fault, and `more_ms` longer."""
-    world = World(schedule, versions(schedule), machine_of, settings.names(STAGE))
-    world.clock.run(world.run(invariants.end_ms(world) + more_ms))
+    world = World(schedule, versions(schedule), machine_of, stages.names(STAGE))
+    world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
     return world
 
 

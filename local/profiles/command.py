@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from handlers.profile.parse import BadProfile, Profile, ProfileError, check_stream_id, parse
 from handlers.upstream.network import refusal
-from local.profiles import attempt
-from local.profiles.streams import placeholders, profile_text
+from local.profiles import trial
+from local.profiles.profile_files import placeholders, profile_text
 from local.user_error import UserError
 
 MOST_S = 86_400
@@ -35,19 +35,19 @@ def add(subparsers: Any) -> None:
     )
     check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a profile, env/streams/NAME.toml")
     check.set_defaults(run=run)
-    trial = verbs.add_parser(
+    try_once = verbs.add_parser(
         "try",
         help="connect to a stream once and show what its profile makes of it",
         description="Connects once, stores nothing.",
         epilog="Exit status: 0 the answer was a stream, 1 it was none, 2 there is no such stream, profile or secret.",
     )
-    trial.add_argument("stream_id", metavar="STREAM_ID")
-    trial.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="how long to read (10)")
-    trial.add_argument("--cursor", help="where to go on from")
-    trial.add_argument(
+    try_once.add_argument("stream_id", metavar="STREAM_ID")
+    try_once.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="how long to read (10)")
+    try_once.add_argument("--cursor", help="where to go on from")
+    try_once.add_argument(
         "--played", action="store_true", help="its provider as it is played here, in place of the real one"
     )
-    trial.set_defaults(run=attempt.run)
+    try_once.set_defaults(run=trial.run)
 
 
 def run(arguments: argparse.Namespace) -> int:

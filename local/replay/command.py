@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from handlers.profile import parse
-from local import settings
+from local import stages
 from local.replay import scenario
 from local.replay.scenario import Scenario
 from local.replay.scripted_upstream import ScriptedUpstream
@@ -129,7 +129,7 @@ class Latencies:
 
 def replay(source: Scenario) -> Replay:
     """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine."""
-    names = settings.names(STAGE)
+    names = stages.names(STAGE)
     machine = _machine(source, source.machine, names)
     later = [(one.at_ms, _machine(source, one.machine, names)) for one in source.redeployments]
     clock = VirtualClock(seed=source.seed)
@@ -154,7 +154,7 @@ def replay(source: Scenario) -> Replay:
 def _machine(source: Scenario, path: Path, names: Mapping[str, str]) -> Machine:
     try:
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return load(settings.resolve(definition, source.settings, names))
+        return load(stages.resolve(definition, source.settings, names))
     except (OSError, yaml.YAMLError, DefinitionError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 import yaml
 
-from local.settings import ROOT, checked, load
+from local.stages import ROOT, checked, load
 from local.user_error import UserError
 
 Policy = Literal["evicts", "tolerates", "forbids"]

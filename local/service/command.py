@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 from local.service.aws_endpoints import needs_embedded
-from local.service.engine import lock, try_lock
+from local.service.embedded_aws import lock, try_lock
+from local.service.lifecycle import Service, Sockets
 from local.service.listener import HOST, bind, port_of
-from local.service.live import Screen
 from local.service.redeploy import Redeploy
-from local.service.service import Service, Sockets
-from local.service.template import Route
+from local.service.screen import Screen
+from local.service.stack import Route
 from local.user_error import UserError
 
 _FORCED = 1
@@ -66,13 +66,13 @@ def add(subparsers: Any) -> None:
 def run(_: argparse.Namespace) -> int:
     """Returns 0 when the service was ended by a signal, 1 when it had to end by itself; raises UserError."""
     wanted = wishes(os.environ)
-    settings.load(wanted.stage)
+    stages.load(wanted.stage)
     screen = Screen()
     sockets = _bind(wanted.port)
     held: IO[str] | None = None
     try:
         screen.plain(f"Streamkeeper is starting, stage {wanted.stage} ...")
-        template = resolved.template(wanted.stage)
+        template = osls.template(wanted.stage)
         # The folder last, so that a start which cannot be leaves none behind.
         held = try_lock(wanted.data)
         if held is None:

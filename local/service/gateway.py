@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
-from local.service import proxy
-from local.service.template import ACCOUNT, ProxyRoute, Route
+from local.service import lambda_proxy
+from local.service.stack import ACCOUNT, ProxyRoute, Route
 from local.service.vtl import Call, TemplateFailure, render
 from local.stepfunctions.executions import Executions
-from local.stepfunctions.requests import Refusal, is_name
+from local.stepfunctions.parameters import Refusal, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 _JSON = "application/json"
@@ -36,7 +36,7 @@ class Gateway:
 
     def __init__(
         self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
-        invoke: proxy.Invoke,
+        invoke: lambda_proxy.Invoke,
     ) -> None:  # fmt: skip
         self.serve(routes)
         self._executions = executions
@@ -62,8 +62,8 @@ class Gateway:
                 body = (await request.body()).decode("utf-8", "replace")
                 if isinstance(route, Route):
                     return self._start(route, values, request, body)
-                asked = proxy.event(request, route.path, values, _context(route, request), body)
-                return proxy.response(await self._invoke(route.function, json.dumps(asked).encode()))
+                asked = lambda_proxy.event(request, route.path, values, _context(route, request), body)
+                return lambda_proxy.response(await self._invoke(route.function, json.dumps(asked).encode()))
         # What API Gateway says of a route that does not exist.
         return JSONResponse({"message": "Missing Authentication Token"}, 403)
 

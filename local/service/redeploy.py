@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from local.service import resolved
-from local.settings import ROOT
+from local.service import osls
+from local.stages import ROOT
 from local.user_error import UserError
 
 LOOK_EVERY_S = 0.5
@@ -58,7 +58,7 @@ class Redeploy:
         self._say = say
         self._root = root
         self._code = stamp(root, CODE)
-        self._template = stamp(root, resolved.SOURCES)
+        self._template = stamp(root, osls.SOURCES)
 
     async def run(self) -> None:
         """Looks until it is cancelled."""
@@ -72,7 +72,7 @@ class Redeploy:
                 await self.take(code, template)
 
     def _look(self) -> tuple[Stamp, Stamp]:
-        return stamp(self._root, CODE), stamp(self._root, resolved.SOURCES)
+        return stamp(self._root, CODE), stamp(self._root, osls.SOURCES)
 
     async def take(self, code: Stamp, template: Stamp) -> None:
         """Has the service take what differs from what it has, and says so in a line."""
@@ -83,7 +83,7 @@ class Redeploy:
         if template != self._template:
             self._template = template
             try:
-                compiled = await asyncio.to_thread(resolved.template, self._stage, self._root)
+                compiled = await asyncio.to_thread(osls.template, self._stage, self._root)
                 changed = await self._service.take_template(compiled)
             except (UserError, OSError) as problem:
                 self._say(f"not redeployed, what runs stays as it was: {problem}")

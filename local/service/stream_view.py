@@ -61,7 +61,7 @@ def _within(entry: Entry, failure: Failure) -> bool:
 
 
 @dataclass
-class StreamLedger:
+class StreamView:
     """What is known of one stream; connections opened before `since_ms` are no news. Times in epoch milliseconds."""
 
     stream_id: str

@@ -8,8 +8,8 @@ import json
 import time
 
 from local.stepfunctions.activities import Activities, Activity
-from local.stepfunctions.arguments import PREFIX, Action, Answer, Parameters, arn, checked_name, page
-from local.stepfunctions.requests import Refusal
+from local.stepfunctions.pages import page
+from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, arn, checked_name
 
 _POLL_S = 60.0
 """How long a worker's question is held open where there is no work."""

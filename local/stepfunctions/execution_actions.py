@@ -5,12 +5,12 @@ Decides the shape of these answers. It does not know how an execution runs. Inva
 
 from typing import Any
 
-from local.stepfunctions.arguments import Action, Answer, Parameters, arn, page
 from local.stepfunctions.executions import Executions, Known, description
 from local.stepfunctions.express import Express
 from local.stepfunctions.machine_actions import configuration, missing
 from local.stepfunctions.map_run_actions import child, children
-from local.stepfunctions.requests import Refusal
+from local.stepfunctions.pages import page
+from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
 
 _LISTED = {"executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount"}
 _UNSUPPORTED = "This operation is not supported by this type of state machine"

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from local.stepfunctions import map_runs
+from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
 from local.stepfunctions.json_messages import told
 from local.stepfunctions.machines import Entry, Machines
-from local.stepfunctions.records import Closing, Journal, Opening, Record, Records
-from local.stepfunctions.requests import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
+from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from states_language import Execution, Perform
 from states_language.clock import Clock
-from states_language.functions import compact, same
 from states_language.tasks.nested import Ended
+from states_language.values import compact, same
 
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
@@ -68,7 +68,7 @@ class Executions:
     def __init__(
         self,
         machines: Machines,
-        records: Records,
+        records: Journals,
         clock: Clock,
         on_change: Callable[[Known], None],
     ) -> None:

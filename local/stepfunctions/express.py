@@ -10,7 +10,7 @@ from typing import Any
 from local.stepfunctions.executions import Executions
 from states_language import Execution
 from states_language.clock import Clock
-from states_language.functions import compact
+from states_language.values import compact
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from states_language.functions import parse_json
+from states_language.values import parse_json
 
 _SHOWN = 500
 _TOKEN = re.compile(r"[A-Za-z_$][\w$]*")

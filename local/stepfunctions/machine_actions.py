@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from local.stepfunctions.arguments import PREFIX, Action, Answer, Parameters, arn, checked_name, page
+from local.stepfunctions.diagnostics import refuse_bad
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.machines import Described, Entry, Machines, compiled, new_revision
-from local.stepfunctions.requests import Refusal
-from local.stepfunctions.verdict import refuse_bad
+from local.stepfunctions.pages import page
+from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, arn, checked_name
 
 _USUAL: dict[str, dict[str, Any]] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from local.service.template import StateMachine
+from local.service.stack import StateMachine
 from states_language import DefinitionError, Machine, load
 
 ROLE = "arn:aws:iam::000000000000:role/local"

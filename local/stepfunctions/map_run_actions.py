@@ -6,9 +6,9 @@ epoch seconds.
 
 from typing import Any
 
-from local.stepfunctions.arguments import Action, Answer, Parameters, arn, page
 from local.stepfunctions.executions import Executions
-from local.stepfunctions.requests import Refusal
+from local.stepfunctions.pages import page
+from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
 
 _LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
 _CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate")

@@ -3,9 +3,8 @@
 Decides the errors of AWS for a token that is none, or whose Task is over. It does not know who waits.
 """
 
-from local.stepfunctions.arguments import Action, Answer, Parameters
 from local.stepfunctions.json_messages import told
-from local.stepfunctions.requests import INPUT_LIMIT_BYTES, Refusal, parsed
+from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Action, Answer, Parameters, Refusal, parsed
 from states_language import TokenClosed, Tokens, TokenUnknown
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from bench import ingest
 
+pytestmark = pytest.mark.long
+
 
 def test_it_runs_and_reports_what_each_kind_used(capsys: pytest.CaptureFixture[str]) -> None:
     """One run of each at a small size; a kind that has not stored every event fails it."""

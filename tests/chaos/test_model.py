@@ -1,9 +1,8 @@
 """The handover protocol, explored to the end: every interleaving within a budget of faults; and that this has teeth.
 
-The environment variable MODEL_EXPLORATIONS=deep takes the longer explorations; docs/proofs.md has their numbers.
+docs/proofs.md has their numbers.
 """
 
-import os
 from functools import cache
 
 import pytest
@@ -12,7 +11,7 @@ from tests.chaos.model import DEEP, DEFAULT, Exploration, main, report
 from tests.chaos.model_defects import DEFECTS, Defect
 from tests.chaos.model_search import Result, explore
 
-EXPLORATIONS = DEEP if os.environ.get("MODEL_EXPLORATIONS") == "deep" else DEFAULT
+EXPLORATIONS = [*DEFAULT, *(pytest.param(each, marks=pytest.mark.long) for each in DEEP if each not in DEFAULT)]
 
 
 @cache

@@ -53,7 +53,9 @@ def test_a_changed_wait_is_kept_from_the_renewal_on() -> None:
                 entered[name] = event["timestamp"]
             elif kind == "WaitStateExited" and name in ("Wait A", "Wait B"):
                 waits[version].add(event["timestamp"] - entered[name])
-    assert waits == {1: {15_000, 16_000}, 2: {12_000, 13_000}}
+    # By chance a second shorter.
+    assert {15_000, 16_000} >= waits[1] > set()
+    assert {12_000, 13_000} >= waits[2] > set()
 
 
 def test_functions_that_start_again_are_of_the_version_of_that_moment() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.replay.table import MemoryDynamoDB
-from local.service.engine import Engine, lock
+from local.service.embedded_aws import EmbeddedAws, lock
 from local.service.listener import bind
 
 TABLE = "contract"
@@ -28,7 +28,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         async def nothing() -> None:
             return None
 
-        running = Engine(folder, bind(0, "the test"), lock_file, lambda: None, nothing, print, print)
+        running = EmbeddedAws(folder, bind(0, "the test"), lock_file, lambda: None, nothing, print, print)
         runner.run(running.start())
         client = boto3.client(
             "dynamodb",

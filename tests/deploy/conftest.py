@@ -1,5 +1,6 @@
-"""One packaging a session for all the tests of what is deployed."""
+"""One packaging for all the tests of what is deployed, whichever process runs them."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -10,23 +11,34 @@ from typing import Any
 
 import pytest
 
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 
 
 @pytest.fixture(scope="session")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `npx sls package` wrote for its default stage, with nothing in the environment but PATH and HOME."""
-    folder = tmp_path_factory.mktemp("package")
-    resolved.snapshot(settings.ROOT, folder)
-    shutil.copytree(settings.ROOT / "handlers", folder / "handlers")
+def package(run_folder: Path) -> Path:
+    """What `npx sls package` wrote for its default stage; the process that asks first makes it, the others wait."""
+    folder = run_folder / "package"
+    with (run_folder / "package.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            packaged(run_folder / "packaging").rename(folder)
+    return folder / ".serverless"
+
+
+def packaged(folder: Path) -> Path:
+    """Returns the folder, with a packaged copy of the project; the environment is nothing but PATH and HOME."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    osls.snapshot(stages.ROOT, folder)
+    shutil.copytree(stages.ROOT / "handlers", folder / "handlers")
     for name in ("package.json", "pyproject.toml", "requirements.txt"):
-        shutil.copy(settings.ROOT / name, folder / name)
+        shutil.copy(stages.ROOT / name, folder / name)
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    return folder / ".serverless"
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -39,5 +51,5 @@ def archive(package: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def template(package: Path) -> dict[str, Any]:
     """The compiled template of stage dev."""
-    compiled: dict[str, Any] = json.loads((package / resolved.COMPILED).read_text())
+    compiled: dict[str, Any] = json.loads((package / osls.COMPILED).read_text())
     return compiled

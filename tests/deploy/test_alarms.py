@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from handlers import errors
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 from tests.deploy.test_template import resources
 
 TOPIC = [{"Ref": "AlertsTopic"}]
@@ -19,13 +19,13 @@ def alarms() -> dict[str, dict[str, Any]]:
     """The alarms of the template by the metric they look at."""
     return {
         f"{alarm['Namespace']}/{alarm['MetricName']}": alarm
-        for alarm in resources(resolved.template("test"), "AWS::CloudWatch::Alarm")
+        for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm")
     }
 
 
 def filters() -> dict[str, str]:
     """The patterns of the metric filters by the metric that they count into."""
-    found = resources(resolved.template("test"), "AWS::Logs::MetricFilter")
+    found = resources(osls.template("test"), "AWS::Logs::MetricFilter")
     assert {one["LogGroupName"]["Ref"] for one in found} == {"ConnectionManagerLogGroup"}
     return {
         f"{change['MetricNamespace']}/{change['MetricName']}": one["FilterPattern"]
@@ -52,7 +52,7 @@ def test_every_alarm_tells_the_topic() -> None:
     assert {name: alarm["AlarmActions"] for name, alarm in found.items()} == dict.fromkeys(found, TOPIC)
     silence = {name for name, alarm in found.items() if alarm["TreatMissingData"] == "breaching"}
     assert silence == {f"{ours}/LongestUnconnected"}
-    assert found[f"{ours}/LongestUnconnected"]["Threshold"] == settings.load("test")["unconnected_after_s"]
+    assert found[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
 
 
 def test_every_metric_of_the_log_has_its_alarm() -> None:
@@ -71,27 +71,27 @@ def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
 @pytest.mark.parametrize("stage", ["local", "test"])
 def test_nobody_is_mailed_unless_the_stage_says_so(stage: str) -> None:
     """The topic is there for whoever subscribes to it; an empty address subscribes nobody."""
-    (topic,) = resources(resolved.template(stage), "AWS::SNS::Topic")
+    (topic,) = resources(osls.template(stage), "AWS::SNS::Topic")
     assert (topic["TopicName"], topic["Subscription"]) == (f"streamkeeper-{stage}-alerts", [])
 
 
 def test_an_address_of_the_stage_is_subscribed(tmp_path: Any) -> None:
     """By e-mail, which SNS asks to be confirmed."""
-    resolved.snapshot(settings.ROOT, tmp_path)
+    osls.snapshot(stages.ROOT, tmp_path)
     file = tmp_path / "env" / "test.yml"
     file.write_text(file.read_text().replace('alert_email: ""', 'alert_email: "ops@example.org"'))
-    (topic,) = resources(resolved.template("test", tmp_path), "AWS::SNS::Topic")
+    (topic,) = resources(osls.template("test", tmp_path), "AWS::SNS::Topic")
     assert topic["Subscription"] == [{"Protocol": "email", "Endpoint": "ops@example.org"}]
-    assert "ops@example.org" not in json.dumps(resolved.template("test"))
+    assert "ops@example.org" not in json.dumps(osls.template("test"))
 
 
 def test_the_dashboard_shows_what_is_measured() -> None:
     """Every alarm is on it, and every metric of ours that it draws is one that a function writes."""
-    (properties,) = resources(resolved.template("test"), "AWS::CloudWatch::Dashboard")
+    (properties,) = resources(osls.template("test"), "AWS::CloudWatch::Dashboard")
     text, variables = properties["DashboardBody"]["Fn::Sub"]
     assert variables == {"Namespace": "streamkeeper-test", "Service": "streamkeeper"}
     body = json.loads(text)
-    logical = {key for key, one in resolved.template("test")["Resources"].items() if "CloudWatch::Alarm" in one["Type"]}
+    logical = {key for key, one in osls.template("test")["Resources"].items() if "CloudWatch::Alarm" in one["Type"]}
     assert set(body["widgets"][0]["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in logical}
     written = set(re.findall(r'add_metric\("(\w+)"', _handlers())) | set(re.findall(r'": "(\w+)",', _handlers()))
     drawn = set(re.findall(r'MetricName="(\w+)', str(body))) | set(re.findall(r"'\$\{Namespace\}', '(\w+)'", str(body)))
@@ -99,4 +99,4 @@ def test_the_dashboard_shows_what_is_measured() -> None:
 
 
 def _handlers() -> str:
-    return "".join((settings.ROOT / "handlers" / name).read_text() for name in ("connection_manager.py", "watch.py"))
+    return "".join((stages.ROOT / "handlers" / name).read_text() for name in ("connection_manager.py", "watch.py"))

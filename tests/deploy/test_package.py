@@ -4,7 +4,7 @@ import json
 import re
 import struct
 
-from local.settings import ROOT
+from local.stages import ROOT
 
 # importlib's magic number of CPython 3.13, and the flags of a hash-based file that is never checked (PEP 552).
 MAGIC = struct.pack("<H", 3571) + b"\r\n"

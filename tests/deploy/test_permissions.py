@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from local.settings import ROOT
+from local.stages import ROOT
 from tests.statemachines.connections import definition
 from tests.statemachines.test_definitions import states
 
 # Which module asks which table, by the role of the function that it is a part of.
 ASKED = {
     "ConnectionManagerRole": {
-        "event_writer.py": "EventsTable",
-        "store.py": "ControlTable",
-        "control_table.py": "ControlTable",
+        "store/event_writer.py": "EventsTable",
+        "store/store.py": "ControlTable",
+        "store/control_table.py": "ControlTable",
     },
     "ConnectionControlRole": {
-        "ledger_store.py": "ControlTable",
-        "control_table.py": "ControlTable",
-        "event_reader.py": "EventsTable",
+        "store/streams.py": "ControlTable",
+        "store/control_table.py": "ControlTable",
+        "store/event_reader.py": "EventsTable",
     },
 }
 # What else a role's function does.

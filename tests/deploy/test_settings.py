@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 from local.user_error import UserError
 from tests.statemachines.connections import definition
 
@@ -20,7 +20,7 @@ console.log(JSON.stringify(tables.map(answer)));
 """
 GOOD = {
     name: value
-    for name, value in settings.load("local").items()
+    for name, value in stages.load("local").items()
     if name not in ("claim_tries", "task_timeout_s", "overlap_max_s")
 }
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -49,23 +49,21 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 def in_python(table: dict[str, Any]) -> Any:
-    """What local/settings.py makes of a table: the settings, or its sentence."""
+    """What local/stages.py makes of a table: the settings, or its sentence."""
     try:
-        return settings.checked(table, "here")
+        return stages.checked(table, "here")
     except UserError as error:
         return str(error)
 
 
 def test_both_refuse_and_take_the_same_in_the_same_words() -> None:
-    """env/settings.cjs and local/settings.py answer alike, for good tables, bad ones and each missing key."""
+    """env/settings.cjs and local/stages.py answer alike, for good tables, bad ones and each missing key."""
     tables = [GOOD, *(GOOD | change for change, _ in BAD)]
-    tables += [
-        {key: value for key, value in GOOD.items() if key != name} for name in GOOD if name not in settings.TEXTS
-    ]
+    tables += [{key: value for key, value in GOOD.items() if key != name} for name in GOOD if name not in stages.TEXTS]
     run = subprocess.run(
         ["node", "-e", CHECK],
         input=json.dumps(tables),
-        cwd=settings.ROOT,
+        cwd=stages.ROOT,
         capture_output=True,
         text=True,
         check=True,
@@ -80,10 +78,10 @@ def test_both_refuse_and_take_the_same_in_the_same_words() -> None:
 def test_osls_resolves_what_this_machine_resolves(stage: str) -> None:
     """Settings, names and the machine of a stage are equal, whichever of the two resolved them."""
     command = ["node", "node_modules/osls/bin/serverless.js", "print", "--stage", stage, "--format", "json"]
-    run = subprocess.run(command, cwd=settings.ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, cwd=stages.ROOT, capture_output=True, text=True, check=True)
     printed = json.loads(run.stdout[run.stdout.index("{") :])
-    assert printed["custom"]["settings"] == settings.load(stage)
-    assert printed["custom"]["names"] == settings.names(stage)
+    assert printed["custom"]["settings"] == stages.load(stage)
+    assert printed["custom"]["names"] == stages.names(stage)
     assert printed["stepFunctions"]["stateMachines"]["connections"]["definition"] == definition("connections", stage)
 
 
@@ -97,14 +95,14 @@ def test_a_variable_that_cannot_be_resolved_is_named() -> None:
     """Only settings and names can stand in a machine file."""
     for text in ("${self:custom.settings.nope}", "a ${self:custom.names.nope}"):
         with pytest.raises(UserError, match=r"^There is no \$\{self:custom\.(settings|names)\.nope\}\.$"):
-            settings.resolve({"Seconds": text}, settings.load("local"), settings.names("local"))
+            stages.resolve({"Seconds": text}, stages.load("local"), stages.names("local"))
     with pytest.raises(UserError, match=r"^\$\{env:HOME\} cannot be resolved"):
-        settings.resolve(["x ${env:HOME}"], settings.load("local"), settings.names("local"))
+        stages.resolve(["x ${env:HOME}"], stages.load("local"), stages.names("local"))
 
 
 def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     """`sls package` fails with the same sentence as this machine."""
-    resolved.snapshot(settings.ROOT, tmp_path)
+    osls.snapshot(stages.ROOT, tmp_path)
     path = tmp_path / "env" / "local.yml"
     path.write_text(path.read_text().replace("wait_s: 35", "wait_s: 44"))
     sentence = "env/local.yml: wait_s + margin_s must be less than function_timeout_s."
@@ -113,7 +111,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert sentence in run.stdout + run.stderr
     with pytest.raises(UserError) as told:
-        resolved.template("local", tmp_path)
+        osls.template("local", tmp_path)
     assert str(told.value) == sentence
 
 
@@ -129,7 +127,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentenc
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "local.yml").write_text(change)
     with pytest.raises(UserError) as told:
-        settings.load("local", root=tmp_path)
+        stages.load("local", root=tmp_path)
     assert str(told.value).startswith(sentence)
     assert "\n" not in str(told.value)
 
@@ -138,11 +136,11 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentenc
 def test_a_stage_without_a_file_is_refused(stage: str) -> None:
     """A stage is the name of a file in env/."""
     with pytest.raises(UserError, match=r"^There is no stage"):
-        settings.load(stage)
+        stages.load(stage)
 
 
 def test_settings_can_be_laid_over_a_stage() -> None:
     """What is given goes over the stage's file under the same rules, and what follows from it follows."""
-    assert settings.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
+    assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
     with pytest.raises(UserError, match="settings given: wait_s"):
-        settings.load("local", {"wait_s": 45})
+        stages.load("local", {"wait_s": 45})

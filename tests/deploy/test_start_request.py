@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from local import settings
-from local.service import resolved, vtl
+from local import stages
+from local.service import osls, vtl
 
 FORM = "application/x-www-form-urlencoded"
 
 
 def integration() -> dict[str, Any]:
     """The integration of the route that starts a stream."""
-    found: dict[str, Any] = resolved.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
+    found: dict[str, Any] = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
     integration: dict[str, Any] = found["Properties"]["Integration"]
     return integration
 
@@ -67,7 +67,7 @@ def test_a_stream_without_a_profile_starts_nothing(stream_id: str) -> None:
     }
 
 
-@pytest.mark.parametrize("path", sorted((settings.ROOT / "env" / "streams").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((stages.ROOT / "env" / "streams").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_profile_can_be_started(path: Path) -> None:
     """By its name alone, and with a name of its own after a colon."""
     for stream_id in (path.stem, f"{path.stem}:a", f"{path.stem}:a:b"):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local import settings
-from local.service import resolved
+from local import stages
+from local.service import osls
 
 
 def resources(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def test_cfn_lint_finds_nothing_of_ours(package: Path) -> None:
     """cfn-lint is silent but for a doubled dependency that osls itself writes (W3005)."""
     command = [str(Path(sys.executable).with_name("cfn-lint")), "--ignore-checks", "W3005", "--"]
     run = subprocess.run(
-        [*command, str(package / resolved.COMPILED)], cwd=settings.ROOT, capture_output=True, text=True, check=False
+        [*command, str(package / osls.COMPILED)], cwd=stages.ROOT, capture_output=True, text=True, check=False
     )
     assert (run.stdout + run.stderr, run.returncode) == ("", 0)
 
@@ -55,7 +55,7 @@ def test_tables_are_on_demand_encrypted_recoverable_and_kept(template: dict[str,
 
 def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) -> None:
     """No role may do more than its part calls, each on the resource it calls it on; none names every resource."""
-    names = settings.names("dev")
+    names = stages.names("dev")
     account = "${AWS::Partition}:{service}:${AWS::Region}:${AWS::AccountId}"
     logs = account.replace("{service}", "logs") + f":log-group:/aws/lambda/{names['connection_manager']}:*"
     executions = account.replace("{service}", "states") + f":execution:{names['connections']}:*"
@@ -200,5 +200,5 @@ def test_the_local_stages_have_the_same_resources(template: dict[str, Any], stag
     def shape(compiled: dict[str, Any]) -> list[str]:
         return sorted(resource["Type"] for resource in compiled["Resources"].values())
 
-    assert shape(resolved.template(stage)) == shape(template)
-    assert f"streamkeeper-{stage}-control" in json.dumps(resolved.template(stage))
+    assert shape(osls.template(stage)) == shape(template)
+    assert f"streamkeeper-{stage}-control" in json.dumps(osls.template(stage))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from local.settings import ROOT
+from local.stages import ROOT
 
 CHECK = str(ROOT / "packaging" / "check-tools.sh")
 PYTHON = "Python 3.11 or later is needed as {}: install it, or name another with PYTHON=python3.12 make setup.\n"

@@ -4,15 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from handlers import tls
 from tests.handlers import engine
 from tests.handlers.aws import Aws
-
-# A busy machine is no counterexample: what an example may cost is held by tests that measure it.
-settings.register_profile("streamkeeper", deadline=None)
-settings.load_profile("streamkeeper")
 
 
 @pytest.fixture(scope="session")

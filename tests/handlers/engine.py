@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from local.service.engine import Engine, lock
+from local.service.embedded_aws import EmbeddedAws, lock
 from local.service.listener import bind
 
 
@@ -17,7 +17,7 @@ def running(folder: Path) -> Iterator[str]:
         return None
 
     with lock(folder) as lock_file, asyncio.Runner() as runner:
-        engine = Engine(folder, bind(0, "the test"), lock_file, lambda: None, nothing, print, print)
+        engine = EmbeddedAws(folder, bind(0, "the test"), lock_file, lambda: None, nothing, print, print)
         runner.run(engine.start())
         try:
             yield engine.url

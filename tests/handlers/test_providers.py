@@ -22,10 +22,10 @@ from handlers.framing.decoders import Frame
 from handlers.invocation import keep
 from handlers.profile.parse import Profile, parse
 from handlers.store.requests import Invocation, Report
-from local.profiles.streams import placeholders
-from local.upstreams.app import Upstreams
+from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
-from local.upstreams.played import moved, playing
+from local.upstreams.demo_streams import Upstreams
+from local.upstreams.player_server import moved, playing
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.local.support import until
 
@@ -69,7 +69,7 @@ class Lane:
     def last(self) -> Report:
         """Its last connection, once the invocation has ended."""
         assert self.thread is not None
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         return self.reports[-1]
 

@@ -13,8 +13,8 @@ import pytest
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.settings import SettingsError, load_watch
-from local.service import resolved
-from local.service.template import read
+from local.service import osls
+from local.service.stack import read
 from tests.handlers.aws import Aws, Client, never_arrives
 
 TABLE = "watched"
@@ -42,7 +42,7 @@ def test_which_stream_should_be_connected_and_is_not(standing: dict[str, Any], l
 @pytest.fixture
 def cold_start(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], ModuleType]]:
     """Imports the module as a new sandbox does, with the control table as it is deployed."""
-    control = next(table for table in read(resolved.template("test"), {}).tables if "control" in table["TableName"])
+    control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
     given = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
     aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in given})
     for name, value in (ENVIRONMENT | {"POWERTOOLS_SERVICE_NAME": tmp_path.name}).items():
@@ -96,7 +96,7 @@ def test_it_finds_every_stream_by_the_index(
     assert (document["Wanted"], document["Unconnected"]) == ([3.0], [2.0])
     assert [(line["stream_id"], line["execution"]) for line in lines] == [("dead", "arn:1")]
     # The alarm asks for exactly this metric: with another dimension it would never see it.
-    alarm = resolved.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
+    alarm = osls.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
     (described,) = document["_aws"]["CloudWatchMetrics"]
     assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
     assert alarm["MetricName"] in [metric["Name"] for metric in described["Metrics"]]

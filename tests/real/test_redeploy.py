@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local.service import resolved
+from local.service import osls
 from tests.harness import Service, running
 from tests.local.support import PROJECT, until
 from tests.real.upstream import serving
@@ -39,7 +39,7 @@ class Story:
 
 def copied(folder: Path) -> Path:
     """A copy of the project whose executions start their successor after the first cycle of a lane."""
-    resolved.snapshot(PROJECT, folder)
+    osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
         shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
     changed(folder / "env" / "test.yml", ("renew_after: 115 ", "renew_after: 1 "))

@@ -8,13 +8,13 @@ import boto3
 import yaml
 from botocore.exceptions import ClientError
 
-from local import settings
+from local import stages
 from states_language import Execution, TaskCall, TaskFailure, load
 
-ROOT = settings.ROOT
+ROOT = stages.ROOT
 DATA = Path(__file__).parent / "data"
 STAGE = "test"
-NAMES = settings.names(STAGE)
+NAMES = stages.names(STAGE)
 INPUT = {"pathParameters": {"streamId": "demo"}}  # what the machine needs, and all it needs
 LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
 MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
@@ -25,13 +25,13 @@ Function = Callable[[Any, Any], Any]
 def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
     """The definition of a machine as a stage resolves it; `changes` are settings, not held to their bounds."""
     text = Path(ROOT / "statemachines" / f"{machine}.asl.yml").read_text()
-    return settings.resolve(yaml.safe_load(text), settings.load(stage) | changes, settings.names(stage))
+    return stages.resolve(yaml.safe_load(text), stages.load(stage) | changes, stages.names(stage))
 
 
 def former(stage: str = STAGE) -> Any:
     """The definition that was deployed before the machine was written in JSONata."""
     text = Path(DATA / "connections-jsonpath.asl.yml").read_text()
-    return settings.resolve(yaml.safe_load(text), settings.load(stage), settings.names(stage))
+    return stages.resolve(yaml.safe_load(text), stages.load(stage), stages.names(stage))
 
 
 def after(cycles: int, give_up_after: int = 10**6) -> Any:

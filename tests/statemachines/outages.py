@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from local import settings
+from local import stages
 from local.replay.table import MemoryDynamoDB
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 LIFE_MS = 880_000
 READ_EVERY_MS = 10_000
 STAGE = "prod"
-TABLE = settings.names(STAGE)["control_table"]
+TABLE = stages.names(STAGE)["control_table"]
 MACHINE = load(definition("connections", STAGE))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local import bounds, settings
+from local import bounds, stages
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import INPUT, after, definition
@@ -141,7 +141,7 @@ def test_no_history_is_longer_than_computed(renew_after: int) -> None:
 
 def test_the_worst_execution_of_a_stage_stays_below_four_fifths_of_the_limit() -> None:
     """With the highest setting and everything failing always, 20,000 events are not reached."""
-    execution = run(settings.NUMBERS["renew_after"][1])
+    execution = run(stages.NUMBERS["renew_after"][1])
     assert execution.status == "SUCCEEDED"
     assert 17_000 < len(execution.history) <= bounds.ALLOWED
 
@@ -160,16 +160,16 @@ def test_an_execution_that_cannot_be_renewed_ends_before_its_history_is_full() -
 def test_the_settings_allow_what_the_bound_allows(stage: str) -> None:
     """The highest `renew_after` that a settings file may hold is the one that the definition gives."""
     machine = definition("connections", stage)
-    assert settings.NUMBERS["renew_after"][1] == bounds.most_renew_after(machine)
+    assert stages.NUMBERS["renew_after"][1] == bounds.most_renew_after(machine)
     assert bounds.history_events(machine) <= bounds.ALLOWED
     assert bounds.history_events(machine, bounds.most_renew_after(machine) + 1) > bounds.ALLOWED
-    assert settings.NUMBERS["give_up_after"][1] == bounds.most_give_up_after(machine)
+    assert stages.NUMBERS["give_up_after"][1] == bounds.most_give_up_after(machine)
     assert bounds.full_history(machine, bounds.most_give_up_after(machine)) <= bounds.HARD < bounds.LIMIT
 
 
 def test_an_execution_lives_for_days() -> None:
     """Two lanes that take turns at 15 minutes make a pass in twice the wait each; one is asked for for 14 hours."""
-    prod = settings.load("prod")
+    prod = stages.load("prod")
     cycle_s = 2 * int(prod["wait_s"])
     assert int(prod["renew_after"]) * cycle_s > 2.2 * 86_400
     assert (int(prod["give_up_after"]) - int(prod["renew_after"])) * cycle_s >= 14 * 3600

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local import settings
+from local import stages
 from states_language import Execution, TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, definition
 from tests.statemachines.test_connections import ended, entered, scripted
@@ -39,7 +39,7 @@ def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "handed_on"})
     rows = entered(execution)
     names = [name for _, name in rows]
-    assert names.count("Claim lease") == settings.load("prod")["renew_after"] == 115
+    assert names.count("Claim lease") == stages.load("prod")["renew_after"] == 115
     assert names[-4:] == ["Delegate claim", "Send dead letter", "Choose ending", "Renewed"]
     assert 8.7 * 3_600_000 < rows[-1][0] < 9.2 * 3_600_000
     (started,) = aws.started
@@ -61,7 +61,7 @@ def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
     assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
     rows = entered(execution)
     assert [name for _, name in rows].count("Delegate claim") == 29
-    assert [name for _, name in rows].count("Claim lease") == settings.load("prod")["claim_tries"] == 144
+    assert [name for _, name in rows].count("Claim lease") == stages.load("prod")["claim_tries"] == 144
     assert (rows[-1][1], rows[-1][0] > 11.1 * 3_600_000) == ("Broken", True)
 
 

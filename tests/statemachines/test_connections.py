@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from handlers import errors
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import renewal_due
-from local import settings
+from local import stages
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after
@@ -84,7 +84,7 @@ def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
     """The payload is the path of the input, the execution's ARN, the lane, and how many cycles that has had."""
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamDropped(), "stopped")
     aws.run(function)
-    rest = {**INPUT, "execution": MINE, "renew_after": settings.load("test")["renew_after"]}
+    rest = {**INPUT, "execution": MINE, "renew_after": stages.load("test")["renew_after"]}
     cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]
     assert function.payloads == [{**rest, "lane": lane, "cycles": count} for lane, count in cycles]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handlers import errors
-from local import settings
+from local import stages
 from states_language import load
 from states_language.definition import practices
 from tests.statemachines.connections import ROOT, definition
@@ -148,5 +148,5 @@ def test_the_machine_outwaits_the_function() -> None:
     for stage in ("local", "test", "dev", "prod"):
         resolved = dict(states(definition("connections", stage)))
         limits = [resolved[f"Connect {lane}"]["TimeoutSeconds"] for lane in ("A", "B")]
-        function_timeout_s = int(settings.load(stage)["function_timeout_s"])
+        function_timeout_s = int(stages.load(stage)["function_timeout_s"])
         assert min(limits) > function_timeout_s

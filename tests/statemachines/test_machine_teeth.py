@@ -18,9 +18,9 @@ def test_the_named_unit_test_catches_the_defect_of_the_machine(
     name: str, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails on what it asserts."""
-    sound = connections.definition
+    sound: Any = connections.definition
 
-    def defective(*names: str, **changes: int) -> Any:
+    def defective(*names: Any, **changes: int) -> Any:
         definition = sound(*names, **changes)
         MACHINE[name](definition)
         return definition

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers import errors
-from local import settings
+from local import stages
 from states_language import TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, after, definition
 from tests.statemachines.test_connections import ended, entered, of_lanes, rests_ms, scripted
@@ -233,7 +233,7 @@ def test_a_due_lane_reads_and_asks_where_the_function_does_not_say_so(aws: Aws) 
 def test_every_stage_renews() -> None:
     """The function is told the stage's setting, and the machine compares its own count with it."""
     for stage in ("local", "test", "dev", "prod"):
-        renew_after, give_up_after = (settings.load(stage)[name] for name in ("renew_after", "give_up_after"))
+        renew_after, give_up_after = (stages.load(stage)[name] for name in ("renew_after", "give_up_after"))
         for lane, branch in zip("AB", definition("connections", stage)["States"]["Lanes"]["Branches"], strict=True):
             states = branch["States"]
             assert states[f"Connect {lane}"]["Arguments"]["Payload"]["renew_after"] == renew_after

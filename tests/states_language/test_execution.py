@@ -128,7 +128,7 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
             "executionStartedEventDetails": {
                 "input": '{"a":[1,null]}',
                 "inputDetails": {"truncated": False},
-                "roleArn": "arn:aws:iam::111111111111:role/streamkeeper",
+                "roleArn": "arn:aws:iam::111111111111:role/states-language",
             },
         },
         {
@@ -260,7 +260,7 @@ def test_the_context_object_names_execution_machine_and_state() -> None:
             "Input": {"x": 1},
             "StartTime": "2026-01-01T00:00:00.000Z",
             "Name": "run-1",
-            "RoleArn": "arn:aws:iam::111111111111:role/streamkeeper",
+            "RoleArn": "arn:aws:iam::111111111111:role/states-language",
             "RedriveCount": 0,
         },
         "StateMachine": {

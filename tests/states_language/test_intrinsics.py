@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from states_language.clock import VirtualClock
 from states_language.failures import EvaluationError, IntrinsicFailure
-from states_language.functions import FUNCTIONS, same
+from states_language.jsonpath.expressions import compile_expression, evaluate
 from states_language.jsonpath.grammar import PathSyntaxError
-from states_language.jsonpath.intrinsics import compile_expression, evaluate
-from states_language.jsonpath.selection import MISSING
+from states_language.jsonpath.intrinsic_functions import FUNCTIONS
+from states_language.values import MISSING, same
 
 
 class Surroundings:
@@ -23,6 +23,9 @@ class Surroundings:
 
     def context(self) -> dict[str, Any]:
         return {"Execution": {"Name": "run"}}
+
+    def functions(self) -> Any:
+        raise AssertionError("JSONata alone has functions in a frame")
 
 
 def value(text: str, data: Any = None) -> Any:

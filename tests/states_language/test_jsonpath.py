@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from states_language.failures import EvaluationError, ResultPathFailure
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
-from states_language.jsonpath.selection import MISSING
+from states_language.values import MISSING
 
 DATA: dict[str, Any] = {
     "a": {"b": [10, 20, 30, {"c": "x"}], "b c": 1, "it's": 2, "error-info": 3},

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from local.settings import ROOT
+from local.stages import ROOT
 from states_language import TaskCall, load
 from tests.states_language.machines import line
 

@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from local.settings import ROOT
+from local.stages import ROOT
 from local.workbench import functions
 from states_language.supported import AIDS, page
 

@@ -1,27 +1,61 @@
-"""The Amazon States Language interpreter: `load` a definition, `start` executions, read their history."""
+"""The Amazon States Language: `load` a definition, run it in virtual or real time, read its history.
 
+    machine = load("order.asl.yml")
+    execution = machine.execute({"id": 7}, functions={"charge": lambda payload, context: {"paid": True}})
+    execution.status, execution.output, execution.path
+
+The names below are the library. These modules are public too: `clock` (virtual and real time), `values` (JSON as AWS
+writes it), `timestamps`, `testing` (what the pytest plugin gives), `fuzzing` (cases for Hypothesis), `definition.hints`
+(what to do about a problem), `definition.place` (what a JSON pointer names), `tasks.lambdas` and `tasks.stubs` (what
+performs the calls of Tasks), `tasks.nested` (.sync), `drawing` (definitions as pictures) and `supported`. All else may
+change without notice.
+"""
+
+from states_language.clock import Clock, RealClock, Timer, VirtualClock
 from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
+from states_language.definition.practices import Advice, warnings
+from states_language.definition.problems import problems
+from states_language.definition.source import parse_definition, read_definition
 from states_language.execution import Execution
+from states_language.failures import TaskFailure
 from states_language.fuzzing import fuzz
+from states_language.history import Event
 from states_language.machine import Machine
 from states_language.tasks.callbacks import Pending, TokenClosed, Tokens, TokenUnknown
-from states_language.tasks.calls import Latencies, NoLatencies, Perform, TaskCall, TaskFailure, Whole
+from states_language.tasks.calls import Latencies, NoLatencies, Perform, TaskCall, Whole
+from states_language.tasks.lambdas import Function, Functions
+from states_language.tasks.stubs import ECHO, Behaviour, Stubs
 
 __all__ = [
+    "ECHO",
+    "Advice",
+    "Behaviour",
+    "Clock",
     "DefinitionError",
+    "Event",
     "Execution",
+    "Function",
+    "Functions",
     "Latencies",
     "Machine",
     "NoLatencies",
     "Pending",
     "Perform",
+    "RealClock",
+    "Stubs",
     "TaskCall",
     "TaskFailure",
+    "Timer",
     "TokenClosed",
     "TokenUnknown",
     "Tokens",
+    "VirtualClock",
     "Whole",
     "fuzz",
     "load",
+    "parse_definition",
+    "problems",
+    "read_definition",
+    "warnings",
 ]

@@ -57,6 +57,15 @@ class Halted(Exception):
     """The execution has ended while this branch was running; there is nothing left to record."""
 
 
+class TaskFailure(Exception):
+    """The work failed: an Error Name and, as a rule, a Cause. Who holds a task token may leave both out."""
+
+    def __init__(self, error: str | None, cause: str | None = None) -> None:
+        super().__init__(f"{error}: {cause}")
+        self.error = error
+        self.cause = cause
+
+
 class EvaluationError(ValueError):
     """A path, a template or an intrinsic function cannot be evaluated on this data: by default States.Runtime.
 

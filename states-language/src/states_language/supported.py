@@ -11,10 +11,10 @@ from states_language.definition.load import TYPES
 from states_language.definition.practices import MUCH
 from states_language.distributed.item_reader import INPUT_TYPES
 from states_language.distributed.result_writer import OUTPUT_TYPES, TRANSFORMATIONS
-from states_language.functions import FUNCTIONS
 from states_language.history import LIMIT, PAYLOAD_LIMIT_BYTES
-from states_language.jsonata.query_functions import ADDED
+from states_language.jsonata.functions import ADDED
 from states_language.jsonpath.choice_rules import OPERATORS
+from states_language.jsonpath.intrinsic_functions import FUNCTIONS
 from states_language.tasks.integrations import OPTIMISED
 from states_language.variables import LARGEST_STORE_BYTES
 

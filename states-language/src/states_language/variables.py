@@ -11,9 +11,8 @@ from typing import Any
 
 from states_language.definition.fields import DefinitionError, below
 from states_language.failures import Fatal
-from states_language.functions import compact
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
-from states_language.jsonpath.selection import MISSING
+from states_language.values import MISSING, compact
 
 LONGEST_NAME = 80
 LARGEST_ASSIGN_BYTES = PAYLOAD_LIMIT_BYTES
@@ -90,7 +89,7 @@ def check_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[
         if len(name) > LONGEST_NAME:
             raise DefinitionError(where, f"a variable's name has at most {LONGEST_NAME} characters")
         if not _NAME.fullmatch(name):
-            raise DefinitionError(where, f"'{name}' is no variable: letters, digits and _, no digit first")
+            raise DefinitionError(where, f"'{name}' is not a variable name: letters, digits and _, no digit first")
         if name == RESERVED:
             raise DefinitionError(where, f"'{RESERVED}' is reserved")
         yield name, where

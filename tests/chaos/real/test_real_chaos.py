@@ -16,13 +16,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.stepfunctions.records import Records
+from local.stepfunctions.journals import Journals
 from local.upstreams.clockwork import Clockwork, now_ms
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running
+from tests.local.service.test_embedded_aws import on_disk
 from tests.local.support import children, client, until
-from tests.local.test_engine import on_disk
 from tests.real.upstream import serving
+
+pytestmark = pytest.mark.long
 
 STREAMS = ("demo:chaos", "demo-ndjson:chaos", "demo-exclusive:chaos")
 EXCLUSIVE = "demo-exclusive:chaos"
@@ -50,7 +52,7 @@ class Scene:
         """The process id of the database. A save forks a copy of it, which is a child of its own."""
         assert self.service.process is not None
         below = children(self.service.process.pid)
-        return next(pid for pid in below if b"engine_child" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        return next(pid for pid in below if b"embedded_aws_child" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
     def saved_ns(self) -> int:
         """When the database's tables were last saved."""
@@ -205,7 +207,7 @@ def test_each_event_is_stored_once_whatever_happens(scene: tuple[Scene, Any]) ->
         assert numbers[-1] >= newest
     assert upstreams.presence.most(EXCLUSIVE) == 1
     assert len(_running(at.service)) == len(STREAMS)
-    records = Records(at.data / "executions")
+    records = Journals(at.data / "executions")
     for record in records.read():
         ids = [event["id"] for event in records.history(record.path)]
         assert ids == list(range(1, len(ids) + 1)), "the history on disk has a hole"

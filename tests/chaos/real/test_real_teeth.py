@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.service import resolved
-from local.upstreams.app import Upstreams
+from local.service import osls
+from local.upstreams.demo_streams import Upstreams
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running
 from tests.local.support import PROJECT, client, until
 from tests.real.test_redeploy import changed
 from tests.real.upstream import serving
+
+pytestmark = pytest.mark.long
 
 DEMO, EXCLUSIVE = "demo:teeth", "demo-exclusive:teeth"
 Edit = Callable[[Path], None]
@@ -27,9 +29,9 @@ Edit = Callable[[Path], None]
 
 def opens_without_waiting(copy: Path) -> None:
     """The successor neither waits for the release nor takes its turn only when it is free."""
-    changed(copy / "handlers" / "handover" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
+    changed(copy / "handlers" / "connection" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
     turn = "OR #connected = :fence OR #expires_at_ms "
-    changed(copy / "handlers" / "store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
+    changed(copy / "handlers" / "store" / "store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
 
 
 def waits_after_a_drop(copy: Path) -> None:
@@ -46,7 +48,7 @@ def waits_after_a_drop(copy: Path) -> None:
 def ignores_the_stop(copy: Path) -> None:
     """A connection that reads the wish to stop goes on."""
     text = "lease.stop:\n        return Standing"
-    changed(copy / "handlers" / "handover" / "lease.py", (text, text.replace(":", " and not fence:")))
+    changed(copy / "handlers" / "connection" / "lease.py", (text, text.replace(":", " and not fence:")))
 
 
 DEFECTS: tuple[Edit, ...] = (opens_without_waiting, waits_after_a_drop, ignores_the_stop)  # those of teeth.REAL
@@ -105,7 +107,7 @@ class Stage:
 
 def project(folder: Path, defects: Iterable[Edit]) -> Path:
     """A copy of the project with the defects in it."""
-    resolved.snapshot(PROJECT, folder)
+    osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
         shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
     for edit in defects:

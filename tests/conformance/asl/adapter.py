@@ -7,8 +7,8 @@ from typing import Any
 
 from states_language import DefinitionError, Execution, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
-from states_language.functions import compact
 from states_language.tasks.lambdas import missing
+from states_language.values import compact
 from tests.conformance.asl.outside import Outside
 
 ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"

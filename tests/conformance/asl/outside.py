@@ -8,8 +8,8 @@ import asyncio
 from typing import Any
 
 from states_language import Pending, TaskCall, TaskFailure
-from states_language.functions import compact
 from states_language.tasks.resources import ACTIVITY
+from states_language.values import compact
 
 _ENDS = ("TaskSucceeded", "TaskFailed", "TaskTimedOut")
 _WORKED = ("ActivitySucceeded", "ActivityFailed", "ActivityTimedOut")

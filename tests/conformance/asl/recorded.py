@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from states_language.functions import compact
+from states_language.values import compact
 
 DATA = Path(__file__).parent / "data"
 

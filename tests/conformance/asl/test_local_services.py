@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from local.functions.integrations import Integrations
 from local.functions.pool import Pool
+from local.functions.task_performer import TaskPerformer
 from local.service.aws_endpoints import Endpoints
+from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
-from local.stepfunctions.api import StepFunctions
 from local.stepfunctions.executions import Executions
+from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
-from local.stepfunctions.records import Records
 from states_language import Execution, load
 from states_language.clock import RealClock
 from tests.conformance.asl.adapter import flattened
 from tests.conformance.asl.recorded import cases, equal
+from tests.local.service.test_embedded_aws import engine_in
 from tests.local.support import client, in_thread
-from tests.local.test_engine import engine_in
 
 HERE, THERE = "000000000000", "111111111111"
 SAME = (
@@ -51,10 +51,10 @@ async def local_run(folder: Path) -> AsyncIterator[Ask]:
     async with engine_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
         clock = RealClock()
-        executions = Executions(Machines(folder, {}, 0), Records(folder / "executions"), clock, lambda _: None)
+        executions = Executions(Machines(folder, {}, 0), Journals(folder / "executions"), clock, lambda _: None)
         states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
         pool = Pool([], {}, folder, folder / "logs")
-        integrations = Integrations(pool, Endpoints({}, engine.url), states)
+        integrations = TaskPerformer(pool, Endpoints({}, engine.url), states)
         loop = asyncio.get_running_loop()
 
         async def run(case: dict[str, Any]) -> Execution:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
-from local.stepfunctions.api import StepFunctions
 from local.stepfunctions.executions import Executions
+from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
-from local.stepfunctions.records import Records
 from states_language import TaskCall
 from states_language.clock import RealClock
 from tests.conformance.asl.adapter import behave
@@ -27,7 +27,7 @@ def answered(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
         return await behave(case["lambdas"], call)
 
     async def ask() -> dict[str, Any]:
-        executions = Executions(Machines(folder, {}, 0), Records(folder), RealClock(), lambda _: None)
+        executions = Executions(Machines(folder, {}, 0), Journals(folder), RealClock(), lambda _: None)
         executions.perform = perform
         return await StepFunctions(executions, RealClock(), Activities(folder / "a")).call("TestState", case["request"])
 

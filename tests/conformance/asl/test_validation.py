@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.stepfunctions.verdict import diagnostics
+from local.stepfunctions.diagnostics import diagnostics
 from tests.conformance.asl.recorded import cases
 
 CASES = cases("validation.json")

@@ -1,27 +1,45 @@
-"""Writes a drawing as one Mermaid flowchart.
+"""Writes a drawing as a Mermaid flowchart, the form that a Markdown page on GitHub shows.
 
-Decides how boxes, frames and arrows look; what they are is the drawing's. Invariant: the same drawing gives the same
-text.
+    flowchart TD
+      start(( ))
+      s0(["Wait<br/>60"])
+      start --> s0
+
+Invariant: no name or label is read as markup, and the same drawing gives the same text.
 """
 
+import re
 from collections.abc import Iterator
 
-from states_language.drawing.boxes import END, JOIN, START, Box, Drawing, Frame
+from states_language.drawing.boxes import END, JOIN, START, Box, Drawing, Frame, draw
 from states_language.drawing.dot import FAILED, FAILED_FILL, TAKEN, TAKEN_FILL, times
-from states_language.drawing.flowcharts import quoted, shape
-from states_language.drawing.way import Marks
+from states_language.drawing.labels import Definition, plain
+from states_language.drawing.visits import Marks
 
 _POINTS = {START: "(( ))", JOIN: "(( ))", END: "(( ))"}
+# How a state of a type is drawn; its name replaces {}.
+_SHAPES = {
+    "Choice": '{"{}"}',
+    "Wait": '(["{}"])',
+    "Succeed": '(("{}"))',
+    "Fail": '((("{}")))',
+    "Parallel": '[["{}"]]',
+    "Map": '[["{}"]]',
+}
+_RECTANGLE = '["{}"]'
+_ENTITIES = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", "&": "#amp;", "`": "#96;"})
+_LIST = re.compile(r"^(\d+)\.(?= )")
+"""A label that Mermaid's Markdown would read as a numbered list."""
 
 
 def mermaid(drawing: Drawing, marks: Marks | None = None) -> str:
-    """Return the flowchart's text; with marks, what an execution visited is shown."""
+    """Return the flowchart's text; with marks, the states and transitions of an execution are highlighted."""
     boxes = {box.key: box for box in drawing.boxes()}
     shown = [arrow for arrow in drawing.arrows if not arrow.hidden]
     lines = ["flowchart TD", *_frame(drawing.frame, "  ")]
     for arrow in shown:
-        words = f'|"{quoted(arrow.words)}"|' if arrow.words else ""
-        lines.append(f"  {arrow.source} -->{words} {arrow.target}")
+        label = f'|"{_quoted(arrow.label)}"|' if arrow.label else ""
+        lines.append(f"  {arrow.source} -->{label} {arrow.target}")
     if marks is not None:
         lines += _marked(drawing, marks)
         taken = [str(at) for at, arrow in enumerate(shown) if times(arrow, boxes, marks)]
@@ -30,11 +48,16 @@ def mermaid(drawing: Drawing, marks: Marks | None = None) -> str:
     return "\n".join(lines)
 
 
+def flowchart(line: Definition) -> str:
+    """Return the Mermaid text of one line of states, without the lines within its states."""
+    return mermaid(draw(line, nested=False))
+
+
 def _frame(frame: Frame, indent: str) -> Iterator[str]:
     for box in frame.boxes:
         yield f"{indent}{box.key}{_box(box)}"
     for inner in frame.frames:
-        yield f'{indent}subgraph {inner.key}["{quoted(inner.title) or " "}"]'
+        yield f'{indent}subgraph {inner.key}["{_quoted(inner.title) or " "}"]'
         yield from _frame(inner, indent + "  ")
         yield f"{indent}end"
 
@@ -42,7 +65,13 @@ def _frame(frame: Frame, indent: str) -> Iterator[str]:
 def _box(box: Box) -> str:
     if box.kind in _POINTS:
         return _POINTS[box.kind]
-    return shape(box.kind, box.state, *([box.note] if box.note else []))
+    rows = [box.state, box.note] if box.note else [box.state]
+    return _SHAPES.get(box.kind, _RECTANGLE).replace("{}", _quoted(*rows))
+
+
+def _quoted(*rows: str) -> str:
+    """Return rows of text as they stand between quotes in Mermaid."""
+    return "<br/>".join(_LIST.sub(r"\1#46;", plain(row).translate(_ENTITIES)) for row in rows)
 
 
 def _marked(drawing: Drawing, marks: Marks) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.clock import Clock, Timer
-from states_language.tasks.calls import TaskFailure
+from states_language.failures import TaskFailure
 
 TIMED_OUT: Any = object()
 NO_HEARTBEAT: Any = object()

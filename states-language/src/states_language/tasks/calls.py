@@ -6,19 +6,9 @@ has asked for, it only stops listening.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from states_language.tasks.callbacks import Pending
-
-
-class TaskFailure(Exception):
-    """The work failed: an Error Name and, as a rule, a Cause. Who holds a task token may leave both out."""
-
-    def __init__(self, error: str | None, cause: str | None = None) -> None:
-        super().__init__(f"{error}: {cause}")
-        self.error = error
-        self.cause = cause
+from states_language.tasks.callbacks import Pending
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class TaskCall:
     entered_ms: int
     timeout_ms: int | None
     pattern: str = ""
-    pending: "Pending | None" = None
+    pending: Pending | None = None
 
 
 Perform = Callable[[TaskCall], Awaitable[Any]]

@@ -15,8 +15,9 @@ from contextvars import copy_context
 from typing import Any
 
 from states_language.clock import Clock, owner, uuid4
+from states_language.failures import TaskFailure
 from states_language.tasks.callbacks import Tokens
-from states_language.tasks.calls import Perform, TaskCall, TaskFailure
+from states_language.tasks.calls import Perform, TaskCall
 from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, TOO_LARGE, too_large
 from states_language.tasks.resources import ACTIVITY
 

@@ -9,9 +9,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from states_language.functions import compact
 from states_language.tasks.callbacks import Pending
 from states_language.tasks.integrations import SYNC_2
+from states_language.values import compact
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from states_language.functions import compact, parse_json
-from states_language.tasks.calls import TaskFailure
+from states_language.failures import TaskFailure
 from states_language.tasks.integrations import OPTIMISED, SDK_PATTERNS
+from states_language.values import compact, parse_json
 
 ACTIVITY = "activity"
 """The service of a call whose work a worker asks for; its Resource names the activity."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from states_language.clock import Clock
-from states_language.functions import compact
-from states_language.tasks.calls import TaskCall, TaskFailure
+from states_language.failures import TaskFailure
+from states_language.tasks.calls import TaskCall
+from states_language.values import compact
 
 
 class _Echo:

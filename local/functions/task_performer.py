@@ -1,0 +1,168 @@
+"""What a Task state does on this machine: Lambda functions in sandboxes, every other AWS service through botocore.
+
+Decides who answers a call, and when one that is answered later is. It does not know which machine asks. Invariant:
+whatever goes wrong comes back as a TaskFailure with AWS's name for it.
+"""
+
+import asyncio
+import datetime
+import json
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, UnknownServiceError
+from botocore.model import OperationModel
+
+from local.functions import sdk
+from local.functions.pool import Pool, UnknownFunction
+from local.service.aws_endpoints import Endpoints
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.parameters import Refusal
+from states_language import TaskCall, TaskFailure, Tokens
+from states_language.tasks.integrations import SYNC
+from states_language.tasks.lambdas import missing
+from states_language.tasks.nested import Ended, settle
+from states_language.tasks.resources import ACTIVITY
+
+
+class StatesApi(Protocol):
+    """Step Functions itself, which runs in this process; `local.stepfunctions.StepFunctions` answers."""
+
+    tokens: Tokens
+    activities: Activities
+
+    async def call(self, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Returns an action's answer in the API's own spelling, times as epoch seconds; raises Refusal."""
+
+    def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:
+        """Calls the listener once, when the execution has ended."""
+
+
+class TaskPerformer:
+    """Carries out Task states."""
+
+    def __init__(self, functions: Pool, endpoints: Endpoints, states: StatesApi) -> None:
+        self._functions = functions
+        self._endpoints = endpoints
+        self._states = states
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
+
+    async def perform(self, call: TaskCall) -> Any:
+        """Returns the result of one Task, as its service gives it; raises TaskFailure."""
+        self._states.tokens.watch(call.pending)
+        if call.function is not None:
+            return await self._invoke(call, call.function)
+        if call.service == ACTIVITY:
+            return self._states.activities.hand(call)
+        if call.service in ("states", "sfn"):
+            return await self._ask_states(call)
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._threads, self._request, call)
+        if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
+            # Recorded: an entry that was refused fails the Task, and the cause is the whole answer.
+            told = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
+            raise TaskFailure("EventBridge.FailedEntry", sdk.compact(told))
+        return answer
+
+    def close(self) -> None:
+        """Gives the threads back; requests under way are not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _invoke(self, call: TaskCall, function: str) -> Any:
+        try:
+            answer = await self._functions.invoke(function, json.dumps(call.payload).encode())
+        except UnknownFunction:
+            raise missing(call, str(uuid.uuid4())) from None
+        text = answer.payload.decode()
+        if answer.function_error is None:
+            return json.loads(text) if text else None
+        try:
+            error = json.loads(text).get("errorType") or "Lambda.Unknown"
+        except (ValueError, AttributeError):
+            error = "Lambda.Unknown"
+        raise TaskFailure(error, text)
+
+    async def _ask_states(self, call: TaskCall) -> Any:
+        operation = self._operation("stepfunctions", call.action)
+        given = sdk.arguments(call.parameters or {}, operation.input_shape)
+        if operation.name == "StartExecution" and not call.sdk and call.parameters.get("Input") is None:
+            given["input"] = "{}"  # recorded: an Input of null is none
+        try:
+            answer = await self._states.call(operation.name, given)
+        except Refusal as refusal:
+            raise TaskFailure(*_refused_by_states(call, operation, refusal)) from None
+        if call.pending is not None and call.pattern.startswith(SYNC):
+            pending = call.pending
+            self._states.on_end(answer["executionArn"], lambda ended: settle(pending, call.pattern, ended))
+        found = sdk.result(_dated(answer), operation.output_shape)
+        return found if call.sdk else found | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
+
+    def _request(self, call: TaskCall) -> Any:
+        try:
+            operation = self._operation(sdk.client_name(call.service), call.action)
+            client = self._endpoints.client(sdk.client_name(call.service))
+            given = sdk.arguments(_completed(call), operation.input_shape)
+            answer = getattr(client, _method(client, operation.name))(**given)
+        except ClientError as refusal:
+            model = operation.service_model
+            told = sdk.refused(call.service, sdk=call.sdk, model=model, refusal=refusal)
+            raise TaskFailure(*told) from None
+        except ParamValidationError as refusal:
+            raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, str(refusal))) from None
+        except UnknownServiceError:
+            raise TaskFailure("States.Runtime", f"There is no AWS service {call.service!r}.") from None
+        except BotoCoreError as refusal:
+            name = sdk.prefix(call.service, sdk=call.sdk)
+            raise TaskFailure(f"{name}.SdkClientException", str(refusal)) from None
+        metadata = answer.pop("ResponseMetadata", {})
+        found = sdk.result(answer, operation.output_shape)
+        return found if call.sdk else found | sdk.http_metadata(metadata)
+
+    def _operation(self, client_name: str, action: str) -> OperationModel:
+        model = self._endpoints.client(client_name).meta.service_model
+        name = sdk.pascal(action)
+        if name not in model.operation_names:
+            raise TaskFailure("States.Runtime", f"The service {client_name} has no action {action}.")
+        operation: OperationModel = model.operation_model(name)
+        return operation
+
+
+def _completed(call: TaskCall) -> Any:
+    """events:putEvents names the execution and its machine in the Resources of each entry.
+
+    Source: AWS Step Functions Developer Guide, "Add EventBridge events with Step Functions".
+    """
+    given = call.parameters or {}
+    if (call.service, call.action, call.sdk) != ("events", "putEvents", False) or "Entries" not in given:
+        return given
+    machine_arn = call.execution_arn.rpartition(":")[0].replace(":execution:", ":stateMachine:")
+    named = [call.execution_arn, machine_arn]
+    return given | {
+        "Entries": [entry | {"Resources": entry.get("Resources", []) + named} for entry in given["Entries"]]
+    }
+
+
+def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refusal) -> tuple[str, str]:
+    code = refusal.code
+    name = code if code.endswith("Exception") else f"{code}Exception"
+    model = operation.service_model
+    request_id = uuid.uuid4()
+    if call.sdk:
+        told = f"Service: Sfn, Status Code: 400, Request ID: {request_id}"
+    else:
+        told = f"Service: AWSStepFunctions; Status Code: 400; Error Code: {code}; Request ID: {request_id}; Proxy: null"
+    return f"{sdk.prefix(call.service, sdk=call.sdk, model=model)}.{name}", f"{refusal} ({told})"
+
+
+def _dated(answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: datetime.datetime.fromtimestamp(value, datetime.UTC) if name.endswith("Date") else value
+        for name, value in answer.items()
+    }
+
+
+def _method(client: Any, operation: str) -> str:
+    methods: dict[str, str] = client.meta.method_to_api_mapping
+    return next(method for method, name in methods.items() if name == operation)

@@ -1,0 +1,122 @@
+"""The AWS endpoint of the local run: Step Functions and Lambda's Invoke are answered here, all else is passed on.
+
+Decides which request is whose. It does not know how executions or functions run. Invariant: what it answers has the
+shape that boto3 and the AWS command line read, errors too.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+import urllib3
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from local.functions.pool import Pool, UnknownFunction, function_name
+from local.service.aws_endpoints import Endpoints
+from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.parameters import parsed
+from states_language.tasks.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+
+_TARGET = "AWSStepFunctions."
+# Headers that belong to one connection. Source: RFC 9110, section 7.6.1.
+_HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection"}
+_METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
+_INVOKE_TYPES = ("RequestResponse", "Event", "DryRun")
+
+
+class AwsServer:
+    """One address for every AWS service of the run."""
+
+    def __init__(self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints) -> None:
+        self._step_functions = step_functions
+        self._functions = functions
+        self._endpoints = endpoints
+        self._http = urllib3.PoolManager(maxsize=8, retries=False, timeout=urllib3.Timeout(connect=5, read=60))
+        self._invocations: set[asyncio.Task[Any]] = set()
+        self.app = Starlette(
+            routes=[
+                Route("/2015-03-31/functions/{name}/invocations", self._invoke, methods=["POST"]),
+                Route("/{path:path}", self._other, methods=_METHODS),
+            ]
+        )
+
+    def close(self) -> None:
+        """Gives up what was not waited for and the connections to other endpoints."""
+        for task in self._invocations:
+            task.cancel()
+        self._step_functions.close()
+        self._http.clear()
+
+    async def _invoke(self, request: Request) -> Response:
+        """Lambda's Invoke; source: its page in the AWS Lambda API reference."""
+        name = request.path_params["name"]
+        kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
+        if function_name(name) not in self._functions:
+            return _lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
+        if kind not in _INVOKE_TYPES:
+            return _lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")
+        payload = await request.body() or b"{}"
+        most = EVENT_LIMIT_BYTES if kind == "Event" else REQUEST_LIMIT_BYTES
+        if len(payload) > most:
+            message = f"Request must be smaller than {most} bytes for the InvokeFunction operation"
+            return _lambda_error(413, "RequestTooLargeException", message, "User")
+        try:
+            parsed(payload)
+        except ValueError:
+            message = "Could not parse request body into json: the payload is no JSON."
+            return _lambda_error(400, "InvalidRequestContentException", message, "User")
+        if kind == "DryRun":
+            return Response(status_code=204)
+        try:
+            if kind == "Event":
+                self._keep(asyncio.create_task(self._functions.invoke(name, payload)))
+                return Response(status_code=202)
+            answer = await self._functions.invoke(name, payload)
+        except UnknownFunction:
+            return _lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
+        headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": answer.request_id}
+        if answer.function_error is not None:
+            headers["X-Amz-Function-Error"] = answer.function_error
+        return Response(answer.payload, media_type="application/json", headers=headers)
+
+    async def _other(self, request: Request) -> Response:
+        target = request.headers.get("x-amz-target", "")
+        if target.startswith(_TARGET):
+            return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body())
+        return await asyncio.to_thread(self._pass_on, request, await request.body())
+
+    def _pass_on(self, request: Request, body: bytes) -> Response:
+        origin = self._endpoints.of(_service(request))
+        path = request.scope["raw_path"].decode("ascii")
+        query = request.scope["query_string"].decode("ascii")
+        headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP}
+        try:
+            answer = self._http.request(
+                request.method, f"{origin}{path}{'?' + query if query else ''}", body=body, headers=headers,
+                redirect=False, decode_content=False,
+            )  # fmt: skip
+        except urllib3.exceptions.HTTPError as problem:
+            text = json.dumps({"message": f"The endpoint {origin} does not answer: {type(problem).__name__}."})
+            return Response(text, 502, media_type="application/json")
+        kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
+        kept.pop("content-length", None)
+        return Response(answer.data, answer.status, headers=kept)
+
+    def _keep(self, task: "asyncio.Task[Any]") -> None:
+        self._invocations.add(task)
+        task.add_done_callback(self._invocations.discard)
+
+
+def _service(request: Request) -> str:
+    """Which service a request is for: its signature says so, in the credential's scope."""
+    authorization = request.headers.get("authorization", "") or request.query_params.get("X-Amz-Credential", "")
+    parts = authorization.partition("Credential=")[2].partition(",")[0].split("/") if "=" in authorization else []
+    return parts[3] if len(parts) > 3 else ""
+
+
+def _lambda_error(status: int, code: str, message: str, kind: str) -> Response:
+    text = json.dumps({"Type": kind, "Message": message, "message": message})
+    return Response(text, status, media_type="application/json", headers={"x-amzn-ErrorType": code})

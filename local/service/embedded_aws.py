@@ -1,0 +1,200 @@
+"""The embedded AWS (ministack) as a child process: DynamoDB, SQS and the rest, kept in the data folder.
+
+Decides when the child is started again and when the service must give up. It does not know what the tables hold.
+Invariants: only one engine uses a data folder; the address stays the same when the engine is restarted, because the
+listening socket is the parent's; after a death of the engine `on_death` runs before the new engine answers anything,
+and nothing that was asked before is answered by it.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from local.service.listener import HOST, port_of
+from local.user_error import UserError
+
+_STOP_WITHIN_S = 10.0
+_READY_WITHIN_S = 30.0
+_WAIT_FOR_LOCK_S = 15.0
+_MOST_RESTARTS = 5
+_RESTARTS_WINDOW_S = 60.0
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
+
+
+def try_lock(folder: Path) -> IO[str] | None:
+    """Returns the open lock file of a data folder, which it creates; None where another run has it, UserError else.
+
+    The lock lasts until every process that inherited the descriptor has ended.
+    """
+    try:
+        # What the embedded Secrets Manager holds is saved here as it is.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = (folder / "lock").open("a")
+    except OSError as failure:
+        raise UserError(
+            f"The data folder {folder} cannot be used: {failure.strerror}; set STREAMKEEPER_DATA."
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        return None
+    return handle
+
+
+def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
+    """Returns as `try_lock` does, but waits `wait_s` for an old run that still saves; in use after that: UserError."""
+    give_up_s = time.monotonic() + wait_s
+    while (handle := try_lock(folder)) is None:
+        if time.monotonic() > give_up_s:
+            raise UserError(
+                f"The data folder {folder} is in use by another run;"
+                " stop that one or set STREAMKEEPER_DATA to another folder."
+            )
+        time.sleep(0.05)
+    return handle
+
+
+class EmbeddedAws:
+    """One ministack process and its successors; they share one listening socket."""
+
+    def __init__(
+        self,
+        folder: Path,
+        listening: socket.socket,
+        lock_file: IO[str],
+        on_death: Callable[[], None],
+        on_restart: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._listening = listening
+        self._lock_file = lock_file
+        self._on_death = on_death
+        self._on_restart = on_restart
+        self._on_failure = on_failure
+        self._say = say
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def url(self) -> str:
+        """The engine's address, valid for the whole run."""
+        return f"http://{HOST}:{port_of(self._listening)}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the engine that runs now."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Returns when the engine answers; an engine that does not start is a UserError which names its log."""
+        self._process = await self._spawn()
+        await self._ready()
+        self._supervisor = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """Ends the engine; it saves its state first. One that takes longer than ten seconds is killed."""
+        self._closing = True
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_WITHIN_S)
+            except TimeoutError:
+                self.kill()
+                await process.wait()
+        self._listening.close()
+
+    def kill(self) -> None:
+        """Ends the engine at once; what changed since its last save is lost."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        logs = self._folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        descriptors = (self._listening.fileno(), self._lock_file.fileno())
+        with (logs / "engine.log").open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
+                str(descriptors[0]),
+                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
+                cwd=Path(__file__).resolve().parents[2], env=self._environment(os.environ),
+            )  # fmt: skip
+
+    def _environment(self, parents: Mapping[str, str]) -> dict[str, str]:
+        port = str(port_of(self._listening))
+        return {name: parents[name] for name in _PASSED_ON if name in parents} | {
+            "PERSIST_STATE": "1",
+            "STATE_DIR": str((self._folder / "engine").resolve()),
+            "BIND_HOST": HOST,
+            "GATEWAY_PORT": port,
+            "LOG_LEVEL": "WARNING",
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
+            # ministack removes containers of its own label from any Docker it finds; it shall find none.
+            "DOCKER_HOST": f"unix://{(self._folder / 'no-docker').resolve()}",
+        }
+
+    async def _ready(self) -> None:
+        assert self._process is not None
+        health = asyncio.create_task(_ask_health(port_of(self._listening)))
+        death = asyncio.create_task(self._process.wait())
+        done, pending = await asyncio.wait(
+            {health, death}, timeout=_READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in pending:
+            task.cancel()
+        if health not in done:
+            self.kill()
+            raise UserError(f"The embedded AWS did not start; its log is {self._folder / 'logs' / 'engine.log'}.")
+        health.result()
+
+    async def _supervise(self) -> None:
+        deaths_s: list[float] = []
+        while True:
+            assert self._process is not None
+            await self._process.wait()
+            if self._closing:
+                return
+            now_s = time.monotonic()
+            deaths_s = [at_s for at_s in deaths_s if now_s - at_s < _RESTARTS_WINDOW_S] + [now_s]
+            if len(deaths_s) > _MOST_RESTARTS:
+                self._on_failure(f"The embedded AWS ended {len(deaths_s)} times in a minute, so the service stops.")
+                return
+            self._say(
+                f"the embedded AWS ended by itself ({self._process.returncode}); it starts again from its last save"
+            )
+            self._on_death()
+            self._drop_queued()
+            self._process = await self._spawn()
+            await self._on_restart()
+
+    def _drop_queued(self) -> None:
+        """Closes what waits in the socket's queue: writes of clients that know a newer state than the restored."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._listening.accept()[0].close()
+
+
+async def _ask_health(port: int) -> None:
+    # The socket listens already, so this waits in its queue until the engine accepts.
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n")
+    await writer.drain()
+    await reader.readline()
+    writer.close()

@@ -1,0 +1,214 @@
+"""The parts of the local run, joined: what starts in which order, and what stops in which.
+
+Decides that order and nothing else. Invariants: nothing is answered before tables, queues and functions are there; when
+`stop` returns, every child has gone and the state is on disk.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from handlers.store import items
+from local.functions.pool import Pool
+from local.functions.task_performer import TaskPerformer
+from local.profiles import profile_files
+from local.service.aws_endpoints import Endpoints
+from local.service.aws_server import AwsServer
+from local.service.embedded_aws import EmbeddedAws
+from local.service.gateway import Gateway
+from local.service.listener import HOST, Listener, port_of
+from local.service.live_view import LiveView
+from local.service.provision import provision
+from local.service.screen import Screen
+from local.service.stack import Stack, StateMachine, read
+from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.executions import Executions, Known
+from local.stepfunctions.journals import Journals
+from local.stepfunctions.machines import Machines
+from local.upstreams.demo_streams import Upstreams
+from local.user_error import UserError
+from states_language import DefinitionError, Machine, load
+from states_language.clock import RealClock
+
+ROOT = Path(__file__).resolve().parents[2]
+_DEMO = "UPSTREAM_DEMO"
+# What a template says that names no limit.
+NEVER_S = 10**9
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """The listening sockets, all on 127.0.0.1; `engine` is None where the user's endpoints take its place."""
+
+    api: socket.socket
+    aws: socket.socket
+    upstreams: socket.socket
+    engine: socket.socket | None
+
+
+class Service:
+    """One local run; `on_failure` hears that it cannot go on."""
+
+    def __init__(
+        self, data: Path, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str],
+        environment: Mapping[str, str], screen: Screen, on_failure: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.sockets = sockets
+        self.stack = read(template, {})
+        self._template = template
+        self._data = data
+        self._environment = environment
+        self._screen = screen
+        self._on_failure = on_failure
+        self._engine: EmbeddedAws | None = None
+        if sockets.engine is not None:
+            self._engine = EmbeddedAws(
+                data, sockets.engine, lock_file, self._engine_died, self._engine_restarted, self._failed, screen.say
+            )
+        self._endpoints = Endpoints(environment, self._engine.url if self._engine else None)
+        self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
+        self._machines = machines(self.stack)
+        self._clock = RealClock()
+        self._pool: Pool | None = None
+        self._listeners: list[Listener] = []
+        self._closers: list[Callable[[], None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._executions: Executions | None = None
+        self._kept: Machines | None = None
+        self._gateway: Gateway | None = None
+
+    async def start(self) -> None:
+        """Returns when requests are answered and what an earlier run left has been resumed; raises UserError."""
+        if self._engine is not None:
+            await self._engine.start()
+        queue_urls = await asyncio.to_thread(self._provision)
+        self.stack = read(self._template, queue_urls)
+        variables = self._endpoints.environment() | self._upstream_variables
+        pool = self._pool = Pool(self.stack.functions, variables, ROOT, self._data / "logs")
+        executions = self._join(pool)
+        left = [known for known in executions.restore() if not await asyncio.to_thread(self._is_to_stop, known)]
+        for listener in self._listeners:
+            await listener.start()
+        for known in executions.resume(left):
+            self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+
+    def take_code(self) -> None:
+        """Lets every function that starts from now on have the code that lies there now."""
+        if self._pool is not None:
+            self._pool.renew()
+
+    async def take_template(self, template: Mapping[str, Any]) -> list[str]:
+        """Returns the names of what has changed, which holds from now on; raises UserError, and then nothing does."""
+        stack = read(template, {})
+        loaded = machines(stack)
+        queue_urls = await asyncio.to_thread(provision, self._endpoints, stack.tables, stack.queues)
+        stack, before = read(template, queue_urls), self.stack
+        assert self._pool is not None
+        assert self._gateway is not None
+        assert self._kept is not None
+        self._template, self.stack = template, stack
+        changed = [function.name for function in stack.functions if function not in before.functions]
+        if changed or len(stack.functions) != len(before.functions):
+            self._pool.renew(stack.functions)
+        self._gateway.serve(stack.routes)
+        if stack.routes != before.routes:
+            changed.append("the API")
+        now_ms = self._clock.now_ms()
+        return changed + [found.name for found, machine in loaded.values() if self._kept.deploy(found, machine, now_ms)]
+
+    async def stop(self) -> None:
+        """Returns when nothing of the run is left."""
+        for listener in self._listeners:
+            listener.stop_accepting()
+        for task in self._tasks:
+            task.cancel()
+        if self._executions is not None:
+            self._executions.close()
+        if self._pool is not None:
+            await self._pool.close()
+        for close in self._closers:
+            close()
+        await asyncio.gather(*(listener.close() for listener in self._listeners))
+        if self._engine is not None:
+            await self._engine.stop()
+
+    def _join(self, pool: Pool) -> Executions:
+        def changed(known: Any) -> None:
+            watch.changed(known)
+
+        records = Journals(self._data / "executions")
+        kept = self._kept = Machines(self._data / "machines", self._machines, self._clock.now_ms())
+        executions = self._executions = Executions(kept, records, self._clock, changed)
+        after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
+        watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
+        step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
+        integrations = TaskPerformer(pool, self._endpoints, step_functions)
+        executions.perform = integrations.perform
+        aws = AwsServer(step_functions, pool, self._endpoints)
+        gateway = self._gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)
+        upstreams = Upstreams(lambda client: upstream_listener.reset(client))
+        upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
+        self._listeners = [
+            upstream_listener, Listener(aws.app, self.sockets.aws), Listener(gateway.app, self.sockets.api)
+        ]  # fmt: skip
+        self._closers = [upstreams.close, aws.close, integrations.close]
+        self._tasks = [asyncio.create_task(watch.run())]
+        return executions
+
+    def _is_to_stop(self, known: Known) -> bool:
+        """Whether somebody wished the stream of an execution that an earlier run left to be stopped."""
+        table = self._variable("CONTROL_TABLE")
+        if table is None or not known.stream_id:
+            return False
+        client = self._endpoints.client("dynamodb")
+        return items.lease(
+            client.get_item(TableName=table, Key=items.key(known.stream_id, "lease")).get("Item", {})
+        ).stop
+
+    def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
+        folder = ROOT / (self._variable("STREAMS_DIR") or "env/streams")
+        return profile_files.check(stream_id, folder, self._upstream_variables)
+
+    def _provision(self) -> dict[str, str]:
+        return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)
+
+    def _variable(self, name: str) -> str | None:
+        found = (function.environment.get(name) for function in self.stack.functions)
+        return next((value for value in found if value), None)
+
+    def _engine_died(self) -> None:
+        # The functions know a newer state than the one that is restored; they begin anew from the cursor in it.
+        if self._pool is not None:
+            self._pool.kill_all()
+
+    async def _engine_restarted(self) -> None:
+        with contextlib.suppress(UserError):
+            await asyncio.to_thread(self._provision)
+
+    def _failed(self, sentence: str) -> None:
+        self._screen.say(sentence)
+        self._on_failure()
+
+
+def machines(stack: Stack) -> dict[str, tuple[StateMachine, Machine]]:
+    """Returns the machines of the stack by ARN, loaded; a definition that cannot be run is a UserError."""
+    found = {}
+    for described in stack.machines:
+        try:
+            found[described.arn] = (described, load(json.loads(described.definition)))
+        except DefinitionError as problem:
+            raise UserError(f"The state machine {described.name} cannot be run: {problem}") from None
+        except ValueError as problem:
+            raise UserError(f"The state machine {described.name} is no JSON: {problem}.") from None
+    return found
+
+
+def _upstream_variables(environment: Mapping[str, str], port: int) -> dict[str, str]:
+    given = {name: value for name, value in environment.items() if name.startswith("UPSTREAM_") and value}
+    return {_DEMO: f"http://{HOST}:{port}"} | given

@@ -1,0 +1,194 @@
+"""What the service shows: a moving picture of the lanes in a terminal, plain lines elsewhere.
+
+Decides the layout and when to look: once a second while executions run, never otherwise. It does not change anything.
+Invariant: a problem in showing never ends the service.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from handlers.connection.lease import Lease, unconnected_ms
+from handlers.store import items
+from local.service.aws_endpoints import Endpoints
+from local.service.function_failures import Failure, Failures, sentence
+from local.service.screen import Screen
+from local.service.stream_view import StreamView
+from local.stepfunctions.executions import Executions, Known
+from local.stepfunctions.journals import Closing
+from timeline import picture, spans
+from timeline.coverage import Connection, gaps
+
+LOOK_EVERY_S = 1.0
+WINDOW_MS = 120_000
+_NEWEST = 12
+
+
+class LiveView:
+    """Looks at the control table while executions run and tells what changed."""
+
+    def __init__(
+        self, executions: Executions, endpoints: Endpoints, control_table: str | None, screen: Screen,
+        unconnected_after_s: int,
+    ) -> None:  # fmt: skip
+        self._executions = executions
+        self._endpoints = endpoints
+        self._control_table = control_table
+        self._screen = screen
+        self._unconnected_after_ms = unconnected_after_s * 1000
+        self._alerted: set[str] = set()
+        self._ledgers: dict[str, StreamView] = {}
+        self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
+        self._failures: dict[str, Failures] = {}
+        self._something = asyncio.Event()
+
+    def changed(self, known: Known) -> None:
+        """Hears of an execution that started or ended."""
+        stream = f" for the stream {known.stream_id!r}" if known.stream_id else ""
+        if known.closing is None:
+            self._screen.say(f"execution {known.opening.name} started{stream}")
+        else:
+            alert, ending = told(known.closing)
+            self._screen.say(f"{'ALERT: ' if alert else ''}execution {known.opening.name} ended{stream}: {ending}")
+        self._something.set()
+
+    async def run(self) -> None:
+        """Looks until it is cancelled."""
+        while True:
+            await self._something.wait()
+            while self._executions.running():
+                await self._look_safely()
+                await asyncio.sleep(LOOK_EVERY_S)
+            await self._look_safely()
+            self._something.clear()
+            self._screen.show(None)
+
+    async def _look_safely(self) -> None:
+        try:
+            await self._look()
+        except Exception as problem:
+            self._screen.say(f"this cannot be shown: {problem!r}")
+
+    async def _look(self) -> None:
+        running = self._executions.running()
+        streams = {known.stream_id: known for known in running if known.stream_id}
+        failed = self._failed(running)
+        for stream_id, known in streams.items():
+            self._ledgers.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
+        for stream_id, ledger in self._ledgers.items():
+            found: list[dict[str, Any]] = []
+            connected = ledger.connected
+            # The embedded AWS may just be starting again; the next look is a second away.
+            with contextlib.suppress(BotoCoreError, ClientError):
+                found, lease = await asyncio.to_thread(self._read, stream_id)
+                connected = lease.connected
+                self._alert(stream_id, lease)
+            for news in ledger.update(found, connected, _now_ms(), failed.get(stream_id, [])):
+                self._screen.say(news)
+        for stream_id in [one for one in self._ledgers if one not in streams]:
+            del self._ledgers[stream_id]
+        shown = {known.opening.arn for known in streams.values()}
+        self._spans = {arn: kept for arn, kept in self._spans.items() if arn in shown}
+        if self._screen.interactive and streams:
+            self._screen.show(Group(*(self._picture(known) for known in streams.values())))
+
+    def _alert(self, stream_id: str, lease: Lease) -> None:
+        """Says once what the deployed alarm would: a stream that should be connected has not been for too long."""
+        length_ms = unconnected_ms(lease, _now_ms())
+        if length_ms < self._unconnected_after_ms:
+            self._alerted.discard(stream_id)
+        elif stream_id not in self._alerted:
+            self._alerted.add(stream_id)
+            self._screen.say(f"ALERT: {stream_id} has been without a connection for {length_ms // 1000} s")
+
+    def _failed(self, running: list[Known]) -> dict[str, list[Failure]]:
+        """The failures of functions since the last look, by stream."""
+        kept, self._failures = self._failures, {}
+        found: dict[str, list[Failure]] = {}
+        for known in running:
+            reader = self._failures[known.opening.arn] = kept.get(known.opening.arn) or Failures()
+            found.setdefault(known.stream_id, []).extend(reader.new(self._executions.history(known)))
+        return found
+
+    def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], Lease]:
+        if self._control_table is None:
+            return [], Lease()
+        client = self._endpoints.client("dynamodb")
+        found = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
+        lease = client.get_item(TableName=self._control_table, Key=items.key(stream_id, "lease")).get("Item", {})
+        return found, items.lease(lease)
+
+    def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = client.query(
+            TableName=self._control_table,
+            KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+            ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
+            ScanIndexForward=False,
+            Limit=_NEWEST,
+        )["Items"]
+        return found
+
+    def _picture(self, known: Known) -> RenderableType:
+        """The last two minutes of one stream, the newest at the right."""
+        now_ms = _now_ms()
+        ledger = self._ledgers[known.stream_id]
+        since_ms = now_ms - WINDOW_MS
+        connections = [
+            Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
+            for one in ledger.connections(now_ms)
+            if one.to_ms > since_ms
+        ]
+        shift_ms = known.opening.started_ms - since_ms
+        lanes = [
+            spans.Span(span.lane, span.kind, max(0, span.from_ms + shift_ms), end_ms)
+            for span in self._lanes(known)
+            for end_ms in [None if span.to_ms is None else span.to_ms + shift_ms]
+            if end_ms is None or end_ms > 0
+        ]
+        width = max(40, min(self._screen.width - 10, 110))
+        # The picture's own scale counts from the left; here the right edge is now.
+        *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
+        scale = f"{'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
+        holder = ledger.holder()
+        held = f"lane {holder.lane} holds it (fence {holder.fence})" if holder else "nobody holds it"
+        facts = (
+            f"{ledger.rate():.1f} events/s · {ledger.stored} stored · {ledger.duplicates} duplicates turned away ·"
+            f" overlap {ledger.overlap_ms(now_ms) / 1000:.1f} s · gap {ledger.gap_ms(now_ms) / 1000:.1f} s"
+        )
+        lines = [facts, *drawn, f"{'':>6} {scale}"]
+        head = Text(known.stream_id, style="bold").append(f": {held}", style="not bold")
+        return Group(Text(""), head, *(Text(line) for line in lines), Text(picture.LEGEND, style="dim"))
+
+    def _lanes(self, known: Known) -> list[spans.Span]:
+        history = self._executions.history(known)
+        size, found = self._spans.get(known.opening.arn, (0, []))
+        if size != len(history):
+            found = spans.spans(spans.rows(history))
+            self._spans[known.opening.arn] = (len(history), found)
+        return found
+
+
+def told(closing: Closing) -> tuple[bool, str]:
+    """Returns whether the deployed alarms would tell of an end, and the end in a phrase.
+
+    They tell of executions that failed, and of those that were rejected and left a letter in the queue.
+    """
+    try:
+        output = json.loads(closing.output or "")
+    except ValueError:
+        output = None
+    if isinstance(output, dict) and output.get("status") == "rejected":
+        return True, f"rejected by {output.get('error')}: {sentence(str(output.get('cause')))}"
+    if closing.status in ("FAILED", "TIMED_OUT"):
+        return True, f"{closing.status} {closing.error or ''}: {sentence(closing.cause or '')}"
+    return False, f"{closing.status} {closing.error or closing.output or ''}".rstrip()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,147 @@
+"""The compiled CloudFormation template of a stage, made by osls itself, so that the local run reads what is deployed.
+
+Decides when osls has to run again, and which machine files it need not be shown. Does not know what is in the template.
+Invariants: a template in the cache belongs to the files its name is the hash of; a failed run leaves nothing there, and
+what a killed one left is removed by the next.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from local import stages
+from local.user_error import UserError
+from states_language import DefinitionError, load
+from states_language.definition.source import read_definition
+
+# Everything the template is made of. handlers/ is not: the template names the zip, not its contents.
+SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines")
+COMPILED = "cloudformation-template-update-stack.json"
+OSLS = Path("node_modules", "osls", "bin", "serverless.js")
+TIME_LIMIT_S = 120
+_UNFINISHED = "tmp"
+_DEFINITION = re.compile(r"^\s*definition:\s*\$\{file\(([^)]+)\)\}", re.MULTILINE)
+
+
+def template(stage: str, root: Path = stages.ROOT) -> dict[str, Any]:
+    """The compiled template of `stage` in the project at `root`, from the cache if nothing it is made of has changed.
+
+    Takes some seconds otherwise. Raises UserError when settings or machines are bad, Node is missing or osls fails.
+    """
+    stage_settings = stages.load(stage, root=root)
+    cached = root / ".streamkeeper-build" / f"{stage}-{_fingerprint(root)}.json"
+    if not cached.is_file():
+        for definition in _DEFINITION.findall((root / "serverless.yml").read_text(encoding="utf-8", errors="replace")):
+            _check_machine(root, definition, stage_settings, stages.names(stage))
+        _package(stage, root, cached)
+    compiled: dict[str, Any] = json.loads(cached.read_text())
+    return compiled
+
+
+def snapshot(root: Path, folder: Path) -> None:
+    """Fill `folder` with a copy of what the template of the project at `root` is made of.
+
+    osls works in `.serverless` beside serverless.yml and empties it first, so two packagings must not share a folder.
+    """
+    for source in SOURCES:
+        if (root / source).is_dir():
+            shutil.copytree(root / source, folder / source)
+        else:
+            shutil.copy(root / source, folder / source)
+    (folder / "node_modules").symlink_to(root / "node_modules")
+
+
+def _fingerprint(root: Path) -> str:
+    digest = hashlib.sha256()
+    for source in SOURCES:
+        top = root / source
+        files = [top] if top.is_file() else sorted(path for path in top.rglob("*") if path.is_file())
+        for path in files:
+            digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _package(stage: str, root: Path, target: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        raise UserError("Node is missing: install Node 20 or later, then run `make setup`.")
+    if not (root / OSLS).is_file():
+        raise UserError("The deploy tool is missing: run `make setup`.")
+    target.parent.mkdir(exist_ok=True)
+    with _alone(target.parent) as lock, tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
+        if target.is_file():
+            return  # made by another process, while this one waited
+        folder = Path(name)
+        snapshot(root, folder)
+        _run([node, str(OSLS), "package", "--stage", stage], folder, stage, lock)
+        for old in target.parent.glob(f"{stage}-*.json"):
+            old.unlink(missing_ok=True)
+        # A rename, so that another process never reads half a template.
+        os.replace(folder / ".serverless" / COMPILED, target)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[int]:
+    """Waits until no other process packages, and clears away what one left that was killed; gives the lock's number."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _check_machine(
+    root: Path, name: str, stage_settings: Mapping[str, stages.Setting], names: Mapping[str, str]
+) -> None:  # fmt: skip
+    """Raises UserError where our own interpreter will not have the machine: it names the place, osls often does not."""
+    try:
+        load(stages.resolve(read_definition(root / name), stage_settings, names))
+    except DefinitionError as problem:
+        rule = " ".join(problem.rule.replace(f"{root}/", "").split())
+        place = f"{name}: " if name not in rule else ""
+        raise UserError(f"{place}{problem.pointer + ': ' if problem.pointer != '/' else ''}{rule}.") from None
+    except UserError as problem:
+        raise UserError(f"{name}: {problem}") from None
+
+
+def _run(command: list[str], folder: Path, stage: str, lock: int) -> None:
+    # Nothing of the user's environment may change the template.
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    try:
+        run = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=False,
+            # A child that outlives this process still works in the folder.
+            pass_fds=(lock,),
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"`sls package --stage {stage}` did not finish in {TIME_LIMIT_S} seconds.") from None
+    if run.returncode != 0:
+        raise UserError(f"`sls package --stage {stage}` failed: {_reason(run.stdout)}")
+
+
+def _reason(output: str) -> str:
+    """What osls printed after `Error:`, on one line and without the stack."""
+    lines = [line.strip() for line in output.partition("Error:")[2].splitlines() or output.splitlines()]
+    told = [line for line in lines if line and not line.startswith("at ")]
+    return " ".join(told)[:500] or "it said nothing."

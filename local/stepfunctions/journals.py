@@ -1,0 +1,167 @@
+"""Executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
+
+Decides the form of a record and how many are kept. It does not know what an execution does. Invariants: a line is
+appended whole or, after a kill, is torn at the end of the file and left out when the file is read; the lines before
+it stand; files sort by name in the order of the starts. A full disk ends no execution: what could not be written is
+written before the next line that can be.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from local.stepfunctions.machines import ROLE
+
+MOST_KEPT = 200
+_NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The first line: which execution of which machine, with what input (JSON text), since when (epoch).
+
+    `definition` is the machine's as the execution was started with it; "" in the records of older services.
+    """
+
+    arn: str
+    name: str
+    machine_arn: str
+    input: str
+    started_ms: int
+    definition: str = ""
+    role_arn: str = ROLE
+    revision_id: str | None = None
+    machine_updated_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The last line of an execution that ended; `status` is AWS's word for it, `output` JSON text."""
+
+    status: str
+    stopped_ms: int
+    output: str | None = None
+    error: str | None = None
+    cause: str | None = None
+    map_runs: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Record:
+    """An execution as it stands on disk; `closing` is None for one that was running when the service went."""
+
+    opening: Opening
+    closing: Closing | None
+    path: Path
+
+
+class Journal:
+    """The file of one execution, open for appending."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: io.FileIO | None = path.open("ab", buffering=0)
+        self._unwritten = b""
+
+    def mend(self) -> None:
+        """Ends a line that a kill tore, so that the next one stands by itself."""
+        torn = self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
+        if torn:
+            self._write(b"\n")
+
+    def opening(self, opening: Opening) -> None:
+        """Writes the first line."""
+        self._append({"opening": asdict(opening)})
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Writes one history event."""
+        self._append({"event": event})
+
+    def closing(self, closing: Closing) -> None:
+        """Writes the last line and closes the file."""
+        self._append({"closing": asdict(closing)})
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; an execution without a last line counts as running."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _append(self, line: dict[str, Any]) -> None:
+        text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
+        self._write(text.encode("utf-8", "replace"))
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            return
+        self._unwritten += data
+        # The disk is full: write(2) fails, or takes a part of what it is given.
+        with contextlib.suppress(OSError):
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+
+
+class Journals:
+    """The folder of all executions of a data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._begun = max((_number(path) for path in folder.glob("*.jsonl")), default=0)
+
+    def journal(self, opening: Opening) -> Journal:
+        """Returns the journal of a new execution with its first line written. The file's name sorts by start."""
+        # Two may start within one millisecond; the number goes on where an earlier service left it.
+        self._begun += 1
+        digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
+        journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl")
+        journal.opening(opening)
+        return journal
+
+    def read(self) -> list[Record]:
+        """Returns every execution on disk, oldest first; files without a readable first line are left out."""
+        found = []
+        for path in sorted(self._folder.glob("*.jsonl")):
+            opening, closing = None, None
+            for line in _lines(path):
+                if "opening" in line:
+                    opening = Opening(**line["opening"])
+                elif "closing" in line:
+                    closing = Closing(**line["closing"])
+            if opening is not None:
+                found.append(Record(opening, closing, path))
+        return found
+
+    def history(self, path: Path) -> list[dict[str, Any]]:
+        """Returns the history events in one file."""
+        return [line["event"] for line in _lines(path) if "event" in line]
+
+    def prune(self, keep: set[Path]) -> list[Path]:
+        """Returns the files that it removed: the oldest beyond the number kept, none of those in `keep`."""
+        paths = sorted(self._folder.glob("*.jsonl"))
+        old = [path for path in paths[: max(0, len(paths) - MOST_KEPT)] if path not in keep]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return old
+
+
+def _number(path: Path) -> int:
+    """The second part of a name; the names of older services have none."""
+    found = _NAME.fullmatch(path.name)
+    return int(found[1]) if found else 0
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    yield found

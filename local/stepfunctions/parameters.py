@@ -1,0 +1,61 @@
+"""Reads the parameters of a request: ARNs, names and JSON texts.
+
+Invariant: what AWS would refuse raises Refusal with the name of AWS's error. Example: `arn(parameters, "executionArn",
+"execution")` returns the member's value, or raises InvalidArn where it names a state machine.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from states_language.values import parse_json
+
+Parameters = dict[str, Any]
+Answer = dict[str, Any]
+Action = Callable[[Parameters], Answer | Awaitable[Answer]]
+
+PREFIX = "arn:aws:states:us-east-1:000000000000"
+INPUT_LIMIT_BYTES = 262_144
+_ARN = re.compile(r"arn:aws[a-z-]*:states:[a-z0-9-]*:\d{12}:([A-Za-z]+):(.+)")
+# "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
+# " # % \ ^ | ~ ` $ & , ; : /, control characters". Source: StartExecution in the AWS Step Functions API reference.
+_BAD_NAME = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Refusal(Exception):
+    """A request that Step Functions would refuse; `code` is its error's name."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def arn(parameters: Parameters, name: str, *kinds: str) -> str:
+    """Returns the ARN in this member; raises Refusal InvalidArn unless it names one of these kinds of resource."""
+    value = str(parameters.get(name, ""))
+    match = _ARN.fullmatch(value)
+    if match is None:
+        raise Refusal("InvalidArn", f"Invalid Arn: '{value}'")
+    if match[1] not in kinds:
+        raise Refusal("InvalidArn", f"Invalid Arn: 'Resource type not valid in this context: {match[1]}'")
+    return value
+
+
+def is_name(name: str) -> bool:
+    """Returns whether an execution or a machine may have this name."""
+    return 1 <= len(name) <= 80 and _BAD_NAME.search(name) is None
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of a machine or an execution; raises Refusal InvalidName."""
+    if not is_name(name):
+        raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+    return name
+
+
+def parsed(text: str | bytes) -> Any:
+    """Returns the value of a JSON text; ValueError where it is not JSON; NaN and infinities are not."""
+    try:
+        return parse_json(text.decode() if isinstance(text, bytes) else text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

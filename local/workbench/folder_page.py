@@ -1,0 +1,50 @@
+"""Writes the README of a folder of state machines: `python -m local.workbench.folder_page FOLDER` prints it.
+
+It has each machine's comment, a flowchart of its own line of states and of each branch of a Parallel, so that none
+grows too wide, and a table of what each state is for. Definitions are read unresolved.
+Invariant: the same files give the same text, to the byte.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from states_language.drawing.labels import Definition, plain
+from states_language.drawing.mermaid import flowchart
+
+HEAD = """# State machines
+
+Each file is Amazon States Language; the deployed one is `connections.asl.yml`, the others are kept for comparison. A
+rounded box waits, a rhombus chooses, a ring ends, two rings fail. This page is made from the files:
+`python -m local.workbench.folder_page statemachines` prints it.
+"""
+
+
+def lines(definition: Definition, title: str = "") -> Iterator[tuple[str, Definition]]:
+    """Yield the machine's own line and every branch below it, each with a title ("" for the machine's own)."""
+    yield title, definition
+    for name, state in definition["States"].items():
+        for number, branch in enumerate(state.get("Branches", []), 1):
+            yield from lines(branch, f"{name}, branch {number}")
+
+
+def page(folder: Path) -> str:
+    """Return the README of a folder: of each machine its comment, its flowcharts and what each state is for."""
+    parts = [HEAD]
+    for path in sorted(folder.glob("*.asl.yml")):
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+        parts.append(f"## {path.name}\n\n{plain(definition.get('Comment', ''))}\n")
+        for title, line in lines(definition):
+            if title:
+                parts.append(f"### {title}\n")
+            parts.append(f"```mermaid\n{flowchart(line)}\n```\n")
+            parts.append("| state | type | |\n|---|---|---|")
+            parts += [f"| {name} | {one['Type']} | {plain(one['Comment'])} |" for name, one in line["States"].items()]
+            parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(Path(sys.argv[1])))

@@ -1,0 +1,131 @@
+"""Takes a state's data from its raw input to its output, in JSONata.
+
+Arguments, the state's own work, then Output and Assign. $states has `input` and `context` everywhere, `result` and
+`errorOutput` where the state type has one. Without Arguments the state gets its raw input, without Output its result is
+the output.
+Invariant: a template without an expression stays the object that the definition has.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from states_language.branch import Branch
+from states_language.definition.fields import Fields, below
+from states_language.environment import Environment
+from states_language.failures import Oversized
+from states_language.jsonata.evaluation import compile_query, inward, is_query, kind
+from states_language.limits import FEW, LARGEST_BETWEEN
+from states_language.values import compact, weight
+from states_language.variables import check_names
+
+States = dict[str, Any]
+Evaluate = Callable[[States, Environment], Any]
+
+
+class Template:
+    """A field of a state: JSON in which every {% %} text is an expression."""
+
+    def __init__(self, value: Any, pointer: str, location: str) -> None:
+        self.location = location
+        self.value = value
+        self._caught = location.startswith("Catch[")
+        self.query = compile_query(value, pointer, caught=self._caught) if is_query(value) else None
+        self.needs_context = False
+        self._queries = 0
+        self._evaluate = self._compile(value, pointer, location)
+
+    def fill(self, states: States, branch: Environment) -> Any:
+        """Return the JSON value; raises QueryFailure, or Oversized where many expressions together make too much."""
+        if self._evaluate is None:
+            return self.value
+        seen = {name: inward(value) for name, value in states.items()}
+        if self.needs_context:
+            seen["context"] = inward(branch.context())
+        value = self._evaluate(seen, branch)
+        if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
+            raise Oversized
+        return value
+
+    def _compile(self, value: Any, pointer: str, location: str) -> Evaluate | None:
+        """Return the function that fills a part; None for a part without expressions."""
+        if is_query(value):
+            query = compile_query(value, pointer, caught=self._caught) if self.query is None else self.query
+            self.needs_context |= query.needs_context
+            self._queries += 1
+            return lambda states, branch: query.value(states, branch, location)
+        if isinstance(value, dict):
+            members = [
+                (key, self._compile(part, below(pointer, key), f"{location}/{key}"), part)
+                for key, part in value.items()
+            ]
+            if not any(made for _, made, _ in members):
+                return None
+            return lambda states, branch: {key: made(states, branch) if made else part for key, made, part in members}
+        if isinstance(value, list):
+            elements = [
+                (self._compile(part, below(pointer, index), f"{location}[{index}]"), part)
+                for index, part in enumerate(value)
+            ]
+            if not any(made for made, _ in elements):
+                return None
+            return lambda states, branch: [made(states, branch) if made else part for made, part in elements]
+        return None
+
+    def typed(self, expected: str, states: States, branch: Environment) -> Any:
+        """Return the value of an expression of the expected type; raises QueryFailure (recorded for Items)."""
+        value = self.fill(states, branch)
+        if kind(value) == expected or self.query is None:
+            return value
+        raise self.query.unexpected(expected, value, self.location, compact(value))
+
+
+def template(fields: Fields, name: str, location: str | None = None) -> Template | None:
+    """Return a field's compiled template; None where it is absent. Raises DefinitionError for a bad expression."""
+    if name not in fields:
+        return None
+    return Template(fields.get(name), fields.at(name), location or name)
+
+
+class Outcome:
+    """The Output and Assign of a state, a Choice Rule or a Catcher; `place` begins the locations in its errors."""
+
+    def __init__(self, fields: Fields, place: str = "") -> None:
+        self._output = template(fields, "Output", f"{place}Output")
+        self._assign = template(fields, "Assign", f"{place}Assign")
+        self.assigns: list[tuple[str, str]] = []
+        if self._assign is not None:
+            self.assigns = list(check_names(self._assign.value, fields.at("Assign"), template=False))
+
+    def settle(self, otherwise: Any, states: States, branch: Branch) -> Any:
+        """Return Output, or `otherwise` where there is none, with Assign staged in the branch."""
+        if self._assign is not None:
+            branch.staged = self._assign.fill(states, branch)
+        return otherwise if self._output is None else self._output.fill(states, branch)
+
+
+class QueryFlow:
+    """A state's flow in JSONata; the flags say whether the state type has Arguments and $states.result."""
+
+    def __init__(self, fields: Fields, *, arguments: bool = False, result: bool = False) -> None:
+        self._arguments = template(fields, "Arguments") if arguments else None
+        self._result = result
+        self._outcome = Outcome(fields)
+        self.assigns = self._outcome.assigns
+
+    def narrowed(self, raw: Any, _branch: Branch) -> Any:
+        """Return the raw input."""
+        return raw
+
+    def effective(self, raw: Any, branch: Branch) -> Any:
+        """Return Arguments, or the raw input where there are none."""
+        return raw if self._arguments is None else self._arguments.fill(states_of(raw), branch)
+
+    def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
+        """Return Output, or the result where there is none, with Assign staged in the branch."""
+        states = states_of(raw, result=result) if self._result else states_of(raw)
+        return self._outcome.settle(result, states, branch)
+
+
+def states_of(raw: Any, **more: Any) -> States:
+    """Return $states without the Context Object."""
+    return {"input": raw, **more}

@@ -1,0 +1,193 @@
+"""Defines the functions that Step Functions adds to JSONata, and replaces those of the library that differ.
+
+Added are $partition, $range, $hash, $random, $uuid and $parse. Replaced are functions that the library does not bound,
+that fail without a code, or that return another result than JSONata. Time and chance come from the execution's clock,
+so a replay returns the same. An argument that must be a whole number loses its fraction; an empty result is undefined,
+which AWS reports as an error. Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
+"""
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jsonata.functions import Functions
+from jsonata.jexception import JException
+from jsonata.utils import Utils
+
+from states_language.clock import uuid4
+from states_language.jsonata import dates, numbers, texts
+from states_language.jsonata.dates import shown
+from states_language.jsonata.engine import Jsonata
+from states_language.jsonata.evaluation import LARGEST_BYTES, TOO_LARGE, Exceeded, check_size, inward
+from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
+from states_language.values import parse_json, parts
+
+ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
+"""The functions that JSONata does not have, or has with another signature."""
+
+
+def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
+    """Return the frame that binds these functions for expressions; AWS has no $eval."""
+    bound: dict[str, tuple[str, Callable[..., Any]]] = {
+        "now": ("<s?s?:s>", lambda picture=None, zone=None: shown(now_ms(), picture, zone)),
+        "millis": ("<:n>", now_ms),
+        "random": ("<n?:n>", lambda seed=None: random() if seed is None else scrambled(int(seed))),
+        "uuid": ("<:s>", lambda: uuid4(random)),
+        "shuffle": ("<a:a>", lambda array: _shuffled(array, random)),
+        **FUNCTIONS,
+    }
+    functions = Jsonata.Frame(Jsonata.static_frame)
+    for name, (signature, function) in bound.items():
+        functions.bind(name, Jsonata.JFunction(Jsonata.JLambda(function), signature))
+    functions.bind("eval", None)
+    return functions
+
+
+def _partition(array: Any, size: Any = None) -> Any:
+    if array is None:
+        return None
+    chunk = len(array) if size is None else int(size)
+    if chunk < 0:
+        raise JException("D3137", 0, "Second argument must be zero or greater")
+    return [list(array[at : at + chunk]) for at in range(0, len(array), chunk)] if chunk and array else None
+
+
+def _range(first: Any, last: Any, step: Any) -> Any:
+    if first is None or last is None or step is None or int(step) == 0:
+        return None
+    members = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
+    if len(members) * 8 > LARGEST_BYTES:
+        raise Exceeded(TOO_LARGE)
+    return Utils.create_sequence_from_iter(members)
+
+
+def _hash(text: Any, algorithm: Any) -> Any:
+    if text is None or algorithm is None:
+        return None
+    if algorithm not in ALGORITHMS:
+        raise JException("D3137", 0, f"the algorithm is one of {', '.join(ALGORITHMS)}, not {algorithm}")
+    data = str(text).encode("utf-8", "surrogatepass")
+    return hashlib.new(ALGORITHMS[algorithm], data, usedforsecurity=False).hexdigest()
+
+
+def _parse(text: Any) -> Any:
+    if text is None:
+        return None
+    try:
+        value = parse_json(text, members=_once)
+    except ValueError:
+        raise JException("D3137", 0, "Invalid JSON") from None
+    return inward(value)
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    object_ = dict(members)
+    if len(object_) < len(members):
+        raise ValueError("a key appears twice")
+    return object_
+
+
+def _charge(steps: int) -> None:
+    """Charge the current evaluation for work on each part of an argument."""
+    Jsonata.CURRENT.jsonata.bounds.steps += steps
+
+
+def _string(value: Any, prettify: Any = None) -> Any:
+    if isinstance(value, Utils.JList) and value.outer_wrapper:
+        value = value[0]
+    check_size(value)
+    if isinstance(value, dict | list):
+        _charge(parts(value, {}))
+    return None if value is None else numbers.text(value, pretty=prettify is True)
+
+
+def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
+    if isinstance(width, int | float) and abs(width) > LARGEST_BYTES:
+        raise Exceeded(TOO_LARGE)
+    return Functions.pad(text, width, character)
+
+
+def _join(strings: Any, between: Any = None) -> Any:
+    if isinstance(strings, list) and sum(map(len, strings)) + len(between or "") * len(strings) > LARGEST_BYTES:
+        raise Exceeded(TOO_LARGE)
+    return Functions.join(strings, between)
+
+
+def _sort(values: Any, comparator: Any = None) -> Any:
+    """Sort; the library compares values that have no order, and fails without a code."""
+    if values is None or len(values) <= 1:
+        return values
+    plain = Utils.is_array_of_numbers(values) or Utils.is_array_of_strings(values)
+    if comparator is None and not plain:
+        raise JException("D3070", -1)
+    if comparator is None:
+        return sorted(values)
+
+    def ahead(left: Any, right: Any) -> int:
+        """A comparator returns whether the earlier of two comes later; equal values keep their order."""
+        return -1 if Functions.to_boolean(Functions.func_apply(comparator, [right, left])) else 0
+
+    return sorted(values, key=functools.cmp_to_key(ahead))
+
+
+def _type(value: Any) -> Any:
+    return "function" if Functions.is_regex(value) else Functions.type(value)
+
+
+def _distinct(values: Any) -> Any:
+    """Remove duplicates by their JSON text; the library compares each with each, and takes 1 for true."""
+    if not isinstance(values, list) or len(values) <= 1:
+        return values
+    kept: dict[Any, Any] = {}
+    _charge(sum(parts(value, {}) for value in values if isinstance(value, dict | list)))
+    for value in values:
+        plain = isinstance(value, str | int | float)
+        kept.setdefault(
+            (type(value) is bool, value) if plain else json.dumps(value, sort_keys=True, default=repr), value
+        )
+    return Utils.create_sequence_from_iter(kept.values()) if Utils.is_sequence(values) else list(kept.values())
+
+
+def _shuffled(array: Any, random: Callable[[], float]) -> Any:
+    if array is None:
+        return None
+    mixed = list(array)
+    for at in range(len(mixed) - 1, 0, -1):
+        other = int(random() * (at + 1))
+        mixed[at], mixed[other] = mixed[other], mixed[at]
+    return mixed
+
+
+_ADDED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "partition": ("<an?:a>", _partition),
+    "range": ("<nnn?:a>", lambda first, last, step=None: _range(first, last, step)),
+    "hash": ("<ss?:s>", lambda text, algorithm=None: _hash(text, algorithm)),
+    "parse": ("<s-:x>", _parse),
+}
+_MENDED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "string": ("<x-b?:s>", _string),
+    "pad": ("<s-ns?:s>", _pad),
+    "distinct": ("<x:x>", _distinct),
+    "sort": ("<af?:a>", _sort),
+    "join": ("<a<s>s?:s>", _join),
+    "type": ("<x:s>", _type),
+    "number": ("<(nsb)-:n>", numbers.number),
+    "round": ("<n-n?:n>", numbers.rounded),
+    "power": ("<n-n:n>", numbers.power),
+    "formatBase": ("<n-n?:s>", numbers.based),
+    "formatNumber": ("<n-so?:s>", numbers.formatted),
+    "formatInteger": ("<n-s:s>", dates.integer_shown),
+    "parseInteger": ("<s-s:n>", dates.integer_read),
+    "fromMillis": ("<n-s?s?:s>", dates.shown),
+    "toMillis": ("<s-s?:n>", dates.instant),
+    "replace": ("<s-(sf)(sf)n?:s>", texts.replaced),
+    "base64decode": ("<s-:s>", texts.decoded),
+    **{
+        name: ("<s-:s>", texts.url_coder(name))
+        for name in ("encodeUrl", "encodeUrlComponent", "decodeUrl", "decodeUrlComponent")
+    },
+}
+FUNCTIONS = _ADDED | _MENDED
+"""The functions that need no clock, by name: the signature in JSONata's notation, and the function."""

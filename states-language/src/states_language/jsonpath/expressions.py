@@ -1,0 +1,216 @@
+"""Compiles and evaluates the eighteen intrinsic functions of Payload Templates, such as States.Format.
+
+    call = compile_expression("States.Format('Hello {}', $.name)")
+    evaluate(call, {"name": "Ada"}, env)  # 'Hello Ada'
+
+Invariant: a call and its paths are compiled when the definition is loaded; the same data, Context Object and clock give
+the same result.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from states_language.environment import Environment
+from states_language.failures import EvaluationError, IntrinsicFailure, Oversized
+from states_language.jsonpath.grammar import PathSyntaxError, compile_path
+from states_language.jsonpath.intrinsic_functions import FUNCTIONS, Arity
+from states_language.jsonpath.selection import Path
+from states_language.limits import FEW, LARGEST_BETWEEN
+from states_language.values import MISSING, weight
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A text, a number, true, false or null; `raw` is the text with its escapes, which States.Format needs."""
+
+    value: Any
+    raw: str | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of one function."""
+
+    text: str
+    name: str
+    arguments: tuple["Expression", ...]
+
+    @functools.cached_property
+    def sources(self) -> int:
+        """Return how many paths it reads."""
+        return sum(map(sources, self.arguments))
+
+
+Expression = Literal | Call | Path
+
+
+def sources(expression: Expression) -> int:
+    """Return how many paths an expression reads."""
+    return expression.sources if isinstance(expression, Call) else int(isinstance(expression, Path))
+
+
+def compile_expression(text: str) -> Expression:
+    """Return the compiled path or call; raises PathSyntaxError where the text is neither."""
+    if text.startswith("$"):
+        return compile_path(text)
+    parser = _Parser(text)
+    call = parser.call()
+    if parser.at != len(text):
+        raise PathSyntaxError(f"cannot be read from character {parser.at + 1} on: '{text[parser.at :]}'")
+    return call
+
+
+def evaluate(expression: Expression, data: Any, env: Environment, whole: str | None = None) -> Any:
+    """Return the expression's value; raises IntrinsicFailure for a function, EvaluationError for a path.
+
+    `whole` is the text of the outermost call around this one: a cause names it (measured by others).
+    """
+    if isinstance(expression, Path):
+        return expression.read(data, env)
+    if isinstance(expression, Literal):
+        return expression.value
+    whole = whole or expression.text
+    try:
+        arguments = [_argument(expression, argument, data, env, whole) for argument in expression.arguments]
+        if expression.sources > FEW and weight(arguments, {}) > LARGEST_BETWEEN:
+            raise Oversized
+        result = FUNCTIONS[expression.name].apply(arguments, env.random)
+    except (ValueError, OverflowError) as refusal:
+        if isinstance(refusal, EvaluationError):
+            raise
+        raise IntrinsicFailure(f"The function '{whole}' had the following error: {refusal}") from None
+    if isinstance(result, str) and len(result) > LARGEST_BETWEEN:
+        raise Oversized
+    return result
+
+
+def _argument(call: Call, argument: Expression, data: Any, env: Environment, whole: str) -> Any:
+    if isinstance(argument, Path):
+        value = argument.look(data, env)
+        if value is MISSING:
+            shown = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+            raise EvaluationError(
+                f"The function '{whole}' had the following error: The JsonPath argument for the field "
+                f"'{argument.text.replace('$$', '$', 1)}' could not be found in the input '{shown}'"
+            )
+        return value
+    if isinstance(argument, Literal) and argument.raw is not None and call.name == "States.Format":
+        return argument.raw
+    return evaluate(argument, data, env, whole)
+
+
+_NAME = re.compile(r"States\.[A-Za-z0-9]+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WORD = re.compile(r"true|false|null")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_SPACE = re.compile(r"\s*")
+
+
+class _Parser:
+    """Recursive descent over `States.Name(argument, ...)`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def fail(self) -> PathSyntaxError:
+        return PathSyntaxError(f"cannot be read from character {self.at + 1} on: '{self.text[self.at :]}'")
+
+    def token(self, pattern: re.Pattern[str]) -> str | None:
+        match = pattern.match(self.text, self.at)
+        if match is None:
+            return None
+        self.at = match.end()
+        return match.group()
+
+    def spaces(self) -> None:
+        self.token(_SPACE)
+
+    def take(self, character: str) -> bool:
+        self.spaces()
+        if self.text[self.at : self.at + 1] != character:
+            return False
+        self.at += 1
+        return True
+
+    def call(self) -> Call:
+        start = self.at
+        name = self.token(_NAME)
+        if name is None or not self.take("("):
+            self.at = start
+            raise self.fail()
+        if name not in FUNCTIONS:
+            raise PathSyntaxError(f"{name} is not an intrinsic function")
+        arguments: list[Expression] = []
+        if not self.take(")"):
+            arguments.append(self.argument())
+            while self.take(","):
+                arguments.append(self.argument())
+            if not self.take(")"):
+                raise self.fail()
+        _check_arity(name, FUNCTIONS[name].arity, len(arguments))
+        return Call(self.text[start : self.at], name, tuple(arguments))
+
+    def argument(self) -> Expression:
+        self.spaces()
+        head = self.text[self.at : self.at + 1]
+        if head == "$":
+            return self.path()
+        if head == "'":
+            return self.quoted()
+        if self.text.startswith("States.", self.at):
+            return self.call()
+        if (word := self.token(_WORD)) is not None:
+            return Literal({"true": True, "false": False, "null": None}[word])
+        if (number := self.token(_NUMBER)) is not None:
+            return Literal(json.loads(number))
+        raise self.fail()
+
+    def quoted(self) -> Literal:
+        start = self.at + 1
+        at = start
+        while at < len(self.text) and self.text[at] != "'":
+            at += 2 if self.text[at] == "\\" else 1
+        if at >= len(self.text):
+            raise PathSyntaxError("a text is not closed by '")
+        raw = self.text[start:at]
+        for escape in _ESCAPE.finditer(raw):
+            if escape.group(1) not in "'{}\\":
+                raise PathSyntaxError(
+                    f"'{escape.group()}' is not a valid escape; a backslash stands before ' {{ }} or \\"
+                )
+        self.at = at + 1
+        return Literal(_ESCAPE.sub(r"\1", raw), raw)
+
+    def path(self) -> Path:
+        """Read up to the comma or bracket that ends the argument, past the path's own brackets and texts."""
+        start, depth = self.at, 0
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character in "'\"":
+                end = self.text.find(character, self.at + 1)
+                if end < 0:
+                    raise self.fail()
+                self.at = end
+            elif character in "[(":
+                depth += 1
+            elif depth and character in "])":
+                depth -= 1
+            elif character in ",)":
+                break
+            self.at += 1
+        return compile_path(self.text[start : self.at].rstrip())
+
+
+def _check_arity(name: str, arity: Arity, count: int) -> None:
+    least, most = arity
+    if count < least or (most is not None and count > most):
+        bound = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        raise PathSyntaxError(f"{name} takes {bound} arguments, not {count}")
+
+
+Evaluator = Callable[[Any, Environment], Any]

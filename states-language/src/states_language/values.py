@@ -1,0 +1,73 @@
+"""JSON values: written and read as AWS does, compared, and measured before they are written.
+
+Invariant: what `compact` writes, `parse_json` reads back as the same value.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+MISSING: Any = object()
+"""Where a path leads nowhere or a variable has no value; null is a value."""
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON text the way AWS writes it: no spaces, characters as they are."""
+    return _ENCODER.encode(value)
+
+
+def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return the value of a JSON text; raises ValueError, also for NaN and 1e999, which Python reads.
+
+    members: what makes an object of its names and values, in place of dict.
+    """
+    return json.loads(text, object_pairs_hook=members, parse_constant=_no_number, parse_float=_finite)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    return found if math.isfinite(found) else _no_number(text)
+
+
+def parts(value: Any, known: dict[int, int]) -> int:
+    """Return how many values there are in this one; known: what is told of an object that stands in several places."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(parts(part, known) for part in inner)
+    return known[id(value)]
+
+
+def weight(value: Any, known: dict[int, int]) -> int:
+    """Return about how many characters the value takes as JSON, each of its parts as often as it stands in it.
+
+    known: what is told of an object that stands in several places; it makes this quick where the text would not be.
+    """
+    if isinstance(value, str):
+        return len(value) + 2
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        inner = value.values() if isinstance(value, dict) else value
+        keys = sum(map(len, value)) + 3 * len(value) if isinstance(value, dict) else len(value)
+        known[id(value)] = 2 + keys + sum(weight(part, known) for part in inner)
+    return known[id(value)]
+
+
+def same(left: Any, right: Any) -> bool:
+    """Return whether two JSON values are equal; true is not 1, and 1 is 1.0."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)

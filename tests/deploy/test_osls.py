@@ -1,0 +1,108 @@
+"""The compiled template comes from the cache, or anew from osls, or not at all."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import stages
+from local.service import osls
+from local.user_error import UserError
+from tests.local.support import children, until
+
+
+def copied(folder: Path) -> Path:
+    """The folder, filled with a copy of what the template is made of."""
+    osls.snapshot(stages.ROOT, folder)
+    return folder
+
+
+def cache(root: Path) -> list[str]:
+    """What lies in the cache."""
+    folder = root / ".streamkeeper-build"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second reading needs no Node; a changed setting does, and its template replaces the old one."""
+    root = copied(tmp_path)
+    first = osls.template("local", root)
+    monkeypatch.setenv("PATH", "")
+    assert osls.template("local", root) == first
+    monkeypatch.undo()
+    settings_file = root / "env" / "local.yml"
+    settings_file.write_text(settings_file.read_text().replace("memory_mb: 256", "memory_mb: 512"))
+    second = osls.template("local", root)
+    memory = second["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"]
+    assert memory == 512
+    assert len(cache(root)) == 1
+
+
+def test_a_missing_node_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Node, or without the deploy tool, the sentence says what to do, and nothing is left behind."""
+    root = copied(tmp_path)
+    (root / "node_modules").unlink()
+    with pytest.raises(UserError, match=r"^The deploy tool is missing: run `make setup`\.$"):
+        osls.template("local", root)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match=r"^Node is missing: install Node 20 or later, then run `make setup`\.$"):
+        osls.template("local", root)
+    assert cache(root) == []
+
+
+MACHINE = "statemachines/connections.asl.yml"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda path: path.unlink(), f"{MACHINE} cannot be read: No such file or directory."),
+        (lambda path: path.write_text(""), f"{MACHINE} does not hold an object with StartAt and States."),
+        (lambda path: path.write_text("a: [1"), f"{MACHINE} is neither YAML nor JSON: "),
+        (lambda path: path.write_text("a: ${self:custom.settings.none}"), f"{MACHINE}: There is no ${{self:custom."),
+        (lambda path: replaced(path, "Next: Already running", "Next: Nowhere"), f"{MACHINE}: /States/"),
+        (lambda path: replaced(path, "Type: Succeed\n", "Type: Succeeed\n"), f"{MACHINE}: /States/"),
+    ],
+)
+def test_a_broken_machine_file_is_one_sentence(tmp_path: Path, change: Callable[[Path], Any], sentence: str) -> None:
+    """A machine file that cannot be read or breaks a rule is named with the place, before osls is asked."""
+    root = copied(tmp_path)
+    change(root / MACHINE)
+    with pytest.raises(UserError) as told:
+        osls.template("local", root)
+    assert str(told.value).startswith(sentence)
+    assert (str(told.value).count("\n"), str(tmp_path) in str(told.value), cache(root)) == (0, False, [])
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    """Writes the file with the first `old` replaced."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
+    """osls's reason is told in a line, and nothing is left behind."""
+    root = copied(tmp_path)
+    with (root / "serverless.yml").open("a") as file:
+        file.write("nonsense: true\n")
+    with pytest.raises(UserError) as told:
+        osls.template("local", root)
+    assert str(told.value).startswith("`sls package --stage local` failed: ")
+    assert ("nonsense" in str(told.value), "\n" in str(told.value), cache(root)) == (True, False, [])
+
+
+def test_what_a_killed_packaging_left_is_removed(tmp_path: Path) -> None:
+    """SIGKILL amid a packaging leaves a folder; the next packaging removes it and is not disturbed by the orphan."""
+    root = copied(tmp_path)
+    command = "import sys, pathlib; from local.service import osls; osls.template('local', pathlib.Path(sys.argv[1]))"
+    first = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
+    assert until(lambda: children(first.pid))
+    first.kill()
+    first.wait()
+    assert len(cache(root)) == 1
+    osls.template("local", root)
+    assert [name.endswith(".json") for name in cache(root)] == [True]

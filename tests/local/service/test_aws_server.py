@@ -1,0 +1,351 @@
+"""The AWS endpoint as boto3 sees it: Step Functions and Lambda are the service's own, the rest is passed on."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from botocore.exceptions import ClientError
+
+from tests.local.service.test_embedded_aws import QUEUE, TABLE, engine_in
+from tests.local.stepfunctions.server import PREFIX, Running, deployed, endpoint_of
+from tests.local.support import client, in_thread, until
+
+MODULE = """
+class StreamDropped(Exception):
+    pass
+
+def echo(event, lambda_context):
+    if "fail" in event:
+        raise StreamDropped("cut")
+    return {"given": event}
+"""
+UPDATE = {
+    "TableName": "events",
+    "Key": {"PK": {"S": "one"}},
+    "UpdateExpression": "SET claimed = :yes",
+    "ConditionExpression": "attribute_not_exists(claimed)",
+    "ExpressionAttributeValues": {":yes": {"BOOL": True}},
+}
+
+
+def task(resource: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A machine of one Task."""
+    state = {"Type": "Task", "Resource": resource, "Parameters": parameters, "End": True}
+    return {"StartAt": "Do", "States": {"Do": state}}
+
+
+MACHINES: dict[str, dict[str, Any]] = {
+    "waits": {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
+    "answers": {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
+    "calls": task("arn:aws:states:::lambda:invoke", {"FunctionName": "echo", "Payload.$": "$"}),
+    "misses": task("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}),
+    "claims": task("arn:aws:states:::dynamodb:updateItem", UPDATE),
+    "claims-sdk": task("arn:aws:states:::aws-sdk:dynamodb:updateItem", UPDATE),
+    "looks": task("arn:aws:states:::aws-sdk:sfn:describeExecution", {"ExecutionArn.$": "$.arn"}),
+    "reads": task("arn:aws:states:::dynamodb:getItem", {"TableName": "events", "Key": {"PK": {"S": "one"}}}),
+    "starts": task(
+        "arn:aws:states:::states:startExecution",
+        {"StateMachineArn.$": "$.machine", "Name.$": "$.name", "Input": {"started.$": "$$.Execution.Id"}},
+    ),
+    "maps": {
+        "StartAt": "Map",
+        "States": {
+            "Map": {
+                "Type": "Map",
+                "ItemReader": {
+                    "Resource": "arn:aws:states:::s3:getObject",
+                    "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
+                    "Parameters": {"Bucket": "lists", "Key.$": "$.key"},
+                },
+                "ItemProcessor": {
+                    "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
+                    **task("arn:aws:states:::lambda:invoke", {"FunctionName": "echo", "Payload.$": "$"}),
+                },
+                "ResultWriter": {
+                    "Resource": "arn:aws:states:::s3:putObject",
+                    "Parameters": {"Bucket": "lists", "Prefix": "done"},
+                },
+                "End": True,
+            }
+        },
+    },
+    "sends": task("arn:aws:states:::sqs:sendMessage", {"QueueUrl.$": "$.url", "MessageBody": {"n": 1}}),
+}
+
+
+@contextlib.asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[Running]:
+    """The endpoint with one function, a machine for each case, and an engine behind it."""
+    machines = {arn: found for name, each in MACHINES.items() for arn, found in deployed(name, each).items()}
+    async with engine_in(folder, []) as engine, endpoint_of(folder, MODULE, ("echo",), machines, engine.url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One endpoint for the whole module; tests use names of their own."""
+    folder = tmp_path_factory.mktemp("server")
+    with in_thread(lambda: service(folder)) as running:
+        dynamodb = client("dynamodb", running.url)
+        dynamodb.create_table(**{name: value for name, value in TABLE.items() if not name.endswith("Specification")})
+        yield running
+
+
+@pytest.fixture
+def states(endpoint: Running) -> Any:
+    """A boto3 client of Step Functions."""
+    return client("stepfunctions", endpoint.url)
+
+
+def code(call: Callable[..., Any], **parameters: Any) -> str:
+    """The error code with which AWS's SDK refuses the call."""
+    with pytest.raises(ClientError) as refusal:
+        call(**parameters)
+    return str(refusal.value.response["Error"]["Code"])
+
+
+def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
+    """The description of an execution that has ended."""
+    arn = states.start_execution(stateMachineArn=PREFIX + machine, input=json.dumps(data or {}))["executionArn"]
+    found: dict[str, Any] = {}
+
+    def look() -> bool:
+        found.update(states.describe_execution(executionArn=arn))
+        return bool(found["status"] != "RUNNING")
+
+    assert until(look)
+    return found
+
+
+def test_an_execution_from_start_to_stop(states: Any) -> None:
+    """StartExecution, DescribeExecution and StopExecution answer with what the SDK expects, dates as dates."""
+    started = states.start_execution(stateMachineArn=PREFIX + "waits", name="life", input='{"a": 1}')
+    arn = "arn:aws:states:us-east-1:000000000000:execution:waits:life"
+    assert started["executionArn"] == arn
+    assert abs((datetime.now(UTC) - started["startDate"]).total_seconds()) < 60
+    described = states.describe_execution(executionArn=arn)
+    assert (described["status"], described["name"], described["input"]) == ("RUNNING", "life", '{"a": 1}')
+    assert described["stateMachineArn"] == PREFIX + "waits"
+    stopped = states.stop_execution(executionArn=arn, error="Enough", cause="It was a test.")
+    described = states.describe_execution(executionArn=arn)
+    assert (described["status"], described["error"], described["cause"]) == ("ABORTED", "Enough", "It was a test.")
+    assert described["stopDate"] == stopped["stopDate"]
+    assert states.get_execution_history(executionArn=arn)["events"][-1]["type"] == "ExecutionAborted"
+
+
+def test_start_execution_is_idempotent_as_aws_is(states: Any) -> None:
+    """Running, same name and input: the same answer. Other input, or closed: ExecutionAlreadyExists."""
+    wish = {"stateMachineArn": PREFIX + "waits", "name": "once"}
+    first = states.start_execution(**wish, input='{"a": 1}')
+    again = states.start_execution(**wish, input='{ "a":1 }')
+    assert (again["executionArn"], again["startDate"]) == (first["executionArn"], first["startDate"])
+    assert code(states.start_execution, **wish, input='{"a": 2}') == "ExecutionAlreadyExists"
+    states.stop_execution(executionArn=first["executionArn"])
+    assert code(states.start_execution, **wish, input='{"a": 1}') == "ExecutionAlreadyExists"
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
+def test_names_that_aws_refuses(states: Any, name: str) -> None:
+    """White space, brackets, wildcards, special and control characters: InvalidName."""
+    assert code(states.start_execution, stateMachineArn=PREFIX + "answers", name=name) == "InvalidName"
+
+
+def test_bad_requests_have_awss_names(states: Any) -> None:
+    """Each refusal is the exception that the SDK declares."""
+    gone = "arn:aws:states:us-east-1:000000000000:execution:waits:gone"
+    assert code(states.start_execution, stateMachineArn=PREFIX + "none") == "StateMachineDoesNotExist"
+    assert code(states.start_execution, stateMachineArn="x") == "InvalidArn"
+    wish = {"stateMachineArn": PREFIX + "answers"}
+    assert code(states.start_execution, **wish, input="{") == "InvalidExecutionInput"
+    assert code(states.describe_execution, executionArn=gone) == "ExecutionDoesNotExist"
+    assert code(states.stop_execution, executionArn=gone) == "ExecutionDoesNotExist"
+    assert code(states.list_executions, **wish, nextToken="?") == "InvalidToken"
+    assert code(states.publish_state_machine_version, **wish) == "UnknownOperationException"
+
+
+def test_lists_are_paged(states: Any) -> None:
+    """ListExecutions goes newest first, by status, page by page; ListStateMachines knows every machine."""
+    for number in range(3):
+        states.start_execution(stateMachineArn=PREFIX + "answers", name=f"page-{number}")
+    wish = {"stateMachineArn": PREFIX + "answers", "statusFilter": "SUCCEEDED"}
+    assert until(lambda: len(states.list_executions(**wish)["executions"]) >= 3)
+    pages = list(states.get_paginator("list_executions").paginate(**wish, PaginationConfig={"PageSize": 2}))
+    names = [execution["name"] for page in pages for execution in page["executions"]]
+    assert [name for name in names if name.startswith("page-")] == ["page-2", "page-1", "page-0"]
+    assert len(pages[0]["executions"]) == 2
+    assert {machine["name"] for machine in states.list_state_machines()["stateMachines"]} == set(MACHINES)
+    described = states.describe_state_machine(stateMachineArn=PREFIX + "answers")
+    assert (json.loads(described["definition"]), described["type"]) == (MACHINES["answers"], "STANDARD")
+
+
+def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
+    """GetExecutionHistory answers in pages, backwards too, and leaves data out when asked to."""
+    arn = ended(states, "answers", {"a": 1})["executionArn"]
+    pages = list(
+        states.get_paginator("get_execution_history").paginate(executionArn=arn, PaginationConfig={"PageSize": 3})
+    )
+    events = [event for page in pages for event in page["events"]]
+    kinds = ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
+    assert [event["type"] for event in events] == kinds
+    assert [event["id"] for event in events] == [1, 2, 3, 4]
+    assert json.loads(events[0]["executionStartedEventDetails"]["input"]) == {"a": 1}
+    backwards = states.get_execution_history(executionArn=arn, reverseOrder=True, includeExecutionData=False)
+    assert [event["type"] for event in backwards["events"]] == kinds[::-1]
+    assert "input" not in backwards["events"][-1]["executionStartedEventDetails"]
+
+
+def test_tasks_call_functions(states: Any) -> None:
+    """lambda:invoke wraps the answer; what a function raises is the error; a missing function has AWS's name."""
+    called = ended(states, "calls", {"n": 1})
+    assert json.loads(called["output"])["Payload"] == {"given": {"n": 1}}
+    failed = ended(states, "calls", {"fail": True})
+    assert (failed["status"], failed["error"]) == ("FAILED", "StreamDropped")
+    assert json.loads(failed["cause"])["errorMessage"] == "cut"
+    assert ended(states, "misses")["error"] == "Lambda.ResourceNotFoundException"
+
+
+def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
+    """Direct integrations reach the embedded AWS, and their errors are called as AWS calls them."""
+    assert ended(states, "claims")["status"] == "SUCCEEDED"
+    assert ended(states, "claims")["error"] == "DynamoDB.ConditionalCheckFailedException"
+    assert ended(states, "claims-sdk")["error"] == "DynamoDb.ConditionalCheckFailedException"
+    assert json.loads(ended(states, "reads")["output"])["Item"]["claimed"] == {"BOOL": True}
+    sqs = client("sqs", endpoint.url)
+    url = sqs.create_queue(QueueName=QUEUE["QueueName"])["QueueUrl"]
+    assert "MessageId" in json.loads(ended(states, "sends", {"url": url})["output"])
+    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert json.loads(message["Body"]) == {"n": 1}
+
+
+def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: Any) -> None:
+    """Its items come from the embedded S3 and its results go there; an object that is missing fails it by name."""
+    s3 = client("s3", endpoint.url)
+    s3.create_bucket(Bucket="lists")
+    s3.put_object(Bucket="lists", Key="two.csv", Body=b"name,size\none,1\ntwo,2\n")
+    written = json.loads(ended(states, "maps", {"key": "two.csv"})["output"])["ResultWriterDetails"]
+    manifest = json.loads(s3.get_object(Bucket=written["Bucket"], Key=written["Key"])["Body"].read())
+    (results,) = manifest["ResultFiles"]["SUCCEEDED"]
+    told = json.loads(s3.get_object(Bucket="lists", Key=results["Key"])["Body"].read())
+    outputs = [json.loads(one["Output"])["Payload"]["given"] for one in told]
+    assert sorted(outputs, key=str) == [{"name": "one", "size": "1"}, {"name": "two", "size": "2"}]
+    assert ended(states, "maps", {"key": "none.csv"})["error"] == "States.ItemReaderFailed"
+
+
+def test_a_machine_can_look_at_an_execution(states: Any) -> None:
+    """aws-sdk:sfn:describeExecution answers out of the registry, in Pascal case."""
+    arn = ended(states, "answers")["executionArn"]
+    seen = json.loads(ended(states, "looks", {"arn": arn})["output"])
+    assert (seen["Status"], seen["ExecutionArn"]) == ("SUCCEEDED", arn)
+    assert seen["StartDate"].endswith("Z")
+    assert ended(states, "looks", {"arn": arn + "x"})["error"] == "Sfn.ExecutionDoesNotExistException"
+
+
+def test_a_machine_starts_an_execution(states: Any) -> None:
+    """states:startExecution answers with ARN and date and waits for nothing; the input is what the machine says."""
+    machine = PREFIX + "answers"
+    output = json.loads(ended(states, "starts", {"machine": machine, "name": "started"})["output"])
+    arn = machine.replace(":stateMachine:", ":execution:") + ":started"
+    assert output["ExecutionArn"] == arn
+    assert datetime.fromisoformat(output["StartDate"]).year >= 2024
+    assert until(lambda: states.describe_execution(executionArn=arn)["status"] == "SUCCEEDED")
+    assert list(json.loads(states.describe_execution(executionArn=arn)["input"])) == ["started"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "error"),
+    [
+        (PREFIX + "nowhere", "any", "StepFunctions.StateMachineDoesNotExistException"),
+        (PREFIX + "answers", "bad*name", "StepFunctions.InvalidNameException"),
+    ],
+)
+def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(
+    states: Any, machine: str, name: str, error: str
+) -> None:
+    """A refusal of StartExecution fails the Task under the service's name for it."""
+    assert ended(states, "starts", {"machine": machine, "name": name})["error"] == error
+
+
+def test_a_queue_is_found_by_the_address_that_aws_gives_it(endpoint: Running, states: Any) -> None:
+    """The message reaches this machine's queue under the URL with region, account and name; no other host is asked."""
+    sqs = client("sqs", endpoint.url)
+    url = sqs.create_queue(QueueName="addressed")["QueueUrl"]
+    address = "https://sqs.us-east-1.amazonaws.com/000000000000/addressed"
+    assert "MessageId" in json.loads(ended(states, "sends", {"url": address})["output"])
+    (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=2)["Messages"]
+    assert json.loads(message["Body"]) == {"n": 1}
+
+
+def test_a_queue_that_is_not_there_fails_by_name(states: Any) -> None:
+    """The Error Name begins as those of the optimised integration do."""
+    error = ended(states, "sends", {"url": "https://sqs.us-east-1.amazonaws.com/000000000000/absent"})["error"]
+    assert error == "SQS.QueueDoesNotExistException"
+
+
+WAITING = {"stateMachineArn": PREFIX + "waits"}
+
+
+@pytest.mark.parametrize(
+    ("action", "parameters", "error"),
+    [
+        ("StartExecution", {**WAITING, "input": 5}, "ValidationException"),
+        ("StartExecution", {**WAITING, "input": {}}, "ValidationException"),
+        ("StartExecution", {**WAITING, "name": 5}, "ValidationException"),
+        ("StartExecution", {**WAITING, "name": ["a"]}, "ValidationException"),
+        ("StartExecution", {"stateMachineArn": 5}, "ValidationException"),
+        ("StartExecution", {**WAITING, "input": "NaN"}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "input": '{"a": [-Infinity]}'}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "input": "[" * 100_000}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "input": '"\ud800"'}, "InvalidExecutionInput"),
+        ("StartExecution", {**WAITING, "name": "\ud800"}, "InvalidName"),
+        ("ListExecutions", {**WAITING, "nextToken": 5}, "ValidationException"),
+        ("ListExecutions", {**WAITING, "nextToken": "LTU="}, "InvalidToken"),
+        ("ListExecutions", {**WAITING, "maxResults": True}, "ValidationException"),
+        ("ListExecutions", {**WAITING, "maxResults": "5"}, "ValidationException"),
+        ("ListExecutions", {**WAITING, "statusFilter": ["RUNNING"]}, "ValidationException"),
+        ("ListStateMachines", {"maxResults": float("nan")}, "SerializationException"),
+        ("ListStateMachines", [], "SerializationException"),
+        ("StopExecution", {"executionArn": "arn:aws:states:a:b:execution:c:d", "error": 5}, "ValidationException"),
+        ("DescribeExecution", {"executionArn": None}, "ValidationException"),
+    ],
+)
+def test_a_request_of_the_wrong_type_is_400(endpoint: Running, action: str, parameters: Any, error: str) -> None:
+    """What the SDK would never send is refused as AWS refuses it: 400, an error's name and a sentence."""
+    headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
+    with urllib3.PoolManager() as http:
+        answer = http.request("POST", f"{endpoint.url}/", body=json.dumps(parameters), headers=headers)
+    assert (answer.status, answer.json()["__type"]) == (400, f"com.amazonaws.states#{error}")
+    assert answer.json()["message"]
+
+
+def test_lambda_invoke(endpoint: Running) -> None:
+    """Invoke answers with the payload; a function that raises has FunctionError; what cannot be asked is refused."""
+    functions = client("lambda", endpoint.url)
+    answer = functions.invoke(FunctionName="echo", Payload=b'{"n": 1}')
+    assert (answer["StatusCode"], answer["ExecutedVersion"]) == (200, "$LATEST")
+    assert json.loads(answer["Payload"].read()) == {"given": {"n": 1}}
+    partial, whole = "000000000000:function:echo", "arn:aws:lambda:us-east-1:000000000000:function:echo:$LATEST"
+    tailed = functions.invoke(FunctionName=partial, Payload=b'{"n": 2}', LogType="Tail")
+    assert (json.loads(tailed["Payload"].read()), "LogResult" in tailed) == ({"given": {"n": 2}}, False)
+    failed = functions.invoke(FunctionName=whole, Payload=b'["fail"]')
+    assert failed["FunctionError"] == "Unhandled"
+    assert json.loads(failed["Payload"].read())["errorType"] == "StreamDropped"
+    assert functions.invoke(FunctionName="echo", InvocationType="Event")["StatusCode"] == 202
+    assert functions.invoke(FunctionName="echo", InvocationType="DryRun")["StatusCode"] == 204
+    assert code(functions.invoke, FunctionName="missing") == "ResourceNotFoundException"
+    for payload in (b"{", b"NaN"):
+        assert code(functions.invoke, FunctionName="echo", Payload=payload) == "InvalidRequestContentException"
+
+
+def test_everything_else_is_passed_on(endpoint: Running) -> None:
+    """DynamoDB, SQS and Secrets Manager answer on the same address."""
+    assert client("dynamodb", endpoint.url).list_tables()["TableNames"] == ["events"]
+    secrets = client("secretsmanager", endpoint.url)
+    secrets.create_secret(Name="key", SecretString="é")
+    assert secrets.get_secret_value(SecretId="key")["SecretString"] == "é"
+    url = client("sqs", endpoint.url).create_queue(QueueName="other")["QueueUrl"]
+    assert url == f"{endpoint.url}/000000000000/other"

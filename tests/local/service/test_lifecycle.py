@@ -1,0 +1,267 @@
+"""The whole service as a person starts it: a real process, sockets, subprocesses, tables, with limits of seconds."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from local.service.embedded_aws import lock
+from local.service.listener import bind
+from tests.harness import free_port
+from tests.local.service.test_embedded_aws import on_disk
+from tests.local.support import PROJECT, children, client, environment, running, until
+
+PREFIX = "arn:aws:states:us-east-1:000000000000"
+MACHINE = f"{PREFIX}:stateMachine:streamkeeper-test-connections"
+EVENTS, CONTROL = "streamkeeper-test-events", "streamkeeper-test-control"
+
+
+@dataclass
+class Run:
+    """One `streamkeeper run` and what it printed."""
+
+    port: int
+    data: Path
+    process: subprocess.Popen[bytes] | None = None
+    lives: int = 0
+    seen: set[int] = field(default_factory=set)
+
+    @property
+    def log(self) -> Path:
+        """What this life of the service prints."""
+        return self.data.with_name(f"run-{self.lives}.log")
+
+    def start(self) -> None:
+        """Returns when the HTTP API answers."""
+        self.launch()
+        assert until(self.answers, 30), self.log.read_text()
+
+    def launch(self) -> None:
+        """Returns when the process has been created."""
+        self.lives += 1
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "local.cli", "run"],
+                cwd=PROJECT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment(
+                    STREAMKEEPER_STAGE="test",
+                    PORT=str(self.port),
+                    STREAMKEEPER_DATA=str(self.data),
+                    PYTHONWARNINGS="error",
+                ),
+            )
+
+    def answers(self) -> bool:
+        """Whether the HTTP API is there; the processes of this life are noted."""
+        assert self.process is not None
+        self.seen |= {self.process.pid, *children(self.process.pid)}
+        with contextlib.suppress(urllib3.exceptions.HTTPError), urllib3.PoolManager(retries=False) as http:
+            return bool(http.request("GET", f"http://127.0.0.1:{self.port}/health").status == 200)
+        return False
+
+    def post(self, stream_id: str) -> Any:
+        """The answer of POST /connections/{streamId}."""
+        with urllib3.PoolManager(retries=False) as http:
+            return http.request("POST", f"http://127.0.0.1:{self.port}/connections/{stream_id}").json()
+
+    def delete(self, stream_id: str) -> None:
+        """Asks for the stop of a stream."""
+        with urllib3.PoolManager(retries=False) as http:
+            answer = http.request("DELETE", f"http://127.0.0.1:{self.port}/connections/{stream_id}")
+        assert answer.status == 202
+
+    def aws(self, service: str) -> Any:
+        """A client of the AWS endpoint."""
+        return client(service, f"http://127.0.0.1:{self.port + 1}", attempts=5)
+
+    def items(self, table: str, prefix: str = "") -> list[dict[str, Any]]:
+        """The items of the stream `demo` whose sort key begins with `prefix`."""
+        pages = self.aws("dynamodb").get_paginator("query").paginate(
+            TableName=table, ConsistentRead=True, KeyConditionExpression="PK = :demo AND begins_with(SK, :prefix)",
+            ExpressionAttributeValues={":demo": {"S": "demo"}, ":prefix": {"S": prefix}},
+        )  # fmt: skip
+        return [item for page in pages for item in page["Items"]]
+
+    def ids(self) -> list[int]:
+        """The numbers of the stored events, in order."""
+        return sorted(int(item["SK"]["S"]) for item in self.items(EVENTS, "1"))
+
+    def closed(self) -> list[dict[str, Any]]:
+        """The records of the connections that have ended."""
+        return [item for item in self.items(CONTROL, "connection#") if "closed_ms" in item]
+
+    def end(self, number: signal.Signals) -> int:
+        """Sends the signal and returns the exit status; a stop leaves no traceback."""
+        assert self.process is not None
+        self.seen |= set(children(self.process.pid))
+        self.process.send_signal(number)
+        status = self.process.wait(20)
+        assert "Traceback" not in self.log.read_text(), self.log.read_text()
+        return status
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Run]:
+    """A service that is ended and cleaned up whatever the test does."""
+    run = Run(free_port(), tmp_path / "data")
+    try:
+        yield run
+    finally:
+        if run.process is not None and run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+        left = until(lambda: not [pid for pid in run.seen if running(pid)])
+        assert left, "processes are left behind"
+
+
+def contiguous(ids: list[int]) -> bool:
+    """Whether the ids have no hole and none comes twice."""
+    return ids == list(range(ids[0], ids[0] + len(ids)))
+
+
+def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
+    """One POST is enough: events are stored once each, without a hole, through handovers, SIGKILL and SIGTERM."""
+    service.start()
+    first = service.post("demo")["executionArn"]
+    assert until(service.ids, 5), "no event within five seconds of the POST"
+    # Two handovers, in both directions, each without an error other than the takeover.
+    assert until(lambda: len(service.closed()) >= 2, 25)
+    assert [(item["lane"]["S"], item["ended_by"]["S"]) for item in service.closed()[:2]] == [
+        ("B", "taken_over"),
+        ("A", "taken_over"),
+    ]
+    # A second POST ends at once and names the execution that keeps the stream.
+    states = service.aws("stepfunctions")
+    second = service.post("demo")["executionArn"]
+    assert until(lambda: states.describe_execution(executionArn=second)["status"] == "SUCCEEDED", 5)
+    output = json.loads(states.describe_execution(executionArn=second)["output"])
+    assert output == {"status": "AlreadyRunning", "execution": first}
+    before = service.ids()
+    assert contiguous(before)
+
+    service.end(signal.SIGKILL)
+    service.start()
+    states = service.aws("stepfunctions")
+    assert "resumed: demo" in service.log.read_text()
+    old = states.describe_execution(executionArn=first)
+    assert (old["status"], old["error"]) == ("ABORTED", "LocalServiceStopped")
+    (successor,) = states.list_executions(stateMachineArn=MACHINE, statusFilter="RUNNING")["executions"]
+    assert until(lambda: service.ids()[-1] > before[-1] + 40, 15)
+    after = service.ids()
+    assert contiguous(after)
+    assert after[: len(before)] == before
+
+    assert service.end(signal.SIGTERM) == 0
+    assert until(lambda: not [pid for pid in service.seen if running(pid)])
+    service.start()
+    assert until(lambda: service.ids()[-1] > after[-1] + 20, 15)
+    assert contiguous(service.ids())
+    assert states.describe_execution(executionArn=successor["executionArn"])["status"] == "ABORTED"
+    assert service.end(signal.SIGINT) == 0
+
+
+def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> None:
+    """SIGKILL of a function, then of the embedded AWS, which starts from its last save: the cursor closes the hole."""
+    service.start()
+    service.post("demo")
+    # Before a cursor is saved there is no place to go on from.
+    assert until(lambda: on_disk(service.data, '"cursor"'), 10)
+    assert until(lambda: len(service.ids()) > 15, 10)
+    os.kill(_child(service, b"bootstrap.py"), signal.SIGKILL)
+    assert until(lambda: len(service.ids()) > 30, 10)
+    os.kill(_child(service, b"embedded_aws_child"), signal.SIGKILL)
+    reached = until(lambda: len(service.ids()) > 60, 20)
+    assert reached, service.log.read_text()
+    assert contiguous(service.ids())
+    assert "it starts again from its last save" in service.log.read_text()
+    assert service.end(signal.SIGTERM) == 0
+
+
+def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
+    """One sentence, exit status 2, and nothing is left of the attempt."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port + 1)):
+        found = subprocess.run(
+            [sys.executable, "-m", "local.cli", "run"],
+            cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False,
+            env=environment(STREAMKEEPER_STAGE="test", PORT=str(port), STREAMKEEPER_DATA=str(tmp_path / "data")),
+        )  # fmt: skip
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.splitlines() == [
+        f"streamkeeper: Port {port + 1}, needed for the AWS endpoint, is taken;"
+        " stop what listens there or set PORT to another number."
+    ]
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
+    """Four streams are connected when the stop comes: no traceback, no new process, and they go on later.
+
+    Not the one that was to be stopped: the wish holds, though the service ended before it was obeyed.
+    """
+    service.start()
+    streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
+    for stream_id in streams:
+        service.post(stream_id)
+    assert until(lambda: service.log.read_text().count("is connected") >= len(streams), 20)
+    service.delete(streams.pop())
+    assert service.end(signal.SIGTERM) == 0
+    assert service.log.read_text().splitlines()[-1].endswith(" stopping; Ctrl-C again to stop at once")
+    assert not [pid for pid in service.seen if running(pid)]
+    service.start()
+    assert {line.split()[-1] for line in service.log.read_text().splitlines() if " resumed: " in line} == set(streams)
+    assert service.end(signal.SIGTERM) == 0
+
+
+def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
+    """One line says at once what is waited for, nobody hangs on the ports, and the start goes on."""
+    held = lock(service.data)
+    try:
+        service.launch()
+        line = f"waiting for another run to let go of the data folder {service.data} ..."
+        assert until(lambda: line in service.log.read_text().splitlines(), 10), service.log.read_text()
+        for offset in range(3):
+            bind(service.port + offset, "a test").close()
+    finally:
+        held.close()
+    assert until(service.answers, 30), service.log.read_text()
+    assert service.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"PORT": "many"}, "PORT must be a number from 1 to 65533, not 'many'"),
+        ({"STREAMKEEPER_STAGE": "none"}, "There is no stage 'none'"),
+        ({"AWS_ENDPOINT_URL_DYNAMODB": "garbage"}, "AWS_ENDPOINT_URL_DYNAMODB must be the URL of an endpoint"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:port"}, "AWS_ENDPOINT_URL must be the URL of an endpoint"),
+        ({"STREAMKEEPER_DATA": "/dev/null/x"}, "The data folder /dev/null/x cannot be used"),
+    ],
+)
+def test_bad_wishes_are_told(tmp_path: Path, variables: dict[str, str], words: str) -> None:
+    """One sentence that names the variable's problem, exit status 2."""
+    usual = {"PORT": str(free_port()), "STREAMKEEPER_DATA": str(tmp_path / "data")}
+    found = subprocess.run(
+        [sys.executable, "-m", "local.cli", "run"],
+        cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False, env=environment(**(usual | variables)),
+    )  # fmt: skip
+    assert (found.returncode, len(found.stderr.splitlines()), words in found.stderr) == (2, 1, True), found.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def _child(service: Run, part: bytes) -> int:
+    """The child of the service whose command line holds `part`."""
+    assert service.process is not None
+    return next(pid for pid in children(service.process.pid) if part in Path(f"/proc/{pid}/cmdline").read_bytes())

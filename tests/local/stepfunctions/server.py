@@ -1,0 +1,135 @@
+"""An AWS endpoint for tests of its API: the real one on a socket, with the functions and machines of a test."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from botocore.session import Session
+
+from local.functions.pool import Pool
+from local.functions.task_performer import TaskPerformer
+from local.service.aws_endpoints import Endpoints
+from local.service.aws_server import AwsServer
+from local.service.listener import Listener, bind
+from local.service.stack import Function, StateMachine
+from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.journals import Journals
+from local.stepfunctions.machines import Machines
+from states_language import Machine, load
+from states_language.clock import RealClock
+from tests.local.support import until
+
+PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
+ROLE = "arn:aws:iam::000000000000:role/any"
+PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": True}}}
+WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
+MODULE = """
+def echo(event, lambda_context):
+    return {"given": event}
+
+def large(event, lambda_context):
+    return "x" * event["size"]
+"""
+
+
+@dataclass(frozen=True)
+class Running:
+    """The endpoint under test and the executions that it keeps."""
+
+    url: str
+    executions: Executions
+
+
+def deployed(name: str, definition: dict[str, Any]) -> dict[str, tuple[StateMachine, Machine]]:
+    """A machine of the stack by its ARN, as `Machines` takes them."""
+    return {PREFIX + name: (StateMachine(name, PREFIX + name, json.dumps(definition)), load(definition))}
+
+
+@contextlib.asynccontextmanager
+async def endpoint_of(
+    folder: Path,
+    module: str,
+    functions: tuple[str, ...],
+    machines: dict[str, tuple[StateMachine, Machine]],
+    engine_url: str = "http://127.0.0.1:9",
+) -> AsyncIterator[Running]:
+    """An endpoint that keeps its state in `folder`; the functions are of `module`, the engine is asked for the rest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sample.py").write_text(module)
+    clock, endpoints = RealClock(), Endpoints({}, engine_url)
+    pool = Pool([Function(name, f"sample.{name}", 5, 128, {}) for name in functions], {}, folder, folder / "logs")
+    kept = Machines(folder / "machines", machines, clock.now_ms())
+    executions = Executions(kept, Journals(folder / "executions"), clock, lambda _: None)
+    executions.restore()
+    states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
+    integrations = TaskPerformer(pool, endpoints, states)
+    executions.perform = integrations.perform
+    endpoint = AwsServer(states, pool, endpoints)
+    listener = Listener(endpoint.app, bind(0, "a test"))
+    await listener.start()
+    try:
+        yield Running(f"http://127.0.0.1:{listener.port}", executions)
+    finally:
+        executions.close()
+        await pool.close()
+        endpoint.close()
+        integrations.close()
+        await listener.close()
+
+
+@contextlib.asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[str]:
+    """The address of an endpoint with no other service behind it; its stack has one machine, `deployed`."""
+    async with endpoint_of(folder, MODULE, ("echo", "large"), deployed("deployed", PASS)) as running:
+        yield running.url
+
+
+def states_client(url: str) -> Any:
+    """A botocore client; StartSyncExecution and TestState go to the same host as everything else."""
+    return Session().create_client(
+        "stepfunctions",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=120, inject_host_prefix=False),
+    )
+
+
+def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
+    """The code and the message with which the call is refused."""
+    with pytest.raises(ClientError) as refused:
+        call(**parameters)
+    error = refused.value.response["Error"]
+    return error["Code"], error["Message"]
+
+
+def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
+    """The ARN of a new machine."""
+    answer = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE, **more)
+    return str(answer["stateMachineArn"])
+
+
+def over(states: Any, execution_arn: str) -> dict[str, Any]:
+    """The description of an execution that has ended."""
+    found: dict[str, Any] = {}
+
+    def look() -> bool:
+        found.update(states.describe_execution(executionArn=execution_arn))
+        return bool(found["status"] != "RUNNING")
+
+    assert until(look)
+    return found
+
+
+def task(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The definition of a machine of one Task."""
+    return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}

@@ -1,0 +1,149 @@
+"""What the API says of a bad definition or a text that is no JSON: AWS's codes, places and words."""
+
+import json
+from typing import Any
+
+import pytest
+
+from local.stepfunctions.diagnostics import diagnostics, refuse_bad
+from local.stepfunctions.json_messages import told
+from local.stepfunctions.parameters import Refusal, parsed
+
+SCHEMA = "SCHEMA_VALIDATION_FAILED"
+TARGET = "MISSING_TRANSITION_TARGET"
+PASS = {"Type": "Pass", "End": True}
+ONLY = "The QueryLanguage is set to '{}', but field '{}' is only supported for the '{}' QueryLanguage"
+LANGUAGES = "Value should be one of the following: [JSONPath, JSONata]"
+
+
+def one(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"StartAt": "X", "States": {"X": state}, **fields}
+
+
+def over(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A Map over one state."""
+    return one({"Type": "Map", "ItemProcessor": {"StartAt": "P", "States": {"P": state}}, "End": True, **fields})
+
+
+def branch(line: dict[str, Any]) -> dict[str, Any]:
+    return one({"Type": "Parallel", "Branches": [line], "End": True})
+
+
+def query(expression: str) -> dict[str, Any]:
+    return one({**PASS, "Output": {"a": ["b", f"{{% {expression} %}}"]}}, QueryLanguage="JSONata")
+
+
+CASES: list[tuple[dict[str, Any], list[tuple[str, str, str | None]]]] = [
+    (
+        {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}},
+        [("MISSING_END_STATE", "Workflow has no terminal state", None)],
+    ),
+    (
+        one({"Type": "Pass", "Next": "NOPE"}),
+        [
+            (TARGET, "Missing 'Next' target: NOPE", "/States/X/Next"),
+            ("MISSING_END_STATE", "Workflow has no terminal state", None),
+        ],
+    ),
+    (
+        {"StartAt": "A", "States": {"A": PASS, "a/b": PASS}},
+        [(TARGET, 'State "a/b" is not reachable.', "/States/a/b")],
+    ),
+    (
+        branch({"StartAt": "W", "States": {"W": PASS, "Ghost": PASS}}),
+        [(TARGET, 'State "Ghost" is not reachable.', "/States/X/Branches[0]/States/Ghost")],
+    ),
+    (over({"Type": "Pass", "Next": "P"}), []),
+    (
+        branch({"StartAt": "X", "States": {"X": PASS}}),
+        [("DUPLICATE_STATE_NAME", "Duplicate State name: X", "/States/X/Branches[0]/States/X")],
+    ),
+    (one({**PASS, "TimeoutSeconds": 5}), [(SCHEMA, "Field 'TimeoutSeconds' is not supported", "/States/X")]),
+    (
+        branch({"QueryLanguage": "JSONata", "StartAt": "P", "States": {"P": PASS}}),
+        [(SCHEMA, "Field 'QueryLanguage' is not supported", "/States/X/Branches[0]")],
+    ),
+    (
+        over({**PASS, "Output": {"v": "{% 1 %}"}}, QueryLanguage="JSONata"),
+        [(SCHEMA, ONLY.format("JSONPath", "Output", "JSONata"), "/States/X/ItemProcessor/States/P")],
+    ),
+    (
+        one({**PASS, "InputPath": "$.a"}, QueryLanguage="JSONata"),
+        [(SCHEMA, ONLY.format("JSONata", "InputPath", "JSONPath"), "/States/X")],
+    ),
+    (one({"Type": "Wait", "Seconds": -1, "End": True}), [(SCHEMA, "Minimum value is 0", "/States/X/Seconds")]),
+    (one(PASS, QueryLanguage="jsonata"), [(SCHEMA, LANGUAGES, "/QueryLanguage")]),
+    (one(PASS, QueryLanguage=5), [(SCHEMA, "Expected value of type [STRING]", "/QueryLanguage")]),
+    (
+        query("phone"),
+        [
+            (
+                "UNSUPPORTED_JSONATA_EXPRESSION",
+                "Reference to 'phone' at the top level is not supported.",
+                "/States/X/Output/a[1]",
+            )
+        ],
+    ),
+    (query("$$"), [("UNSUPPORTED_JSONATA_EXPRESSION", "Reference to '$$' is not supported.", "/States/X/Output/a[1]")]),
+    (
+        query("$states.errorOutput"),
+        [("UNSUPPORTED_JSONATA_EXPRESSION", "Field '$states.errorOutput' does not exist.", "/States/X/Output/a[1]")],
+    ),
+    (query("1 +"), [("INVALID_JSONATA_EXPRESSION", "Unexpected end of expression", "/States/X/Output/a[1]")]),
+    (query(""), [("INVALID_JSONATA_EXPRESSION", "Unexpected end of expression", "/States/X/Output/a[1]")]),
+    (query("a[1,2)"), [("INVALID_JSONATA_EXPRESSION", 'Expected "]", got ","', "/States/X/Output/a[1]")]),
+]
+
+
+@pytest.mark.parametrize(("definition", "expected"), CASES)
+def test_a_definition_is_judged(definition: dict[str, Any], expected: list[tuple[str, str, str | None]]) -> None:
+    """Code, words and place, as others measured them on AWS."""
+    found = diagnostics(json.dumps(definition), "STANDARD")
+    assert [(each["code"], each["message"], each.get("location")) for each in found] == expected
+
+
+def test_a_refusal_names_all_that_is_wrong() -> None:
+    """One after the other, each with its place; what has no place is at null."""
+    with pytest.raises(Refusal) as refusal:
+        refuse_bad(json.dumps(CASES[1][0]), "STANDARD")
+    assert str(refusal.value) == (
+        "Invalid State Machine Definition: 'MISSING_TRANSITION_TARGET: Missing 'Next' target: NOPE at /States/X/Next, "
+        "MISSING_END_STATE: Workflow has no terminal state at null'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "column"),
+    [
+        ("not a", "Unrecognized token 'not': was expecting (JSON String, Number, Array, Object or token 'null', "
+                  "'true' or 'false')", 4),
+        ("{", 'Unexpected end-of-input: expected close marker for Object (start marker at [Source: (String)"{"; '
+              "line: 1, column: 1])", 2),
+        ('["a', "Unexpected end-of-input: was expecting closing quote for a string value", 4),
+        ("{a: 1}", "Unexpected character ('a' (code 97)): was expecting double-quote to start field name", 3),
+        ("{1: 1}", "Unexpected character ('1' (code 49)): was expecting double-quote to start field name", 3),
+        ('{"a" 1}', "Unexpected character ('1' (code 49)): was expecting a colon to separate field name and value", 7),
+        ('{"a": 1 2}', "Unexpected character ('2' (code 50)): was expecting comma to separate Object entries", 10),
+        ("[1 2]", "Unexpected character ('2' (code 50)): was expecting comma to separate Array entries", 5),
+        ('["\\x"]', "Unrecognized character escape 'x' (code 120)", 5),
+        ("[}", "Unexpected character ('}' (code 125)): expected a valid value", 3),
+        ("[NaN]", "Non-standard token 'NaN': enable JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS to allow", 5),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_json_is_told_as_jackson_tells_it(text: str, message: str, column: int) -> None:
+    """The token or character that was not expected, and the place behind it."""
+    with pytest.raises(ValueError) as problem:  # noqa: PT011
+        parsed(text)
+    found, place = told(text, problem.value)
+    assert found.startswith(message)
+    assert found.endswith(f"\n at {place}")
+    assert place == f'[Source: (String)"{text}"; line: 1, column: {column}]'
+
+
+def test_a_member_that_is_given_twice_is_no_definition() -> None:
+    """One of the two would be lost."""
+    found = diagnostics('{"StartAt": "A",\n "States": {"A": {"Type": "Succeed"}, "A": {"Type": "Fail"}}}', "STANDARD")
+    assert [(one["code"], one["message"].partition("\n")[0]) for one in found] == [
+        ("INVALID_JSON_DESCRIPTION", "Duplicate field 'A'")
+    ]
+    assert found[0]["location"].endswith("line: 2, column: 42]")

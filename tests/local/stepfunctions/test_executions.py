@@ -1,0 +1,242 @@
+"""The registry of executions and what it leaves on disk."""
+
+import asyncio
+import json
+import resource
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.service.stack import StateMachine
+from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
+from local.stepfunctions.journals import MOST_KEPT, Journal, Journals, Opening
+from local.stepfunctions.machines import Machines
+from local.stepfunctions.parameters import Refusal
+from states_language import TaskFailure, load
+from states_language.clock import RealClock
+
+PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
+WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    WAITS: {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
+    TRIES: {
+        "StartAt": "Try",
+        "States": {
+            "Try": {
+                "Type": "Task",
+                "Resource": "arn:aws:lambda:us-east-1:000000000000:function:any",
+                "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Try"}],
+                "End": True,
+            }
+        },
+    },
+    ANSWERS: {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
+}
+DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
+
+
+async def nothing(_: object) -> None:
+    """No machine of these tests has a Task."""
+
+
+def registry(folder: Path, seen: list[str] | None = None) -> Executions:
+    """A registry on `folder`, as a new service makes it; statuses of started and ended ones are appended to `seen`."""
+    machines = {
+        arn: (StateMachine(arn.split(":")[-1], arn, json.dumps(definition)), load(definition))
+        for arn, definition in DEFINITIONS.items()
+    }
+    told = [] if seen is None else seen
+    kept = Machines(folder / "machines", machines, 0)
+    executions = Executions(kept, Journals(folder), RealClock(), lambda known: told.append(known.status))
+    executions.perform = nothing
+    return executions
+
+
+def in_service(folder: Path, body: Callable[[Executions], Awaitable[None]]) -> None:
+    """Runs `body` in one life of the service."""
+
+    async def run() -> None:
+        executions = registry(folder)
+        try:
+            await body(executions)
+        finally:
+            executions.close()
+
+    asyncio.run(run())
+
+
+def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Status, output and history of an ended execution are read from disk."""
+
+    async def first(executions: Executions) -> None:
+        known = executions.start(ANSWERS, '{"a":1}', "done")
+        async with asyncio.timeout(10):
+            while known.closing is None:
+                await asyncio.sleep(0)
+
+    async def second(executions: Executions) -> None:
+        assert executions.restore() == []
+        (known,) = executions.all()
+        assert (known.status, known.opening.name, known.closing and known.closing.output) == (
+            "SUCCEEDED",
+            "done",
+            '{"a":1}',
+        )
+        kinds = [event["type"] for event in executions.history(known)]
+        assert kinds == ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
+        with pytest.raises(Refusal, match="Already Exists"):
+            executions.start(ANSWERS, '{"a":1}', "done")
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+
+
+def test_what_ran_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
+    """After an end of the service, clean or not, a running stream goes on under one execution with the same input."""
+    arns = []
+
+    async def first(executions: Executions) -> None:
+        arns.append(executions.start(WAITS, DEMO, "one").opening.arn)
+        arns.append(executions.start(WAITS, DEMO, "two").opening.arn)
+
+    async def second(executions: Executions) -> None:
+        left = executions.restore()
+        # In the order of their start, though that may be the same millisecond.
+        assert [known.opening.arn for known in left] == arns
+        for known in left:
+            assert known.closing is not None
+            assert (known.status, known.closing.error, known.closing.cause) == ("ABORTED", STOPPED_ERROR, STOPPED_CAUSE)
+            assert executions.history(known)[-1]["type"] == "ExecutionAborted"
+        (successor,) = executions.resume(left)
+        assert (successor.status, successor.opening.input, successor.stream_id) == ("RUNNING", DEMO, "demo")
+
+    async def third(executions: Executions) -> None:
+        assert len(executions.restore()) == 1
+        assert len(executions.all()) == 3
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+    in_service(tmp_path, third)
+
+
+def test_what_ran_in_place_of_a_dead_predecessor_is_resumed_as_if_by_a_post(tmp_path: Path) -> None:
+    """A predecessor's renewal was under way: one execution goes on, with an input that names no predecessor."""
+
+    async def first(executions: Executions) -> None:
+        old = executions.start(WAITS, DEMO, "old").opening.arn
+        renewal = {"pathParameters": {"streamId": "demo"}, "renews": old}
+        executions.start(WAITS, json.dumps(renewal), "new")
+
+    async def second(executions: Executions) -> None:
+        (successor,) = executions.resume(executions.restore())
+        assert successor.opening.input == DEMO
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+
+
+def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    """A kill in the middle of a write costs that line alone."""
+
+    async def first(executions: Executions) -> None:
+        executions.start(WAITS, DEMO, "torn")
+
+    in_service(tmp_path, first)
+    (path,) = tmp_path.glob("*.jsonl")
+    with path.open("a") as file:
+        file.write('{"event":{"id":99,"ty')
+
+    async def second(executions: Executions) -> None:
+        (known,) = executions.restore()
+        assert executions.history(known)[-1]["type"] == "ExecutionAborted"
+        assert [event["id"] for event in executions.history(known)][-2:] != [99]
+
+    in_service(tmp_path, second)
+    (record,) = Journals(tmp_path).read()
+    assert record.closing is not None
+
+
+def test_the_number_kept_is_bounded(tmp_path: Path) -> None:
+    """The oldest files go first, and none of an execution that runs."""
+    records = Journals(tmp_path)
+    paths = [
+        records.journal(Opening(f"arn:{number}", str(number), WAITS, "{}", number)) for number in range(MOST_KEPT + 3)
+    ]
+    for journal in paths:
+        journal.close()
+    removed = records.prune({paths[0].path})
+    assert removed == [paths[1].path, paths[2].path]
+    assert len(records.read()) == MOST_KEPT + 1
+
+
+def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
+    """A function that the end of the service killed is not retried, and the record is left as that of a running one."""
+    asked: list[asyncio.Future[None]] = []
+
+    async def perform(_: object) -> None:
+        asked.append(asyncio.get_running_loop().create_future())
+        await asked[-1]
+
+    async def body() -> None:
+        executions = registry(tmp_path)
+        executions.perform = perform
+        known = executions.start(TRIES, DEMO, "tries")
+        while not asked:
+            await asyncio.sleep(0)
+        written = known.path.read_bytes()
+        executions.close()
+        asked[0].set_exception(TaskFailure("Runtime.ExitError", "killed"))
+        await asyncio.sleep(0.05)
+        assert (len(asked), known.closing, known.path.read_bytes()) == (1, None, written)
+
+    asyncio.run(body())
+
+
+def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
+    """Many starts within one millisecond, in two lives of the service, are read in their order; older names stand."""
+    old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
+    for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
+        journal = Journal(tmp_path / f"{name}.jsonl")
+        journal.opening(opening)
+        journal.close()
+    openings = [Opening(f"arn:{number}", str(number), WAITS, "{}", 5) for number in range(40)]
+    for life in (openings[:20], openings[20:]):
+        records = Journals(tmp_path)
+        for opening in life:
+            records.journal(opening).close()
+    assert [record.opening for record in Journals(tmp_path).read()] == [*old, *openings]
+
+
+def test_starts_and_ends_are_told(tmp_path: Path) -> None:
+    """The listener hears of each start and of each end once."""
+    seen: list[str] = []
+
+    async def body() -> None:
+        executions = registry(tmp_path, seen)
+        known = executions.start(WAITS, DEMO)
+        executions.stop(known.opening.arn, "Enough", None)
+        executions.stop(known.opening.arn, "Again", None)
+        await asyncio.sleep(0)
+        executions.close()
+
+    asyncio.run(body())
+    assert seen == ["RUNNING", "ABORTED"]
+
+
+def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
+    """What could not be written is written with the next line that can be, and the record is whole."""
+    records = Journals(tmp_path)
+    journal = records.journal(Opening("arn:full", "full", WAITS, "{}", 0))
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 10, unlimited[1]))
+    try:
+        journal.event({"id": 1})
+        journal.event({"id": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert records.history(journal.path) == []
+    journal.event({"id": 3})
+    assert records.history(journal.path) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    journal.close()

@@ -1,0 +1,104 @@
+"""TestState as an SDK uses it: one state, tried on its own."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.local.stepfunctions.server import PASS, refusal, task
+
+
+def test_one_state_is_tried_on_its_own(states: Any) -> None:
+    """TestState runs a state with or without a mock, and shows each step of its data when asked."""
+    state = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::lambda:invoke",
+        "Parameters": {"FunctionName": "echo", "Payload.$": "$.n"},
+        "ResultSelector": {"got.$": "$.Payload"},
+        "ResultPath": "$.r",
+        "Retry": [{"ErrorEquals": ["Slow"], "IntervalSeconds": 3, "MaxAttempts": 2}],
+        "Catch": [{"ErrorEquals": ["Bad"], "ResultPath": "$.e", "Next": "Mend"}],
+        "Next": "After",
+    }
+    wish = {"definition": json.dumps(state), "input": '{"n":{"a":1}}'}
+    real = states.test_state(**wish, inspectionLevel="DEBUG")
+    assert (real["status"], real["nextState"]) == ("SUCCEEDED", "After")
+    assert json.loads(real["output"]) == {"n": {"a": 1}, "r": {"got": {"given": {"a": 1}}}}
+    assert json.loads(real["inspectionData"]["afterParameters"]) == {"FunctionName": "echo", "Payload": {"a": 1}}
+    assert json.loads(real["inspectionData"]["afterResultSelector"]) == {"got": {"given": {"a": 1}}}
+    mocked = states.test_state(**wish, mock={"result": '{"Payload": 5}'})
+    assert (json.loads(mocked["output"])["r"], "inspectionData" in mocked) == ({"got": 5}, False)
+    caught = states.test_state(**wish, mock={"errorOutput": {"error": "Bad", "cause": "It was."}})
+    assert (caught["status"], caught["nextState"], caught["error"]) == ("CAUGHT_ERROR", "Mend", "Bad")
+    assert json.loads(caught["output"])["e"] == {"Error": "Bad", "Cause": "It was."}
+    slow = {"mock": {"errorOutput": {"error": "Slow"}}, "inspectionLevel": "DEBUG"}
+    again = states.test_state(**wish, **slow, stateConfiguration={"retrierRetryCount": 1})
+    assert again["status"] == "RETRIABLE"
+    assert again["inspectionData"]["errorDetails"] == {"retryIndex": 0, "retryBackoffIntervalSeconds": 6}
+    spent = states.test_state(**wish, **slow, stateConfiguration={"retrierRetryCount": 2})
+    assert (spent["status"], spent["inspectionData"]["errorDetails"]) == ("FAILED", {"retryIndex": 0})
+
+
+def test_what_cannot_be_tried_is_refused(states: Any) -> None:
+    """A definition that is none, an input that is no JSON, a state that is not there, a Parallel without a mock."""
+    passes = json.dumps({"Type": "Pass", "End": True})
+    assert refusal(states.test_state, definition="no")[0] == "InvalidDefinition"
+    assert refusal(states.test_state, definition='{"Type": "Pass"}')[0] == "InvalidDefinition"
+    assert refusal(states.test_state, definition=passes, input="{")[0] == "InvalidExecutionInput"
+    assert refusal(states.test_state, definition=json.dumps(PASS))[0] == "ValidationException"
+    assert refusal(states.test_state, definition=json.dumps(PASS), stateName="T") == (
+        "ValidationException",
+        "State not found in the definition: 'T'",
+    )
+
+
+_MAP = {"Type": "Map", "ItemProcessor": PASS, "End": True}
+_WRITER = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "p"}}
+_WRITTEN = {
+    **_MAP,
+    "ItemProcessor": {**PASS, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}},
+    "ResultWriter": _WRITER,
+}
+_PARALLEL = {
+    "Type": "Parallel",
+    "Branches": [PASS, {"StartAt": "T", "States": {"T": {"Type": "Succeed"}}}],
+    "End": True,
+}
+_UNMOCKED = (
+    "TestState API does not support Map or Parallel states. "
+    "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
+)
+_FIELDS = "A test mock should have only one of the following fields: [result, errorOutput]."
+_SIZES = "Mocked result must contain the same number of items as number of Parallel branches."
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "code", "told"),
+    [
+        ({"Type": "Pass", "End": True}, {"mock": {"result": "1"}}, "ValidationException",
+         "State type 'Pass' is not supported when a mock is specified"),
+        ({"Type": "Fail"}, {"mock": {"errorOutput": {"error": "A"}}}, "ValidationException",
+         "State type 'Fail' is not supported when a mock is specified"),
+        (_MAP, {}, "InvalidDefinition", _UNMOCKED),
+        (_PARALLEL, {}, "InvalidDefinition", _UNMOCKED),
+        (_MAP, {"mock": {"result": "[]", "errorOutput": {"error": "A"}}}, "ValidationException", _FIELDS),
+        (_MAP, {"mock": {"result": "[]"}, "revealSecrets": True}, "ValidationException",
+         "TestState does not support RevealSecrets when a mock is specified."),
+        (_MAP, {"mock": {"result": "{}"}}, "ValidationException", "Mocked result must be an array."),
+        (_WRITTEN, {"mock": {"result": "[]"}}, "ValidationException", "Mocked result must be a JSON object."),
+        (_PARALLEL, {"mock": {"result": "1"}}, "ValidationException", "Mocked result must be an array."),
+        (_PARALLEL, {"mock": {"result": "[1]"}}, "ValidationException", _SIZES),
+    ],
+)  # fmt: skip
+def test_a_mock_that_a_state_cannot_have(
+    states: Any, state: dict[str, Any], more: dict[str, Any], code: str, told: str
+) -> None:
+    """Codes and words are those that AWS's TestState gave, recorded by localstack (test_state_mock_validation)."""
+    assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, told)
+
+
+def test_a_tested_task_is_told_of_the_account_of_all_others(states: Any) -> None:
+    """A function that is missing is named by an ARN of the account in which this service's machines stand."""
+    state = {**task("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
+    cause = states.test_state(definition=json.dumps(state))["cause"]
+    assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")

@@ -1,0 +1,154 @@
+"""The demonstration streams over real sockets."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import urllib3
+
+from local.service.listener import Listener, bind
+from local.upstreams.clockwork import KEPT_MS, Clockwork
+from local.upstreams.demo_streams import Upstreams
+from tests.local.support import in_thread, until
+
+
+def serving(drop_after_s: tuple[float, float] = (20.0, 60.0)) -> contextlib.AbstractContextManager[str]:
+    """The address of both streams, served from a thread."""
+
+    @contextlib.asynccontextmanager
+    async def service() -> AsyncIterator[str]:
+        listener: Listener
+        upstreams = Upstreams(lambda client: listener.reset(client), seed=1, drop_after_s=drop_after_s)
+        listener = Listener(upstreams.app, bind(0, "a test"))
+        await listener.start()
+        yield f"http://127.0.0.1:{listener.port}"
+        upstreams.close()
+        await listener.close()
+
+    return in_thread(service)
+
+
+class Http(urllib3.PoolManager):
+    """A client that closes at its end every answer it opened."""
+
+    def __init__(self, maxsize: int = 1) -> None:
+        super().__init__(maxsize=maxsize)
+        self._answers: list[urllib3.BaseHTTPResponse] = []
+
+    def opened(self, address: str, **headers: str) -> urllib3.BaseHTTPResponse:
+        """An answer whose body is read as it comes."""
+        answer = self.request("GET", address, headers=headers, preload_content=False, timeout=120)
+        self._answers.append(answer)
+        return answer
+
+    def clear(self) -> None:
+        """Closes what is open; the pool's own end calls it."""
+        for answer in self._answers:
+            answer.close()
+        super().clear()
+
+
+def ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
+    """The ids of the next `count` events of `demo`."""
+    found: list[int] = []
+    text = ""
+    while len(found) < count:
+        text += answer.read1().decode()
+        *blocks, text = text.split("\n\n")
+        found += [int(block.split("\n")[0].removeprefix("id: ")) for block in blocks if block.startswith("id: ")]
+    return found[:count]
+
+
+def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
+    """Reads on until the connection breaks or ends."""
+    while chunk := answer.read1():
+        text += chunk
+    return text
+
+
+def test_events_are_numbered_without_a_hole_and_their_backlog_can_be_asked_for() -> None:
+    """Ids are contiguous, and a reader that names the last one it saw gets the next one first."""
+    with serving() as origin, Http() as http:
+        first = ids(http.opened(f"{origin}/demo?interval_ms=20"), 5)
+        assert first == list(range(first[0], first[0] + 5))
+        again = ids(http.opened(f"{origin}/demo?interval_ms=20", **{"Last-Event-ID": str(first[1])}), 5)
+        assert again == list(range(first[2], first[2] + 5))
+
+
+def test_a_newer_connection_ends_the_older() -> None:
+    """The older connection of a path gets a clean end once the newer was answered; other paths go on."""
+    with serving() as origin, Http(maxsize=3) as http:
+        older = http.opened(f"{origin}/demo")
+        other = http.opened(f"{origin}/demo:other")
+        ids(older, 1)
+        newer = http.opened(f"{origin}/demo")
+        assert older.read().endswith(b"\n\n") or older.data == b""
+        ids(newer, 2)
+        ids(other, 2)
+
+
+def test_the_same_moment_offers_the_same_events_to_everyone() -> None:
+    """Event n is a function of n alone."""
+    clockwork = Clockwork(interval_ms=100)
+    assert clockwork.first_after(None, 1_000_050) == 10_001
+    assert clockwork.first_after("9990", 1_000_050) == 9_991
+    assert clockwork.first_after("1", 1_000_050) == (1_000_050 - KEPT_MS) // 100 + 1
+    assert clockwork.first_after("99999999", 1_000_050) == 10_001
+    assert clockwork.first_after("no number", 1_000_050) == 10_001
+
+
+def test_heartbeats_fill_silence() -> None:
+    """A stream whose next event is far away sends comments."""
+    with serving() as origin, Http() as http:
+        answer = http.opened(f"{origin}/demo?interval_ms=3600000&heartbeat_ms=20")
+        text = b""
+        while text.count(b": heartbeat\n\n") < 3 and (chunk := answer.read1()):
+            text += chunk
+        greeting, *comments, _ = text.split(b"\n\n")
+        assert (greeting[:2], comments[:3]) == (b": ", [b": heartbeat"] * 3)
+
+
+def test_json_lines_tolerate_two_and_are_reset() -> None:
+    """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the hole."""
+    with serving(drop_after_s=(0.3, 0.4)) as origin, Http(maxsize=2) as http:
+        one, two = (http.opened(f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
+        text = b""
+        while text.count(b"{") < 3:
+            text += one.read1()
+        with pytest.raises(urllib3.exceptions.ProtocolError):
+            text = until_it_breaks(one, text)
+        with pytest.raises(urllib3.exceptions.ProtocolError):
+            until_it_breaks(two, b"")
+        last = [json.loads(line)["n"] for line in text.split(b"\n")[:-1] if line][-1]
+        resumed = http.opened(f"{origin}/demo-ndjson:two?interval_ms=20&since={last}")
+        lines = b""
+        while lines.count(b"}\n") < 1:
+            lines += resumed.read1()
+        assert json.loads(lines.split(b"\n")[1])["n"] == last + 1
+
+
+def test_a_bad_query_is_refused() -> None:
+    """An interval that is no number is a 400 with a sentence."""
+    with serving() as origin, Http() as http:
+        answer = http.request("GET", f"{origin}/demo?interval_ms=soon")
+        assert (answer.status, "interval_ms" in answer.json()["message"]) == (400, True)
+        assert http.request("GET", f"{origin}/other").status == 404
+
+
+def test_an_exclusive_stream_refuses_a_second_connection() -> None:
+    """The second is told 429 while the first lives, and is served as soon as it has ended; never are there two."""
+    with serving() as origin, Http(maxsize=2) as http:
+        path = f"{origin}/demo-exclusive:one?interval_ms=20"
+        first = http.opened(path)
+        last = ids(first, 2)[-1]
+        assert http.request("GET", path).status == 429
+        first.close()
+        tried: list[urllib3.BaseHTTPResponse] = []
+
+        def served() -> bool:
+            tried.append(http.opened(path, **{"Last-Event-ID": str(last)}))
+            return tried[-1].status == 200
+
+        assert until(served)
+        assert http.opened(path).status == 429
