@@ -123,7 +123,10 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
     if found := re.search(r"'(.*)' is not one of (.*)", rule):
         near = difflib.get_close_matches(found[1], found[2].split(", "), 1)
         return f"Did you mean {near[0]}?" if near else "A name is written with exactly these capitals."
-    return next((said for pattern, said in _ADVICE if re.search(pattern, rule)), "docs/asl.md lists what is supported.")
+    return next(
+        (said for pattern, said in _ADVICE if re.search(pattern, rule)),
+        "docs/supported.md of states-language lists what is supported.",
+    )
 
 
 def _state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) -> str:
