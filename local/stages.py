@@ -1,8 +1,7 @@
-"""What a stage's settings are, and what they make of the `${self:custom...}` variables of the machine files.
+"""Loads and checks the settings of a stage, and resolves the `${self:custom...}` variables of the machine files.
 
-Decides whether a settings file is usable, by the same rules and in the same words as env/settings.cjs, which osls runs;
-a test holds the two together. Does not know serverless.yml, processes or AWS.
-Invariant: settings that came out of `load` or `checked` are complete, in bounds and consistent with each other.
+The rules and their sentences are those of env/settings.cjs, which osls runs; a test holds the two together. Invariant:
+settings that `load` or `checked` returned are complete, in bounds and consistent with each other.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Which AWS endpoint each service has in the local run, and clients for them.
+"""Chooses the AWS endpoint of each service, and makes clients for them.
 
-Decides that from the SDK's own variables (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>) and nothing else; what
-they do not name is the embedded AWS. It does not know what is asked of the services. Invariant: no request goes to an
-address that neither the user's environment nor the embedded AWS gave, and the user's AWS profiles are never read.
+The SDK's own variables choose (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>); a service that they do not name has
+the embedded AWS. Invariant: no request goes to an address that neither the user's environment nor the embedded AWS
+gave, and the user's AWS profiles are never read.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""The AWS endpoint of the local run: Step Functions and Lambda's Invoke are answered here, all else is passed on.
+"""Serves the AWS endpoint: answers Step Functions and Lambda's Invoke, and forwards everything else.
 
-Decides which request is whose. It does not know how executions or functions run. Invariant: what it answers has the
-shape that boto3 and the AWS command line read, errors too.
+Invariant: every answer, an error too, has the shape that boto3 and the AWS command line read.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""The verb `run`: reads what the user's environment asks for, starts the service, and ends it when asked to.
+"""The verb `run`: reads the environment, starts the service, and ends it on a signal.
 
-Decides ports, folder and stage, and what the first lines say. Invariant: nothing is started before every port, the
-template and the data folder have been found usable.
+Invariant: nothing is started before every port, the template and the data folder are known to be usable.
 """
 
 import argparse

@@ -1,9 +1,8 @@
-"""The embedded AWS (ministack) as a child process: DynamoDB, SQS and the rest, kept in the data folder.
+"""Runs the embedded AWS (ministack) as a child process: DynamoDB, SQS and the rest, kept in the data folder.
 
-Decides when the child is started again and when the service must give up. It does not know what the tables hold.
-Invariants: only one engine uses a data folder; the address stays the same when the engine is restarted, because the
-listening socket is the parent's; after a death of the engine `on_death` runs before the new engine answers anything,
-and nothing that was asked before is answered by it.
+It restarts the child when it dies, and reports a failure when it dies too often. Invariants: only one process uses a
+data folder; the address survives a restart, because the listening socket is the parent's; after a death `on_death` runs
+before the new child answers anything, and the new child answers no request that was sent before.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""The child process that is the embedded AWS: ministack behind a listening socket which the parent opened.
+"""The child process of the embedded AWS: ministack behind a listening socket that the parent opened.
 
-Decides when the state is written to disk. It does not know what is stored. Invariants: state files are replaced
-whole, so that a reader never meets half of one; on SIGTERM everything is saved before the process ends; a save never
-holds a request up, because a forked copy of the process does it.
+Invariants: state files are replaced whole, so a reader never meets half of one; SIGTERM saves everything before the
+process ends; a save never holds a request up, because a forked copy of the process does it.
 """
 
 import asyncio

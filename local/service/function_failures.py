@@ -1,7 +1,6 @@
-"""How the functions of one execution failed, from its history alone.
+"""Reads from an execution's history how its functions failed: on which lane, when, and why.
 
-Decides which attempt a failure ended, on which lane, and how it is told to a person. It does not know what a connection
-is. Invariants: each failure is given once; an attempt that has not ended is given later.
+Invariants: each failure is returned once; an attempt that has not ended is returned later.
 """
 
 import json

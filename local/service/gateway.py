@@ -1,9 +1,8 @@
-"""The HTTP API of the local run: the template's routes, answered as API Gateway answers them.
+"""Serves the HTTP API: the template's routes, answered as API Gateway answers them.
 
-Decides which route a request belongs to and, for a route that starts a stream, whether its profile is right: the
-deployed API knows the profiles by name alone, from its request template. Invariants: an execution's input is what the
-request template makes of path and query, so no header gets into it unless the template asks for it; a refused request
-starts nothing.
+A route that starts a stream checks the profile first: the deployed API knows profiles by name alone, from its request
+template. Invariants: an execution's input is the request template applied to path and query, so it contains no header
+unless the template asks for one; a refused request starts nothing.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Lambda's proxy integration: an HTTP request as the event that a function gets, and what it returns as the answer.
+"""Translates Lambda's proxy integration: an HTTP request to the function's event, and its result to the HTTP response.
 
-Decides what API Gateway decides between the two. It does not know which function it is. Invariants: a function gets no
-header of the request, for none of ours reads one and a log might keep it; what a function does wrong is 502, in API
-Gateway's words.
+Invariants: a function gets no header of the request, for none of ours reads one and a log might keep it; a malformed
+result is 502, in API Gateway's words.
 """
 
 import base64

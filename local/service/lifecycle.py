@@ -1,7 +1,7 @@
-"""The parts of the local run, joined: what starts in which order, and what stops in which.
+"""Starts the parts of the local service in order, and stops them in order.
 
-Decides that order and nothing else. Invariants: nothing is answered before tables, queues and functions are there; when
-`stop` returns, every child has gone and the state is on disk.
+Invariants: no request is answered before tables, queues and functions exist; when `stop` returns, every child has ended
+and the state is on disk.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from local.service.screen import Screen
 from local.service.stack import Stack, StateMachine, read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions, Known
+from local.stepfunctions.executions import Executions, KnownExecution
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
 from local.upstreams.demo_streams import Upstreams
@@ -161,7 +161,7 @@ class Service:
         self._tasks = [asyncio.create_task(watch.run())]
         return executions
 
-    def _is_to_stop(self, known: Known) -> bool:
+    def _is_to_stop(self, known: KnownExecution) -> bool:
         """Whether somebody wished the stream of an execution that an earlier run left to be stopped."""
         table = self._variable("CONTROL_TABLE")
         if table is None or not known.stream_id:

@@ -1,7 +1,6 @@
-"""One HTTP listener inside the service's event loop: uvicorn without its signal handlers and without its clock ticks.
+"""Serves HTTP on one socket inside the service's event loop: uvicorn without its signal handlers and clock ticks.
 
-Decides how a port is taken and given back. It does not know what is served. Invariants: it binds 127.0.0.1 and nothing
-else; an idle listener does nothing at all.
+Invariants: it binds 127.0.0.1 and nothing else; an idle listener does nothing at all.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What the service shows: a moving picture of the lanes in a terminal, plain lines elsewhere.
+"""Shows what the service does: a moving picture of the lanes in a terminal, plain lines elsewhere.
 
-Decides the layout and when to look: once a second while executions run, never otherwise. It does not change anything.
-Invariant: a problem in showing never ends the service.
+It looks once a second while executions run, and never otherwise. Invariants: it changes nothing; a problem in showing
+never ends the service.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from local.service.aws_endpoints import Endpoints
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.screen import Screen
 from local.service.stream_view import StreamView
-from local.stepfunctions.executions import Executions, Known
+from local.stepfunctions.executions import Executions, KnownExecution
 from local.stepfunctions.journals import Closing
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
@@ -48,7 +48,7 @@ class LiveView:
         self._failures: dict[str, Failures] = {}
         self._something = asyncio.Event()
 
-    def changed(self, known: Known) -> None:
+    def changed(self, known: KnownExecution) -> None:
         """Hears of an execution that started or ended."""
         stream = f" for the stream {known.stream_id!r}" if known.stream_id else ""
         if known.closing is None:
@@ -107,7 +107,7 @@ class LiveView:
             self._alerted.add(stream_id)
             self._screen.say(f"ALERT: {stream_id} has been without a connection for {length_ms // 1000} s")
 
-    def _failed(self, running: list[Known]) -> dict[str, list[Failure]]:
+    def _failed(self, running: list[KnownExecution]) -> dict[str, list[Failure]]:
         """The failures of functions since the last look, by stream."""
         kept, self._failures = self._failures, {}
         found: dict[str, list[Failure]] = {}
@@ -134,7 +134,7 @@ class LiveView:
         )["Items"]
         return found
 
-    def _picture(self, known: Known) -> RenderableType:
+    def _picture(self, known: KnownExecution) -> RenderableType:
         """The last two minutes of one stream, the newest at the right."""
         now_ms = _now_ms()
         ledger = self._ledgers[known.stream_id]
@@ -165,7 +165,7 @@ class LiveView:
         head = Text(known.stream_id, style="bold").append(f": {held}", style="not bold")
         return Group(Text(""), head, *(Text(line) for line in lines), Text(picture.LEGEND, style="dim"))
 
-    def _lanes(self, known: Known) -> list[spans.Span]:
+    def _lanes(self, known: KnownExecution) -> list[spans.Span]:
         history = self._executions.history(known)
         size, found = self._spans.get(known.opening.arn, (0, []))
         if size != len(history):

@@ -1,8 +1,7 @@
-"""The compiled CloudFormation template of a stage, made by osls itself, so that the local run reads what is deployed.
+"""Compiles the CloudFormation template of a stage with osls itself, so that the local service reads what is deployed.
 
-Decides when osls has to run again, and which machine files it need not be shown. Does not know what is in the template.
-Invariants: a template in the cache belongs to the files its name is the hash of; a failed run leaves nothing there, and
-what a killed one left is removed by the next.
+A template is kept and used until a file that it is made of changes. Invariants: a kept template belongs to the files
+whose hash is in its name; a failed run leaves nothing there, and the next run removes what a killed one left.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""Tables, queues and buckets of the stack, made where they are absent.
+"""Creates the tables, queues and buckets of the stack that do not exist yet.
 
-Decides which of CloudFormation's properties the embedded services need. It does not know what they will hold.
-Invariant: what exists is left as it is, but that a table which an older release made gets the indexes that it lacks.
+Invariant: what exists stays as it is, except that a table from an older release gets the indexes it lacks.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,7 @@
-"""Notices that the project has changed while the service runs, and has it take the change as a deployment would.
+"""Watches the project while the service runs, and applies a change as a deployment would.
 
-Decides what is a change, and when to look: twice a second, and a change counts when a second look finds the same. It
-does not know what runs. Invariants: what cannot be deployed is told once and changes nothing; a change that comes while
-the last one is taken is seen afterwards.
+It looks twice a second; a change counts when the next look sees the same files. Invariants: what cannot be deployed is
+reported once and changes nothing; a change that is made while the last one is applied is seen afterwards.
 """
 
 import asyncio

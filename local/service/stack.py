@@ -1,8 +1,7 @@
-"""The compiled CloudFormation template, read for the local run: what `sls` resolved is what runs here.
+"""Reads the compiled CloudFormation template: the functions, machines, routes, tables, queues and buckets of the stack.
 
-Decides which physical name and ARN each resource has on this machine. It does not know how the resources are served.
-Invariant: an intrinsic function or a reference that it cannot resolve is a UserError that names the place; nothing is
-guessed.
+Each resource gets its physical name and ARN on this machine. Invariant: an intrinsic function or a reference that
+cannot be resolved is a UserError that names the place; nothing is guessed.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""What the control table says of a stream: its connections, who holds it, and how it changed since the last look.
+"""Turns a stream's records into news: connections that opened and ended, and events that were lost.
 
-Decides what counts as news. It reads records as DynamoDB gives them, hears how functions failed, and asks nobody.
-Invariants: a piece of news is told once; a connection whose function was killed ends where its record was last written.
+Records are read as DynamoDB returns them, and failures of functions come from the history. Invariants: a piece of news
+is returned once; a connection whose function was killed ends where its record was last written.
 """
 
 from collections import deque

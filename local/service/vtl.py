@@ -1,7 +1,7 @@
-"""API Gateway's mapping templates: Velocity with `$input`, `$util` and `$context`.
+"""Renders API Gateway's mapping templates: Velocity with `$input`, `$util` and `$context`.
 
-Decides what those objects answer. It does not know HTTP or AWS. Invariant: a template sees what is passed in and
-nothing else; one that cannot be evaluated is a TemplateFailure, never half an answer.
+Invariant: a template sees what is passed in and nothing else; one that cannot be rendered is a TemplateFailure, never
+half an answer.
 """
 
 import base64

@@ -1,9 +1,9 @@
-"""How each provider that has a profile behaves, as data for `players`.
+"""How each provider that has a profile behaves, as a table for `players`.
 
-Decides nothing: it is a table, and the rules are those that the profiles in env/streams/ name with their sources. In a
-text `<n>` is the number of an event: of the one that is told, or of the last one before; `<at>` is its instant. Times
-are the providers' own where they name any. Invariant: the last digits of a cursor are the number of the event that it
-follows, or the cursor is its instant.
+The rules are those that the profiles in env/streams/ name with their sources, and times are the providers' own where
+they publish any. In a text `<n>` is an event's number, `<at>` its instant: those of the event itself, or of the last
+one before. Invariant: the last digits of a cursor are the number of the event that it follows, or the cursor is its
+instant.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
-"""Events that are a pure function of the wall clock: event n happens at n times the interval after the epoch.
+"""Makes events that are a pure function of the wall clock: event n happens at n times the interval after the epoch.
 
-Decides which events lie between two moments. It does not know how they are sent. Invariant: two upstreams, or one
-before and after a restart, offer the same events; so whatever a reader missed in the last ten minutes can be asked
-for again.
+Invariant: two upstreams, or one before and after a restart, offer the same events; so a reader can ask for whatever it
+missed in the last ten minutes.
 """
 
 import asyncio

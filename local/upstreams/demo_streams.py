@@ -1,10 +1,9 @@
-"""The demonstration streams, as an ASGI application, one for each way in which an upstream takes a second connection.
+"""Serves the demonstration streams, as an ASGI application: one for each way of taking a second connection.
 
-Decides when a connection is ended or refused by its upstream. It does not know who reads. Invariants: a path of `demo`
-(server-sent events) has one connection, the newest, and the older one ends right after the newer was answered; a path
-of `demo-exclusive` (the same events) has one connection, the oldest, and others are refused while it lives;
-`demo-ndjson` (JSON lines) tolerates any number, and each of its connections is reset at a random moment. A path of more
-than one part is a provider's, which `players` plays.
+Invariants: a path of `demo` (server-sent events) has one connection, the newest, and the older one ends right after the
+newer was answered; a path of `demo-exclusive` (the same events) has one connection, the oldest, and refuses others
+while it lives; `demo-ndjson` (JSON lines) tolerates any number, and resets each at a random moment. A path of more than
+one part is a provider's, which `players` plays.
 """
 
 import asyncio

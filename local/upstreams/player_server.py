@@ -1,7 +1,7 @@
-"""Brings a profile to its played provider: the profile as it is, at another origin.
+"""Serves the played providers from a thread, and points a profile at its player.
 
-Decides only what changes: scheme, host and port, and that this machine may be connected to. Invariant: everything else
-of the profile, and so everything that the request says, is what the provider itself would get.
+Invariant: only scheme, host, port and the permission to connect to this machine change; the request says what it would
+say to the provider itself.
 """
 
 import asyncio

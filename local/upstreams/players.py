@@ -1,8 +1,7 @@
 """Plays providers on real sockets, each as its row of `behaviours` says.
 
-Decides where a reader goes on, who is refused or evicted, and when a connection ends; what is said stands in the
-table. Knows no provider's name. Invariants: event n is the same for everyone and happens at n times the interval, so
-a reader that resumes misses only what is announced as lost; one that refuses a second connection serves one at a time.
+Invariants: event n is the same for everyone and happens at n times the interval, so a reader that resumes misses only
+what is announced as lost; a provider that refuses a second connection serves one at a time.
 """
 
 import asyncio

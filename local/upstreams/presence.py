@@ -1,7 +1,7 @@
-"""Who is connected to the demonstration streams now, and how many were at once at the most.
+"""Counts who is connected to the demonstration streams now, and the most that were connected at once.
 
-Decides when a connection counts: from the moment its answer is made until the answer has ended, however it ends. It
-does not know what is sent. Invariant: every connection that entered leaves exactly once.
+A connection counts from the moment its answer is made until the answer has ended, however it ends. Invariant: every
+connection that entered leaves exactly once.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
