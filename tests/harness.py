@@ -70,7 +70,7 @@ class Service:
         assert self.process is not None
         below = self.descendants()
         self.process.send_signal(with_signal)
-        status = self.process.wait(timeout=30)
+        status = self.process.wait(timeout=300)
         assert support.until(lambda: not any(support.running(pid) for pid in below), 15), "processes are left"
         return status
 
@@ -89,7 +89,7 @@ class Service:
     def post(self, stream_id: str) -> dict[str, Any]:
         """Returns the answer to POST /connections/{stream_id}."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
-        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=30) as response:
+        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=120) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
 
@@ -97,7 +97,7 @@ class Service:
         """Returns status and JSON of a request to /connections/{stream_id}, to /connections for ""."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}".rstrip("/")
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=30) as response:
+            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=120) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as refusal:
             with refusal:

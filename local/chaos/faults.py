@@ -7,15 +7,12 @@ same fault in the same world does the same.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from handlers.store import items
 from local.chaos.deployments import STREAM
 from local.chaos.schedule import Fault
+from local.chaos.world import World
 from states_language.timestamps import written
-
-if TYPE_CHECKING:
-    from local.chaos.world import World
 
 
 def strike(world: World, fault: Fault) -> None:

@@ -15,6 +15,7 @@ import yaml
 from local import stages
 from local.chaos import invariants
 from local.chaos.deployments import STAGE, Version, versions
+from local.chaos.faults import strike
 from local.chaos.invariants import Violation
 from local.chaos.schedule import Schedule
 from local.chaos.world import World
@@ -69,7 +70,7 @@ DEPLOYED = machines()
 def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
     """The world after the run; it goes on for a while after the last fault, and `more_ms` longer."""
     world = World(schedule, versions(schedule), machine_of, stages.names(STAGE))
-    world.clock.run(world.run(invariants.end_ms(world) + more_ms))
+    world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
     return world
 
 

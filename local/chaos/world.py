@@ -16,10 +16,9 @@ from handlers.connection.effects import Outcome
 from handlers.store.requests import Invocation
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAM, Version
-from local.chaos.faults import strike
 from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
-from local.chaos.schedule import Schedule
+from local.chaos.schedule import Fault, Schedule
 from local.chaos.slow_requests import Task
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from local.chaos.watch import Watch
@@ -67,8 +66,8 @@ class World:
         self.definitions: list[int] = []  # of the executions: the version under which each runs
         self.log: list[str] = []
 
-    async def run(self, until_ms: int) -> None:
-        """Returns when the run is over."""
+    async def run(self, until_ms: int, strike: Callable[[World, Fault], None]) -> None:
+        """Returns when the run is over; `strike` lets a fault begin."""
         self.upstream = ChaoticUpstream(self.clock, self.schedule, self.say)
         for fault in self.schedule.faults:
             self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from states_language import Execution
-from states_language.distributed.map_run import MapRun
+from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.values import compact
 
 MOST_EXECUTIONS = 1000
@@ -26,7 +26,7 @@ def described(execution: Execution) -> list[dict[str, Any]]:
     return [_description(run, execution) for run in execution.map_runs]
 
 
-def _description(run: MapRun, above: Execution) -> dict[str, Any]:
+def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
     statuses = Counter(_COUNTED[one.status] for one in run.executions)
     answer: dict[str, Any] = {
         "mapRunArn": run.arn,
@@ -35,8 +35,8 @@ def _description(run: MapRun, above: Execution) -> dict[str, Any]:
         "status": run.status,
         "startDate": run.started_ms,
         "maxConcurrency": run.max_concurrency or UNBOUNDED,
-        "toleratedFailureCount": int(run.tolerated[0] or 0),
-        "toleratedFailurePercentage": float(run.tolerated[1] or 0),
+        "toleratedFailureCount": int(run.tolerated_count or 0),
+        "toleratedFailurePercentage": float(run.tolerated_percentage or 0),
         "executionCounts": _counts(statuses, len(run.executions)),
         "itemCounts": _items(run, statuses),
         "redriveCount": 0,
@@ -49,9 +49,9 @@ def _description(run: MapRun, above: Execution) -> dict[str, Any]:
     return answer | {"stopDate": run.stopped_ms}
 
 
-def _items(run: MapRun, statuses: "Counter[str]") -> dict[str, int]:
+def _items(run: MapRunReport, statuses: "Counter[str]") -> dict[str, int]:
     """Without batches an execution is an item; with them only the failed items and the run's status are known."""
-    if run.state.batcher is None:
+    if not run.batched:
         return _counts(statuses, run.total)
     left = {"SUCCEEDED": "succeeded", "RUNNING": "pending"}.get(run.status, "aborted")
     return _counts(Counter({"failed": run.failed, left: max(0, run.total - run.failed)}), run.total)
@@ -64,7 +64,7 @@ def _counts(statuses: "Counter[str]", total: int) -> dict[str, int]:
     return {**counts, "pending": pending, "total": total, **none}
 
 
-def _child(execution: Execution, with_history: bool) -> dict[str, Any]:
+def _child(execution: ChildExecution, with_history: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine_arn,

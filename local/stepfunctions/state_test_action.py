@@ -65,8 +65,9 @@ class StateTestAction:
         assert self._executions.perform is not None
         # A service sees a caller with the account of every other execution here.
         machine_arn = f"{PREFIX}:stateMachine:{uuid.uuid4()}"
-        execution = tested.start(data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn)
-        execution.given_context = context
+        execution = tested.start(
+            data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn, context=context
+        )
         return await execution.wait()
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
@@ -99,9 +100,7 @@ def _run_virtually(
         """Only a Task calls a service."""
 
     async def main() -> Execution:
-        execution = tested.start(data, clock=clock, perform=perform or nothing)
-        execution.given_context = context
-        return await execution.wait()
+        return await tested.start(data, clock=clock, perform=perform or nothing, context=context).wait()
 
     return clock.run(main())
 

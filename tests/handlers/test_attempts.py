@@ -128,7 +128,7 @@ def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert len(server.peers) == 1
     rest = keepers[0].store.read_rest("demo")
     assert (rest.failures, rest.until_ms > now_ms + 500_000) == (2, True)
@@ -147,7 +147,7 @@ def test_a_try_that_is_answered_keeps_nobody_waiting(aws: Aws) -> None:
             threads[0].join(0.05)
         aws.put_control("demo", "lease", stop={"BOOL": True})
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert len(server.peers) == 2
 
 

@@ -15,7 +15,7 @@ from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
 
 STREAM = "demo"
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 def profile(server: Server, **fields: Any) -> Profile:

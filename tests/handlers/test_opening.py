@@ -20,7 +20,7 @@ from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
 from handlers.upstream.reader import Arrival, Upstream
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 LAST_ID = frozenset({"last-event-id"})
 # What addresses are written with, and what readers of addresses have differed over.
 PIECES = [

@@ -69,7 +69,7 @@ class Lane:
     def last(self) -> Report:
         """Its last connection, once the invocation has ended."""
         assert self.thread is not None
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         return self.reports[-1]
 

@@ -20,7 +20,7 @@ from handlers.profile.parse import UpstreamRequest
 from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream, explain
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 @contextmanager

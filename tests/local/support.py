@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import boto3
 from botocore.config import Config
 
+# What takes a second where nothing else runs may take this many on a busy machine. Only a failure waits for so long.
+PATIENCE = 20
 PROJECT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
@@ -24,7 +26,9 @@ def client(service: str, endpoint: str, attempts: int = 1) -> Any:
         region_name="us-east-1",
         aws_access_key_id="local",
         aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": attempts, "mode": "standard"}, connect_timeout=5, read_timeout=30),
+        config=Config(
+            retries={"total_max_attempts": attempts, "mode": "standard"}, connect_timeout=60, read_timeout=120
+        ),
     )
 
 
@@ -49,14 +53,14 @@ def in_thread(service: Callable[[], contextlib.AbstractAsyncContextManager[T]]) 
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     assert started, "the service did not start"
     value, loop, end = started[0]
     try:
         yield value
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(30)
+        thread.join(120)
 
 
 def running(pid: int) -> bool:
@@ -68,8 +72,11 @@ def running(pid: int) -> bool:
 
 
 def until(condition: Callable[[], T], within_s: float = 10.0) -> T:
-    """Asks again and again; returns what the condition came to once it is true, or its last answer when time is up."""
-    deadline_s = time.monotonic() + within_s
+    """Asks again and again; returns what the condition came to once it is true, or its last answer when time is up.
+
+    `within_s` is what it takes at most where nothing else runs; it gets PATIENCE times as long.
+    """
+    deadline_s = time.monotonic() + within_s * PATIENCE
     pause = threading.Event()
     while not (found := condition()) and time.monotonic() < deadline_s:
         pause.wait(0.05)

@@ -24,6 +24,9 @@ class Surroundings:
     def context(self) -> dict[str, Any]:
         return {"Execution": {"Name": "run"}}
 
+    def functions(self) -> Any:
+        raise AssertionError("JSONata alone has functions in a frame")
+
 
 def value(text: str, data: Any = None) -> Any:
     return evaluate(compile_expression(text), data, Surroundings())

@@ -6,18 +6,17 @@ branch keeps its own chain of event ids, and once it is dead it adds nothing to 
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from states_language.context import state_context
+from states_language.clock import Clock
+from states_language.context import Identity, state_context
+from states_language.distributed.report import MapRunReport
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
-from states_language.history import fits, payload
+from states_language.history import History, fits, payload
 from states_language.limits import too_large
-from states_language.states.base import State
+from states_language.tasks.calls import Latencies, Perform, TaskCall
 from states_language.values import compact
-from states_language.variables import Scope
-
-if TYPE_CHECKING:
-    from states_language.execution import Execution
+from states_language.variables import Scope, Store
 
 ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 """State types for which AWS has an event <Type>StateAborted."""
@@ -35,16 +34,68 @@ class Below(Protocol):
         ...
 
 
+class RunnableState(Protocol):
+    """What a branch asks of a state. type: as in the definition."""
+
+    name: str
+    type: str
+
+    async def run(self, branch: "Branch", data: Any) -> tuple[str | None, Any]:
+        """Return the next state's name, None at the end, and the output; raises StateError or EvaluationError."""
+        ...
+
+
+class RunningExecution(Protocol):
+    """What a branch, and a state by its branch, may ask of the execution.
+
+    context: the part of the Context Object that every state has; whole_context: what stands in place of all of it, if
+    anything. transitions: states entered, and retries.
+    """
+
+    identity: Identity
+    clock: Clock
+    latencies: Latencies
+    perform: Perform
+    status: str
+    record: History
+    store: Store
+    context: dict[str, Any]
+    whole_context: dict[str, Any] | None
+    transitions: int
+    map_runs: list[MapRunReport]
+
+    @property
+    def functions(self) -> Any:
+        """Return the frame in which JSONata finds the functions of Step Functions."""
+        ...
+
+    def overflow(self, previous_id: int) -> None:
+        """Return nothing; the history is full and its last event says so."""
+        ...
+
+    def fail(self, branch: "Branch", problem: Fatal | StateError) -> None:
+        """Return nothing; the execution fails where this branch stands."""
+        ...
+
+    def crash(self, branch: "Branch", problem: Exception) -> None:
+        """Return nothing; a defect of ours or of `perform` fails the execution and is reported to the event loop."""
+        ...
+
+    def ask(self, branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
+        """Return the future of what performs the call: its result is the answer, or a TaskFailure."""
+        ...
+
+
 class Branch:
     """Where a line of states stands."""
 
-    def __init__(self, execution: "Execution", last_id: int, scope: Scope) -> None:
+    def __init__(self, execution: RunningExecution, last_id: int, scope: Scope) -> None:
         self.execution = execution
         self.clock = execution.clock
         self.last_id = last_id
         self.scope = scope
         self.staged: dict[str, Any] | None = None
-        self.state: State | None = None
+        self.state: RunnableState | None = None
         self.before_id = last_id
         self.entered_id = 0
         self.entered_ms = 0
@@ -60,7 +111,16 @@ class Branch:
 
     def context(self) -> dict[str, Any]:
         """Return the Context Object as it is now."""
-        return state_context(self)
+        if self.execution.whole_context is not None:
+            return self.execution.whole_context
+        context = dict(self.execution.context)
+        if self.state is not None:
+            context["State"] = state_context(self.state.name, self.entered_ms, self.retries)
+        if self.item is not None:
+            context["Map"] = {"Item": self.item}
+        if self.token is not None:
+            context["Task"] = {"Token": self.token}
+        return context
 
     def variable(self, name: str) -> Any:
         """Return the value of a variable that this branch sees; MISSING when nobody has assigned it."""
@@ -125,11 +185,11 @@ class Branch:
 
     # ---- running ----
 
-    async def run(self, states: Mapping[str, State], start_at: str, data: Any) -> Any:
+    async def run(self, states: Mapping[str, RunnableState], start_at: str, data: Any) -> Any:
         """Return the output of the last state; raises StateError or Fatal when the line fails."""
         name: str | None = start_at
         text = compact(data)
-        before: State | None = None
+        before: RunnableState | None = None
         while name is not None:
             state = states[name]
             if before is not None and before.type == "Wait" and state.type == "Task":
@@ -177,7 +237,7 @@ class Branch:
         previous_id = self.last_id if problem.after_entry else self.before_id
         self.last_id = self.aside("EvaluationFailed", details, previous_id=previous_id)
 
-    def _enter(self, state: State, text: str) -> None:
+    def _enter(self, state: RunnableState, text: str) -> None:
         self.state, self.retries, self.staged, self.before_id = state, None, None, self.last_id
         self.entered_ms = self.clock.now_ms()
         self.add(f"{state.type}StateEntered", {"name": state.name, **payload("input", text)}, key=ENTERED)

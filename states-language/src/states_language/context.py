@@ -1,47 +1,48 @@
-"""The Context Object: what $$ names.
+"""The Context Object: what $$ and $states.context name.
 
-Decides its members and how they are written; the values are the execution's. RedriveCount is always 0, for nothing is
-redriven here.
+RedriveCount is always 0, for nothing is redriven here.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from states_language.timestamps import written
 
-if TYPE_CHECKING:
-    from states_language.branch import Branch
-    from states_language.execution import Execution
+
+@dataclass(frozen=True)
+class Identity:
+    """What an execution and its machine are called."""
+
+    name: str
+    arn: str
+    machine_name: str
+    machine_arn: str
+    role_arn: str
+
+    @property
+    def region(self) -> str:
+        """Return the region that the ARN names."""
+        return self.arn.split(":")[3] if self.arn.count(":") > 3 else "us-east-1"
 
 
-def execution_context(execution: "Execution") -> dict[str, Any]:
-    """Return the part that stays the same for a whole execution."""
+def execution_context(identity: Identity, input_: Any, started_ms: int) -> dict[str, Any]:
+    """Return the part of the Context Object that stays the same for a whole execution."""
     return {
         "Execution": {
-            "Id": execution.arn,
-            "Input": execution.input,
-            "StartTime": written(execution.started_ms),
-            "Name": execution.name,
-            "RoleArn": execution.role_arn,
+            "Id": identity.arn,
+            "Input": input_,
+            "StartTime": written(started_ms),
+            "Name": identity.name,
+            "RoleArn": identity.role_arn,
             "RedriveCount": 0,
         },
-        "StateMachine": {"Id": execution.machine_arn, "Name": execution.machine_name},
+        "StateMachine": {"Id": identity.machine_arn, "Name": identity.machine_name},
     }
 
 
-def state_context(branch: "Branch") -> dict[str, Any]:
-    """Return the Context Object of the state that the branch is in; RetryCount only where a state can be retried.
-
-    One that was given to the execution stands in its place.
-    """
-    if branch.execution.given_context is not None:
-        return branch.execution.given_context
-    context: dict[str, Any] = dict(branch.execution.constant_context)
-    if branch.state is not None:
-        context["State"] = {"Name": branch.state.name, "EnteredTime": written(branch.entered_ms)}
-        if branch.retries is not None:
-            context["State"]["RetryCount"] = branch.retries
-    if branch.item is not None:
-        context["Map"] = {"Item": branch.item}
-    if branch.token is not None:
-        context["Task"] = {"Token": branch.token}
+def state_context(name: str, entered_ms: int, retries: int | None) -> dict[str, Any]:
+    """Return the member State; RetryCount only where the state can be retried."""
+    context: dict[str, Any] = {"Name": name, "EnteredTime": written(entered_ms)}
+    if retries is not None:
+        context["RetryCount"] = retries
     return context

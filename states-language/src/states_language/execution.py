@@ -8,37 +8,23 @@ left alone.
 import asyncio
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from states_language.branch import ENTERED, Branch
 from states_language.clock import Clock
-from states_language.context import execution_context
+from states_language.context import Identity, execution_context
+from states_language.distributed.report import MapRunReport
 from states_language.failures import Fatal, Halted, StateError, TaskFailure
 from states_language.history import LIMIT, Event, History, failure, payload
 from states_language.jsonata.functions import frame
 from states_language.limits import HISTORY_FULL, NESTED
-from states_language.tasks.calls import Latencies, Perform
+from states_language.states.base import Line
+from states_language.tasks.calls import Latencies, Perform, TaskCall
 from states_language.values import compact, parse_json
 from states_language.variables import Scope, Store
 
-if TYPE_CHECKING:
-    from states_language.distributed.map_run import MapRun
-    from states_language.machine import Machine
-
 YEAR_S = 31_536_000
 """An execution runs for a year at most (AWS Step Functions quotas)."""
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What an execution and its machine are called."""
-
-    name: str
-    arn: str
-    machine_name: str
-    machine_arn: str
-    role_arn: str
 
 
 class Execution:
@@ -51,23 +37,24 @@ class Execution:
 
     def __init__(
         self,
-        machine: "Machine",
+        line: Line,
         data: Any,
         identity: Identity,
         *,
+        timeout_s: int | None = None,
         clock: Clock,
         perform: Perform,
         latencies: Latencies,
         on_event: Callable[[Event], object] | None,
         history_limit: int | None = LIMIT,
         keep_history: bool = True,
+        context: dict[str, Any] | None = None,
     ) -> None:
         text, self.input = _as_json(data)
-        self.machine = machine
+        self.identity = identity
         self.name, self.arn = identity.name, identity.arn
         self.machine_name, self.machine_arn = identity.machine_name, identity.machine_arn
         self.role_arn = identity.role_arn
-        self.region = identity.arn.split(":")[3] if identity.arn.count(":") > 3 else "us-east-1"
         self.clock, self.perform, self.latencies = clock, perform, latencies
         self.status = "RUNNING"
         self.output: Any = None
@@ -77,14 +64,15 @@ class Execution:
         self.started_ms = clock.now_ms()
         self.stopped_ms: int | None = None
         self.background: set[asyncio.Future[Any]] = set()
-        self.constant_context = execution_context(self)
-        self.given_context: dict[str, Any] | None = None
+        self.context = execution_context(identity, self.input, self.started_ms)
+        self.whole_context = context
         self.record = History(clock.now_ms, on_event, limit=history_limit, keep=keep_history)
         self._ended = asyncio.Event()
         self.store = Store()
-        self.map_runs: list[MapRun] = []
+        self.map_runs: list[MapRunReport] = []
         self._root = Branch(self, 0, Scope(self.store))
-        self._begin(text)
+        self._line = line
+        self._begin(text, min(timeout_s or YEAR_S, YEAR_S))
 
     @functools.cached_property
     def functions(self) -> Any:
@@ -132,8 +120,18 @@ class Execution:
         self.fail(branch, Fatal("States.Runtime", branch.cause(state, said)))
         asyncio.get_running_loop().call_exception_handler({"message": f"state '{state}' broke", "exception": problem})
 
-    def deliver(self, branch: Branch, answered: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
-        """Return nothing; work is done: whoever still listens gets its answer or TaskFailure."""
+    def ask(self, branch: Branch, call: TaskCall) -> asyncio.Future[Any]:
+        """Return the future of what performs the call: its result is the answer, or a TaskFailure.
+
+        Who no longer waits cancels the future; the work itself is never cancelled.
+        """
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        work = asyncio.ensure_future(self.perform(call))
+        self.background.add(work)
+        work.add_done_callback(functools.partial(self._deliver, branch, answered))
+        return answered
+
+    def _deliver(self, branch: Branch, answered: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
         self.background.discard(work)
         problem = asyncio.CancelledError() if work.cancelled() else work.exception()
         if isinstance(problem, Exception) and not isinstance(problem, TaskFailure):
@@ -145,15 +143,14 @@ class Execution:
 
     # ---- from the beginning to the end ----
 
-    def _begin(self, text: str) -> None:
+    def _begin(self, text: str, limit_s: int) -> None:
         details = {**payload("input", text), "roleArn": self.role_arn}
         self.record.add("ExecutionStarted", 0, details)
-        limit_s = min(self.machine.timeout_s or YEAR_S, YEAR_S)
         self._deadline = self.clock.call_at(self.started_ms + limit_s * 1000, self._time_out)
         self._root.work = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        root, line = self._root, self.machine.line
+        root, line = self._root, self._line
         try:
             await root.pause_ms(self.latencies.start_ms())
             output = await root.run(line.states, line.start_at, self.input)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from states_language.clock import Clock, VirtualClock, uuid4
-from states_language.execution import Execution, Identity
+from states_language.context import Identity
+from states_language.execution import Execution
 from states_language.history import LIMIT, Event
-from states_language.states.lines import Line
+from states_language.states.base import Line
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Latencies, NoLatencies, Perform
 from states_language.tasks.lambdas import Function, Functions
@@ -41,12 +42,14 @@ class Machine:
         on_event: Callable[[Event], object] | None = None,
         history_limit: int | None = LIMIT,
         keep_history: bool = True,
+        context: dict[str, Any] | None = None,
     ) -> Execution:
         """Return a new execution on this JSON input; call it in the running event loop. Raises ValueError for an input
         that is no JSON value, or nested too deeply.
 
         Names that are left out follow from those given; the execution's own is a UUID of the clock's randomness.
         history_limit: None for a history without end. keep_history: False where `on_event` alone is to see it.
+        context: the whole Context Object of every state, State included, in place of the execution's own.
         """
         if machine_name is None:
             machine_name = (machine_arn or arn or PREFIX + ":stateMachine:machine").split(":")[6]
@@ -59,15 +62,17 @@ class Machine:
             arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
         identity = Identity(name, arn, machine_name, machine_arn, role_arn)
         return Execution(
-            self,
+            self.line,
             data,
             identity,
+            timeout_s=self.timeout_s,
             clock=clock,
             perform=perform,
             latencies=latencies or NoLatencies(),
             on_event=on_event,
             history_limit=history_limit,
             keep_history=keep_history,
+            context=context,
         )
 
     def execute(

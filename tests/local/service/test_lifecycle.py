@@ -195,7 +195,7 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", port + 1)):
         found = subprocess.run(
             [sys.executable, "-m", "local.cli", "run"],
-            cwd=PROJECT, capture_output=True, text=True, timeout=30, check=False,
+            cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False,
             env=environment(STREAMKEEPER_STAGE="test", PORT=str(port), STREAMKEEPER_DATA=str(tmp_path / "data")),
         )  # fmt: skip
     assert (found.returncode, found.stdout) == (2, "")
@@ -255,7 +255,7 @@ def test_bad_wishes_are_told(tmp_path: Path, variables: dict[str, str], words: s
     usual = {"PORT": str(free_port()), "STREAMKEEPER_DATA": str(tmp_path / "data")}
     found = subprocess.run(
         [sys.executable, "-m", "local.cli", "run"],
-        cwd=PROJECT, capture_output=True, text=True, timeout=30, check=False, env=environment(**(usual | variables)),
+        cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False, env=environment(**(usual | variables)),
     )  # fmt: skip
     assert (found.returncode, len(found.stderr.splitlines()), words in found.stderr) == (2, 1, True), found.stderr
     assert not (tmp_path / "data").exists()

@@ -100,7 +100,7 @@ def states_client(url: str) -> Any:
         region_name="us-east-1",
         aws_access_key_id="local",
         aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=30, inject_host_prefix=False),
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=120, inject_host_prefix=False),
     )
 
 

@@ -38,7 +38,7 @@ class Http(urllib3.PoolManager):
 
     def opened(self, address: str, **headers: str) -> urllib3.BaseHTTPResponse:
         """An answer whose body is read as it comes."""
-        answer = self.request("GET", address, headers=headers, preload_content=False, timeout=10)
+        answer = self.request("GET", address, headers=headers, preload_content=False, timeout=120)
         self._answers.append(answer)
         return answer
 

@@ -12,10 +12,9 @@ from typing import Any
 from states_language.definition.fields import JSONPATH, DefinitionError, Fields, below, query_language
 from states_language.definition.source import read_definition
 from states_language.machine import Machine
-from states_language.states.base import State
+from states_language.states.base import Compile, Line, State
 from states_language.states.choice import Choice
 from states_language.states.fail import Fail
-from states_language.states.lines import Compile, Line
 from states_language.states.map_ import Map
 from states_language.states.parallel import Parallel
 from states_language.states.pass_ import Pass

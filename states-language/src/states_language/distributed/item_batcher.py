@@ -4,17 +4,15 @@ Decides where a batch ends: before the item that would be one too many, or too l
 or moved.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
 from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonpath.templates import compile_template
 from states_language.states.amounts import Amount
 from states_language.values import compact
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class Batcher:
@@ -34,7 +32,7 @@ class Batcher:
             self._fill = compile_template(fields.get("BatchInput"), fields.at("BatchInput"))
         fields.close("ItemBatcher")
 
-    def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: "Branch") -> list[tuple[Any, int]]:
+    def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
         """Return each batch's input and how many items it holds; an item larger than a batch may be is one alone."""
         most = self._most.bounded(raw, narrowed, branch, whole=True) or len(items)
         largest = self._bytes.bounded(raw, narrowed, branch, whole=True) or PAYLOAD_LIMIT_BYTES

@@ -7,8 +7,9 @@ Invariant: whatever is wrong with the object is States.ItemReaderFailed and can 
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.distributed.s3 import ask
 from states_language.failures import StateError
@@ -17,9 +18,6 @@ from states_language.jsonpath.templates import compile_template
 from states_language.states.amounts import Amount
 from states_language.timestamps import instant_ms
 from states_language.values import parse_json
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 FAILED = "States.ItemReaderFailed"
 OBJECT = "arn:aws:states:::s3:getObject"
@@ -64,12 +62,12 @@ class Reader:
         if self.header == "GIVEN" and not self.names:
             raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
 
-    def most(self, raw: Any, narrowed: Any, branch: "Branch") -> int | None:
+    def most(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
         """Return MaxItems, None where there is none; raises EvaluationError for what is no integer."""
         found = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
         return None if found is None else int(found)
 
-    async def read(self, raw: Any, narrowed: Any, branch: "Branch", most: int | None) -> list[Any]:
+    async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> list[Any]:
         """Return the items, so many at most (None and 0: all); raises StateError."""
         if most is not None and most < 0:
             raise StateError(FAILED, "field MaxItems must be positive")
@@ -112,7 +110,7 @@ class Reader:
             raise StateError(FAILED, f"The object is not CSV: {problem}") from None
 
 
-async def _listed(branch: "Branch", parameters: Any, most: int | None) -> list[Any]:
+async def _listed(branch: Branch, parameters: Any, most: int | None) -> list[Any]:
     """Return what lies in a bucket, page after page (measured by others)."""
     found: list[Any] = []
     asked = parameters

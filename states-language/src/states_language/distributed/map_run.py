@@ -7,19 +7,22 @@ of its executions runs on.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.clock import uuid4
 from states_language.definition.fields import Fields
+from states_language.distributed.item_batcher import Batcher
+from states_language.distributed.item_reader import Reader
+from states_language.distributed.report import MapRunReport
+from states_language.distributed.result_writer import Writer
+from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
 from states_language.history import failure
+from states_language.machine import Machine
 from states_language.states.amounts import Amount
-from states_language.states.iterations import ItemSight
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
-    from states_language.execution import Execution
-    from states_language.states.map_ import Map
+from states_language.states.iterations import ItemEnvironment
 
 MOST_AT_ONCE = 10_000
 """Executions of one run at a time, whatever MaxConcurrency says (Developer Guide)."""
@@ -35,12 +38,12 @@ class Tolerance:
         self._count = Amount(fields, "ToleratedFailureCount", 0)
         self._share = Amount(fields, "ToleratedFailurePercentage", 0, 100, whole=False)
 
-    def numbers(self, raw: Any, narrowed: Any, branch: "Branch") -> tuple[float | None, float | None]:
+    def numbers(self, raw: Any, narrowed: Any, branch: Branch) -> tuple[float | None, float | None]:
         """Return how many may fail, and how many of a hundred; None where the definition does not say."""
         count = self._count.bounded(raw, narrowed, branch, whole=True)
         return count, self._share.bounded(raw, narrowed, branch, whole=False, most=100)
 
-    def find(self, raw: Any, narrowed: Any, branch: "Branch") -> Callable[[int, int], bool]:
+    def find(self, raw: Any, narrowed: Any, branch: Branch) -> Callable[[int, int], bool]:
         """Return the function that says whether so many failures among so many items are too many."""
         count, share = self.numbers(raw, narrowed, branch)
         if count is None and share is None:
@@ -51,49 +54,64 @@ class Tolerance:
         )
 
 
-class MapRun:
-    """One attempt of a distributed Map. arn, status, started_ms, stopped_ms, executions: as ListMapRuns tells them."""
+@dataclass(frozen=True)
+class Distribution:
+    """What a distributed Map says of its executions. machine: what each of them runs."""
 
-    def __init__(self, state: "Map", branch: "Branch", raw: Any, narrowed: Any, at_once: int) -> None:
-        self.state = state
+    machine: Machine
+    label: str | None
+    tolerance: Tolerance
+    reader: Reader | None
+    batcher: Batcher | None
+    writer: Writer | None
+
+
+class MapRun:
+    """One attempt of a distributed Map, and what is reported of it."""
+
+    def __init__(self, distribution: Distribution, branch: Branch, raw: Any, narrowed: Any, at_once: int) -> None:
+        self.distribution = distribution
         self.branch = branch
         self.at_once = min(at_once or MOST_AT_ONCE, MOST_AT_ONCE)
-        self.max_concurrency = at_once
         self.raw, self.narrowed = raw, narrowed
-        above = branch.execution
-        self.too_many = state.tolerance.find(raw, narrowed, branch)
-        self.tolerated = state.tolerance.numbers(raw, narrowed, branch)
-        self.most_items = state.reader.most(raw, narrowed, branch) if state.reader else None
-        self.label = state.label or uuid4(branch.random)
-        self.name = uuid4(branch.random)
+        above = branch.execution.identity
+        self.too_many = distribution.tolerance.find(raw, narrowed, branch)
+        count, percentage = distribution.tolerance.numbers(raw, narrowed, branch)
+        reader = distribution.reader
+        self.most_items = reader.most(raw, narrowed, branch) if reader else None
+        label = distribution.label or uuid4(branch.random)
+        name = uuid4(branch.random)
         prefix = above.machine_arn.rpartition(":stateMachine:")[0]
-        self.machine_name = f"{above.machine_name}/{self.label}"
-        self.machine_arn = f"{prefix}:stateMachine:{self.machine_name}"
-        self.arn = f"{prefix}:mapRun:{self.machine_name}:{self.name}"
-        self.status = "RUNNING"
-        self.started_ms = branch.clock.now_ms()
-        self.stopped_ms: int | None = None
-        self.executions: list[Execution] = []
-        self.total = 0
-        self.failed = 0
-        above.map_runs.append(self)
+        machine_name = f"{above.machine_name}/{label}"
+        self.report = MapRunReport(
+            name=name,
+            arn=f"{prefix}:mapRun:{machine_name}:{name}",
+            machine_name=machine_name,
+            machine_arn=f"{prefix}:stateMachine:{machine_name}",
+            max_concurrency=at_once,
+            tolerated_count=count,
+            tolerated_percentage=percentage,
+            batched=distribution.batcher is not None,
+            started_ms=branch.clock.now_ms(),
+        )
+        branch.execution.map_runs.append(self.report)
 
     async def run(self, items: list[Any], select: Callable[[Any, Any], Any]) -> Any:
         """Return the outputs, or what was written of them; a StateError, returned, says why the run failed."""
-        branch, state = self.branch, self.state
-        branch.add("MapRunStarted", {"mapRunArn": self.arn})
+        branch, parts = self.branch, self.distribution
+        branch.add("MapRunStarted", {"mapRunArn": self.report.arn})
         branch.children = [self]
         try:
-            if state.reader is not None:
-                items = await state.reader.read(self.raw, self.narrowed, branch, self.most_items)
-            chosen = [select(ItemSight(branch, index, item), item) for index, item in enumerate(items)]
+            if parts.reader is not None:
+                items = await parts.reader.read(self.raw, self.narrowed, branch, self.most_items)
+            chosen = [select(ItemEnvironment(branch, index, item), item) for index, item in enumerate(items)]
             batches = [(item, 1) for item in chosen]
-            if state.batcher is not None:
-                batches = state.batcher.batches(chosen, self.raw, self.narrowed, branch)
-            self.total = len(items)
+            if parts.batcher is not None:
+                batches = parts.batcher.batches(chosen, self.raw, self.narrowed, branch)
+            self.report.total = len(items)
             outputs = await self._all(batches)
-            if state.writer is not None:
-                outputs = await state.writer.write(self, self.raw, self.narrowed, branch)
+            if parts.writer is not None:
+                outputs = await parts.writer.write(self.report, self.raw, self.narrowed, branch)
         except (StateError, EvaluationError) as problem:
             self._end("FAILED")
             refusal = branch.refused(problem) if isinstance(problem, EvaluationError) else problem
@@ -110,7 +128,7 @@ class MapRun:
         waiting = iter(enumerate(batches))
         workers = [self._work(waiting, outputs) for _ in range(min(self.at_once, len(batches)))]
         await asyncio.gather(*workers)
-        if self.too_many(self.failed, self.total):
+        if self.too_many(self.report.failed, self.report.total):
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
         # What failed and was tolerated has no output. (Each output is wrapped, for null is one.)
         return [output[0] for output in outputs if output is not None]
@@ -122,29 +140,29 @@ class MapRun:
             if execution.status == "SUCCEEDED":
                 outputs[index] = (execution.output,)
             else:
-                self.failed += size
-            if self.too_many(self.failed, self.total):
+                self.report.failed += size
+            if self.too_many(self.report.failed, self.report.total):
                 self.kill()
                 return
 
-    def _start(self, data: Any) -> "Execution":
+    def _start(self, data: Any) -> Execution:
         above = self.branch.execution
-        execution = self.state.machine.start(
+        execution = self.distribution.machine.start(
             data,
             clock=above.clock,
             perform=above.perform,
             name=uuid4(self.branch.random),
-            machine_name=self.machine_name,
-            machine_arn=self.machine_arn,
-            role_arn=above.role_arn,
+            machine_name=self.report.machine_name,
+            machine_arn=self.report.machine_arn,
+            role_arn=above.identity.role_arn,
             latencies=above.latencies,
         )
-        self.executions.append(execution)
+        self.report.executions.append(execution)
         return execution
 
     def _end(self, status: str) -> None:
-        self.status = status
-        self.stopped_ms = self.branch.clock.now_ms()
+        self.report.status = status
+        self.report.stopped_ms = self.branch.clock.now_ms()
 
     # ---- as what runs below a branch ----
 
@@ -154,7 +172,7 @@ class MapRun:
 
     def kill(self) -> None:
         """Return nothing; the executions that still run are aborted."""
-        if self.status == "RUNNING" and self.branch.dead:
+        if self.report.status == "RUNNING" and self.branch.dead:
             self._end("ABORTED")
-        for execution in self.executions:
+        for execution in self.report.executions:
             execution.stop()

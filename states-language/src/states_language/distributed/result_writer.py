@@ -5,20 +5,17 @@ both; or, where nothing says where, what the state gives. Invariant: the manifes
 finds the rest. Source: AWS Step Functions Developer Guide, "ResultWriter (Map)".
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields
+from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.distributed.s3 import ask
 from states_language.failures import StateError
 from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonpath.templates import compile_template
 from states_language.timestamps import written
 from states_language.values import compact
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
-    from states_language.distributed.map_run import MapRun
-    from states_language.execution import Execution
 
 FAILED = "States.ResultWriterFailed"
 OBJECT = "arn:aws:states:::s3:putObject"
@@ -46,7 +43,7 @@ class Writer:
         config.close("WriterConfig")
         fields.close("ResultWriter")
 
-    async def write(self, run: "MapRun", raw: Any, narrowed: Any, branch: "Branch") -> Any:
+    async def write(self, run: MapRunReport, raw: Any, narrowed: Any, branch: Branch) -> Any:
         """Return where the manifest lies, as AWS tells it, or the outputs in their form; raises StateError."""
         if not self.stored:
             told = [each for execution in run.executions for each in self._told(execution, run)]
@@ -76,7 +73,7 @@ class Writer:
         await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, FAILED)
         return {"MapRunArn": run.arn, "ResultWriterDetails": {"Bucket": bucket, "Key": key}}
 
-    def _told(self, execution: "Execution", run: "MapRun") -> list[Any]:
+    def _told(self, execution: ChildExecution, run: MapRunReport) -> list[Any]:
         """What failed is told in full, whatever the form."""
         if self.form == "NONE" or execution.status != "SUCCEEDED":
             return [_in_full(execution, run)]
@@ -92,7 +89,7 @@ def _one_of(config: Fields, name: str, values: tuple[str, ...]) -> str:
     return found
 
 
-def _in_full(execution: "Execution", run: "MapRun") -> dict[str, Any]:
+def _in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
     told = {
         "ExecutionArn": execution.arn,
         "Input": compact(execution.input),

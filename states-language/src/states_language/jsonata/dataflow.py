@@ -5,20 +5,19 @@ Invariant: a template without an expression is passed on as it is.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
+from states_language.environment import Environment
 from states_language.failures import Oversized
-from states_language.jsonata.evaluation import Sight, compile_query, inward, is_query, kind
+from states_language.jsonata.evaluation import compile_query, inward, is_query, kind
 from states_language.limits import FEW, LARGEST_BETWEEN
 from states_language.values import compact, weight
 from states_language.variables import check_names
 
-if TYPE_CHECKING:
-    from states_language.branch import Branch
-
 States = dict[str, Any]
-Evaluate = Callable[[States, Sight], Any]
+Evaluate = Callable[[States, Environment], Any]
 
 
 class Template:
@@ -33,7 +32,7 @@ class Template:
         self._queries = 0
         self._evaluate = self._compile(value, pointer, location)
 
-    def fill(self, states: States, branch: Sight) -> Any:
+    def fill(self, states: States, branch: Environment) -> Any:
         """Return the JSON value; raises QueryFailure, or Oversized for what many expressions make together."""
         if self._evaluate is None:
             return self.value
@@ -70,7 +69,7 @@ class Template:
             return lambda states, branch: [made(states, branch) if made else part for made, part in elements]
         return None
 
-    def typed(self, expected: str, states: States, branch: Sight) -> Any:
+    def typed(self, expected: str, states: States, branch: Environment) -> Any:
         """Return the value where it is of the type that is expected; raises QueryFailure (recorded for Items)."""
         found = self.fill(states, branch)
         if kind(found) == expected or self.query is None:
@@ -95,7 +94,7 @@ class Outcome:
         if self._assign is not None:
             self.assigns = list(check_names(self._assign.value, fields.at("Assign"), template=False))
 
-    def settle(self, otherwise: Any, states: States, branch: "Branch") -> Any:
+    def settle(self, otherwise: Any, states: States, branch: Branch) -> Any:
         """Return Output, or what is given for where there is none, with Assign staged in the branch."""
         if self._assign is not None:
             branch.staged = self._assign.fill(states, branch)
@@ -111,15 +110,15 @@ class QueryFlow:
         self._outcome = Outcome(fields)
         self.assigns = self._outcome.assigns
 
-    def narrowed(self, raw: Any, _branch: "Branch") -> Any:
+    def narrowed(self, raw: Any, _branch: Branch) -> Any:
         """Return the raw input."""
         return raw
 
-    def effective(self, raw: Any, branch: "Branch") -> Any:
+    def effective(self, raw: Any, branch: Branch) -> Any:
         """Return Arguments, or the raw input where there are none."""
         return raw if self._arguments is None else self._arguments.fill(states_of(raw), branch)
 
-    def finish(self, raw: Any, result: Any, branch: "Branch") -> Any:
+    def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
         """Return Output, or the result where there is none, with Assign staged in the branch."""
         states = states_of(raw, result=result) if self._result else states_of(raw)
         return self._outcome.settle(result, states, branch)

@@ -9,11 +9,12 @@ fail alike; only a regular expression that backtracks without end is stopped by 
 import math
 import re
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 from jsonata.utils import Utils
 
 from states_language.definition.fields import DefinitionError
+from states_language.environment import Environment
 from states_language.failures import QueryFailure
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.messages import message
@@ -43,22 +44,6 @@ TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
 TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
 
 
-class Sight(Protocol):
-    """What an expression may look at: the branch that evaluates it, or an item of a Map."""
-
-    def context(self) -> dict[str, Any]:
-        """Return the Context Object."""
-        ...
-
-    def variable(self, name: str) -> Any:
-        """Return the variable's value; MISSING when nobody has assigned it."""
-        ...
-
-    def functions(self) -> Any:
-        """Return the frame with the functions of Step Functions."""
-        ...
-
-
 class Unsupported(Exception):
     """A value that JSON does not have: a function."""
 
@@ -77,7 +62,7 @@ class Query:
         self._machine = machine
         self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
 
-    def value(self, states: dict[str, Any], sight: Sight, location: str) -> Any:
+    def value(self, states: dict[str, Any], sight: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field, when there is none."""
         frame = self._machine.create_frame(sight.functions())
         frame.bind("states", states)

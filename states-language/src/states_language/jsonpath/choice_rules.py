@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.definition.fields import DefinitionError, Fields, below
+from states_language.environment import Environment
 from states_language.failures import EvaluationError
 from states_language.jsonpath.dataflow import compiled
-from states_language.jsonpath.selection import Env, Path
+from states_language.jsonpath.selection import Path
 from states_language.timestamps import instant_ns, is_rfc3339
 from states_language.values import MISSING
 
-Rule = Callable[[Any, Env], bool]
+Rule = Callable[[Any, Environment], bool]
 
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "Equals": operator.eq,
@@ -117,7 +118,7 @@ def _comparison(fields: Fields) -> Rule:
     return lambda data, env: _holds(read, compare, _value(variable, data, env), operand)
 
 
-def _value(path: Path, data: Any, env: Env) -> Any:
+def _value(path: Path, data: Any, env: Environment) -> Any:
     found = path.look(data, env)
     if found is MISSING:
         raise EvaluationError(

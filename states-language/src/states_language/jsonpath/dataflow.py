@@ -4,16 +4,14 @@ Decides the order of the five, what an absent or null one means, and what Assign
 does in between. Invariant: every flow, in either query language, answers the same four questions.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.selection import Path
 from states_language.jsonpath.templates import Fill, compile_template
 from states_language.variables import check_names
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 WHOLE = compile_path("$")
 
@@ -23,15 +21,15 @@ class Flow(Protocol):
 
     assigns: list[tuple[str, str]]
 
-    def narrowed(self, raw: Any, branch: "Branch") -> Any:
+    def narrowed(self, raw: Any, branch: Branch) -> Any:
         """Return the input that the state's own fields look into."""
         ...
 
-    def effective(self, raw: Any, branch: "Branch") -> Any:
+    def effective(self, raw: Any, branch: Branch) -> Any:
         """Return what the state works on."""
         ...
 
-    def finish(self, raw: Any, result: Any, branch: "Branch") -> Any:
+    def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
         """Return the output, with the state's Assign staged in the branch."""
         ...
 
@@ -75,7 +73,7 @@ class Assignment:
             self.names = list(check_names(value, where, template=True))
             self._fill = compile_template(value, where)
 
-    def stage(self, data: Any, branch: "Branch") -> None:
+    def stage(self, data: Any, branch: Branch) -> None:
         """Return nothing; the values wait in the branch until the state is left."""
         if self._fill is not None:
             branch.staged = self._fill(data, branch)
@@ -99,29 +97,29 @@ class Dataflow:
         self._assign = Assignment(fields)
         self.assigns = self._assign.names
 
-    def narrowed(self, raw: Any, branch: "Branch") -> Any:
+    def narrowed(self, raw: Any, branch: Branch) -> Any:
         """Return the input after InputPath; null gives {}."""
         return _through(self._input, raw, branch)
 
-    def effective(self, raw: Any, branch: "Branch") -> Any:
+    def effective(self, raw: Any, branch: Branch) -> Any:
         """Return the effective input: after InputPath and Parameters."""
         narrowed = _through(self._input, raw, branch)
         return narrowed if self._parameters is None else self._parameters(narrowed, branch)
 
-    def finish(self, raw: Any, result: Any, branch: "Branch") -> Any:
+    def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
         """Return the output: the result after ResultSelector, put into the raw input by ResultPath (null drops it),
         after OutputPath. Assign looks at the result as it came, before ResultSelector (recorded for Pass)."""
         self._assign.stage(result, branch)
         return self.output(raw, result, branch)
 
-    def output(self, raw: Any, result: Any, branch: "Branch") -> Any:
+    def output(self, raw: Any, result: Any, branch: Branch) -> Any:
         """Return what `finish` does, without Assign."""
         selected = result if self._selector is None else self._selector(result, branch)
         combined = raw if self._result is None else self._result.put(raw, selected)
         return _through(self._output, combined, branch)
 
 
-def _through(path: Path | None, data: Any, branch: "Branch") -> Any:
+def _through(path: Path | None, data: Any, branch: Branch) -> Any:
     if path is None:
         return {}
     if not path.steps and path.plain:

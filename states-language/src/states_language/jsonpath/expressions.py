@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from states_language.environment import Environment
 from states_language.failures import EvaluationError, IntrinsicFailure, Oversized
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS, Arity
-from states_language.jsonpath.selection import Env, Path
+from states_language.jsonpath.selection import Path
 from states_language.limits import FEW, LARGEST_BETWEEN
 from states_language.values import MISSING, weight
 
@@ -61,7 +62,7 @@ def compile_expression(text: str) -> Expression:
     return call
 
 
-def evaluate(expression: Expression, data: Any, env: Env, whole: str | None = None) -> Any:
+def evaluate(expression: Expression, data: Any, env: Environment, whole: str | None = None) -> Any:
     """Return the expression's value; raises IntrinsicFailure where a function refuses, EvaluationError for a path.
 
     whole: the outermost call, which a cause names (measured by others), where this one stands within it.
@@ -85,7 +86,7 @@ def evaluate(expression: Expression, data: Any, env: Env, whole: str | None = No
     return found
 
 
-def _argument(call: Call, argument: Expression, data: Any, env: Env, whole: str) -> Any:
+def _argument(call: Call, argument: Expression, data: Any, env: Environment, whole: str) -> Any:
     if isinstance(argument, Path):
         found = argument.look(data, env)
         if found is MISSING:
@@ -208,4 +209,4 @@ def _check_arity(name: str, arity: Arity, given: int) -> None:
         raise PathSyntaxError(f"{name} takes {bound} arguments, not {given}")
 
 
-Evaluator = Callable[[Any, Env], Any]
+Evaluator = Callable[[Any, Environment], Any]

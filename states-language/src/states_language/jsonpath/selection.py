@@ -10,8 +10,9 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from states_language.environment import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
 from states_language.values import MISSING
 
@@ -44,22 +45,6 @@ MOST_SELECTED = 200_000
 """Nodes that one step of a path may select, more than any payload holds: deep scans in one path multiply."""
 
 
-class Env(Protocol):
-    """What an expression may look at besides its data."""
-
-    def context(self) -> dict[str, Any]:
-        """Return the Context Object."""
-        ...
-
-    def variable(self, name: str) -> Any:
-        """Return the variable's value; MISSING when nobody has assigned it."""
-        ...
-
-    def random(self) -> float:
-        """Return the next random number, 0 <= x < 1."""
-        ...
-
-
 @dataclass(frozen=True)
 class Path:
     """A compiled path. `context` is true for a path into the Context Object (it begins with $$), `variable` the name
@@ -75,17 +60,17 @@ class Path:
         """Return whether it looks into the state's own data."""
         return not self.context and self.variable is None
 
-    def root(self, data: Any, env: Env) -> Any:
+    def root(self, data: Any, env: Environment) -> Any:
         """Return what the path looks into; MISSING for a variable that nobody has assigned."""
         if self.variable is not None:
             return env.variable(self.variable)
         return env.context() if self.context else data
 
-    def read(self, data: Any, env: Env) -> Any:
+    def read(self, data: Any, env: Environment) -> Any:
         """Return what the path selects, a list if it is indefinite; raises EvaluationError with Jayway's message."""
         return self.get(self.root(data, env))
 
-    def look(self, data: Any, env: Env) -> Any:
+    def look(self, data: Any, env: Environment) -> Any:
         """Return what the path selects; MISSING where a definite path leads nowhere."""
         return self.find(data if self.plain else self.root(data, env))
 

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.definition.fields import DefinitionError, below
+from states_language.environment import Environment
 from states_language.failures import EvaluationError, Oversized
 from states_language.jsonpath.expressions import Expression, compile_expression, evaluate, sources
 from states_language.jsonpath.grammar import PathSyntaxError
-from states_language.jsonpath.selection import Env, Index, Path
+from states_language.jsonpath.selection import Index, Path
 from states_language.limits import FEW, LARGEST_BETWEEN
 from states_language.values import MISSING, compact, weight
 
-Fill = Callable[[Any, Env], Any]
+Fill = Callable[[Any, Environment], Any]
 
 
 def compile_template(value: Any, pointer: str) -> Fill:
@@ -31,7 +32,7 @@ def compile_template(value: Any, pointer: str) -> Fill:
 def _bounded(fill: Fill) -> Fill:
     """What is read in many places may be too large for its text to be made."""
 
-    def filled(data: Any, env: Env) -> Any:
+    def filled(data: Any, env: Environment) -> Any:
         found = fill(data, env)
         if weight(found, {}) > LARGEST_BETWEEN:
             raise Oversized
@@ -50,7 +51,7 @@ def expression(text: Any, pointer: str) -> Expression:
         raise DefinitionError(pointer, f"'{text}' is no JSONPath or intrinsic function: {problem}") from None
 
 
-def look_up(source: Expression, field: str, data: Any, env: Env) -> Any:
+def look_up(source: Expression, field: str, data: Any, env: Environment) -> Any:
     """Return the expression's value; a path that leads nowhere is EvaluationError with AWS's words (recorded)."""
     if not isinstance(source, Path):
         return evaluate(source, data, env)
@@ -101,7 +102,7 @@ def _member(key: str, source: Expression) -> Fill:
     return lambda data, env: look_up(source, key, data, env)
 
 
-def _element(source: Path, key: str, data: Any, env: Env) -> Any:
+def _element(source: Path, key: str, data: Any, env: Environment) -> Any:
     """An element behind the end of an array is null in a template, and in a template alone (measured by others)."""
     found = source.look(data, env)
     if found is not MISSING:

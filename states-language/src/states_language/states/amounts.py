@@ -5,8 +5,9 @@ JSONPath the field's other form is its name with Path at the end, in JSONata it 
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.dataflow import Template, states_of
@@ -14,9 +15,6 @@ from states_language.jsonata.evaluation import is_query
 from states_language.jsonpath.dataflow import compiled
 from states_language.jsonpath.selection import Path
 from states_language.values import MISSING, compact
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class Amount:
@@ -44,7 +42,7 @@ class Amount:
         """Return whether the definition has the field in any form."""
         return self.value is not None or self.path is not None or self.query is not None
 
-    def find(self, raw: Any, narrowed: Any, branch: "Branch") -> Any:
+    def find(self, raw: Any, narrowed: Any, branch: Branch) -> Any:
         """Return the value, MISSING where the path leads nowhere, None where the field is absent.
 
         raw is what an expression sees as $states.input, narrowed what a path looks into. Raises QueryFailure for an
@@ -60,7 +58,7 @@ class Amount:
         self,
         raw: Any,
         narrowed: Any,
-        branch: "Branch",
+        branch: Branch,
         *,
         whole: bool,
         most: float | None = None,

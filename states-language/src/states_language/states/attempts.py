@@ -4,8 +4,9 @@ Decides that Retriers are used up before Catchers are asked, and that each new v
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Oversized, QueryFailure, StateError
 from states_language.jsonata.dataflow import QueryFlow
@@ -14,9 +15,6 @@ from states_language.limits import FEW, LARGEST_BETWEEN
 from states_language.states.base import Flowing, Step
 from states_language.states.retry import Attempts, caught, compile_catch, compile_retry
 from states_language.values import weight
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class Retrying(Flowing):
@@ -35,14 +33,14 @@ class Retrying(Flowing):
             return QueryFlow(fields, arguments=True, result=True)
         return Dataflow(fields, parameters=True, selector=True, result=True)
 
-    async def attempt(self, branch: "Branch", data: Any) -> Any:
+    async def attempt(self, branch: Branch, data: Any) -> Any:
         """Return the result of one attempt; raises StateError or EvaluationError."""
         raise TypeError(f"{type(self).__name__} has no attempt at {data} ({branch})")  # each such type has its own
 
-    def failed(self, branch: "Branch") -> None:
+    def failed(self, branch: Branch) -> None:
         """Return nothing; tell in the history that the state failed, where the type has an event for it."""
 
-    async def run(self, branch: "Branch", data: Any) -> Step:
+    async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the output, or a Catcher's Next and the error output; raises StateError if none catches."""
         attempts = Attempts(self.retriers)
         branch.retries = 0

@@ -3,14 +3,12 @@
 Decides the fields that every state may have and that a state either goes on to another or ends; knows no state type.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
-    from states_language.states.lines import Line
 
 Step = tuple[str | None, Any]
 """Where a state leads (None: nowhere, the line ends) and its output."""
@@ -33,7 +31,7 @@ class State:
         """Return whether its line ends with it: it leads to no other state, unless an error is caught."""
         return not any(True for _ in self.targets())
 
-    async def run(self, branch: "Branch", data: Any) -> Step:
+    async def run(self, branch: Branch, data: Any) -> Step:
         """Return the next state's name and the output; raises StateError, EvaluationError or Fatal."""
         raise TypeError(f"{type(self).__name__} has no way from {data} on ({branch})")  # each state type has its own
 
@@ -69,3 +67,15 @@ class Flowing(State):
         """Yield the state of Next."""
         if self.next is not None:
             yield self.next, f"{self.pointer}/Next"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of states, of a whole machine or of one branch: states by name, and the one to begin with."""
+
+    start_at: str
+    states: dict[str, State]
+
+
+Compile = Callable[[Any, str, str], Line]
+"""Compiles the definition at a JSON pointer, of a branch, say; raises DefinitionError."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import EvaluationError
 from states_language.jsonata.dataflow import Outcome, QueryFlow, Template, states_of
@@ -12,17 +13,14 @@ from states_language.jsonpath.choice_rules import compile_test
 from states_language.jsonpath.dataflow import Assignment, Dataflow, Flow
 from states_language.states.base import State, Step
 
-if TYPE_CHECKING:
-    from states_language.branch import Branch
-
 
 @dataclass(frozen=True)
 class Rule:
     """A Choice Rule at the top: whether it holds, where it leads, and what becomes of the input on the way."""
 
-    holds: Callable[[Any, "Branch"], bool]
+    holds: Callable[[Any, Branch], bool]
     next: str
-    settle: Callable[[Any, "Branch"], Any]
+    settle: Callable[[Any, Branch], Any]
     assigns: list[tuple[str, str]]
 
 
@@ -46,7 +44,7 @@ class Choice(State):
         self.default = fields.string("Default")
         fields.close("a Choice state")
 
-    async def run(self, branch: "Branch", data: Any) -> Step:
+    async def run(self, branch: Branch, data: Any) -> Step:
         """Return the Next of the first rule that holds, or Default; raises EvaluationError when there is neither."""
         narrowed = self.flow.narrowed(data, branch)
         for rule in self.rules:
@@ -75,7 +73,7 @@ def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
     else:
         assignment = Assignment(fields)
 
-        def settle(narrowed: Any, branch: "Branch") -> Any:
+        def settle(narrowed: Any, branch: Branch) -> Any:
             assignment.stage(narrowed, branch)
             return flow.output(narrowed, narrowed, branch)
 

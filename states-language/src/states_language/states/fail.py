@@ -1,7 +1,8 @@
 """The Fail state: the line of states ends with an Error and a Cause, fixed or taken from the input."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, StateError
 from states_language.jsonata.dataflow import Template, states_of
@@ -10,9 +11,6 @@ from states_language.jsonpath.expressions import Expression
 from states_language.jsonpath.templates import expression, look_up
 from states_language.states.base import State, Step
 from states_language.values import compact
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 Part = str | Expression | Template | None
 
@@ -28,7 +26,7 @@ class Fail(State):
         self.cause = _part(fields, "Cause")
         fields.close("a Fail state")
 
-    async def run(self, branch: "Branch", data: Any) -> Step:
+    async def run(self, branch: Branch, data: Any) -> Step:
         """Never return: raises StateError with what the fields say; an absent field leaves its part out."""
         error = _value("ErrorPath", self.error, data, branch)
         cause = _value("CausePath", self.cause, data, branch)
@@ -43,7 +41,7 @@ def _part(fields: Fields, name: str) -> Part:
     return fields.string(name)
 
 
-def _value(field: str, part: Part, data: Any, branch: "Branch") -> str | None:
+def _value(field: str, part: Part, data: Any, branch: Branch) -> str | None:
     if part is None or isinstance(part, str):
         return part
     if isinstance(part, Template):

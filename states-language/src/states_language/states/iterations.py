@@ -6,22 +6,20 @@ outputs are in the order of the items, and after the first failure no iteration 
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
-from states_language.states.lines import Line
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
+from states_language.states.base import Line
 
 MOST_AT_ONCE = 40
 """Iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
 
 
-class ItemSight:
-    """What an item's selector may look at: what the Map state sees, and the item."""
+class ItemEnvironment:
+    """The environment of an item's selector: what the Map state sees, and the item."""
 
-    def __init__(self, branch: "Branch", index: int, value: Any) -> None:
+    def __init__(self, branch: Branch, index: int, value: Any) -> None:
         self.variable, self.functions, self.random = branch.variable, branch.functions, branch.random
         self._branch = branch
         self._item = {"Index": index, "Value": value}
@@ -35,7 +33,7 @@ class Iterations:
     """One attempt. select: gives an iteration its input. at_once: MaxConcurrency, 0 for no bound of its own."""
 
     def __init__(
-        self, parent: "Branch", line: Line, items: list[Any], select: Callable[[Any, Any], Any], at_once: int
+        self, parent: Branch, line: Line, items: list[Any], select: Callable[[Any, Any], Any], at_once: int
     ) -> None:
         self.parent = parent
         self.line = line
@@ -54,7 +52,7 @@ class Iterations:
         for child, index in first:
             self._start(child, index)
 
-    def _begin(self, previous_id: int) -> tuple["Branch", int]:
+    def _begin(self, previous_id: int) -> tuple[Branch, int]:
         index = self.begun
         self.begun += 1
         child = self.parent.fork()
@@ -65,12 +63,12 @@ class Iterations:
         child.add("MapIterationStarted", child.iteration)
         return child, index
 
-    def _start(self, child: "Branch", index: int) -> None:
+    def _start(self, child: Branch, index: int) -> None:
         child.work = self.loop.create_task(self._run(child, index))
 
-    async def _run(self, child: "Branch", index: int) -> None:
+    async def _run(self, child: Branch, index: int) -> None:
         try:
-            data = self.select(ItemSight(self.parent, index, self.items[index]), self.items[index])
+            data = self.select(ItemEnvironment(self.parent, index, self.items[index]), self.items[index])
             self.outputs[index] = await child.run(self.line.states, self.line.start_at, data)
         except Halted:
             return
@@ -85,7 +83,7 @@ class Iterations:
         else:
             self._succeed(child)
 
-    async def _refused(self, child: "Branch", problem: EvaluationError) -> None:
+    async def _refused(self, child: Branch, problem: EvaluationError) -> None:
         try:
             refusal = self.parent.refused(problem)
         except Halted:
@@ -95,7 +93,7 @@ class Iterations:
         elif isinstance(refusal, StateError):
             await self._fail(child, refusal)
 
-    def _succeed(self, child: "Branch") -> None:
+    def _succeed(self, child: Branch) -> None:
         try:
             # The next iteration goes on from this one's last state, the Map state from this event (recorded).
             ended_id = child.aside("MapIterationSucceeded", child.iteration)
@@ -112,7 +110,7 @@ class Iterations:
             self.parent.last_id = ended_id
             self._settle(self.outputs)
 
-    async def _fail(self, child: "Branch", failure: StateError) -> None:
+    async def _fail(self, child: Branch, failure: StateError) -> None:
         if self.failing:
             return
         self.failing = True

@@ -7,12 +7,13 @@ history says of them, `states_language.states.iterations` decides for those with
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.distributed.item_batcher import Batcher
 from states_language.distributed.item_reader import Reader
-from states_language.distributed.map_run import MapRun, Tolerance
+from states_language.distributed.map_run import Distribution, MapRun, Tolerance
 from states_language.distributed.result_writer import Writer
 from states_language.failures import EvaluationError, QueryFailure, StateError
 from states_language.jsonata.dataflow import QueryFlow, Template, states_of
@@ -23,12 +24,9 @@ from states_language.jsonpath.templates import compile_template
 from states_language.machine import Machine
 from states_language.states.amounts import Amount
 from states_language.states.attempts import Retrying
+from states_language.states.base import Compile, Line
 from states_language.states.iterations import Iterations
-from states_language.states.lines import Compile, Line
 from states_language.values import MISSING, compact
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 INLINE = "INLINE"
 DISTRIBUTED = "DISTRIBUTED"
@@ -40,7 +38,7 @@ _NO_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
 
 
 class Map(Retrying):
-    """A Map state. line: the states of an iteration. distributed: whether each is an execution of its own (machine)."""
+    """A Map state. line: the states of an iteration. distributed: whether each is an execution of its own."""
 
     type = "Map"
 
@@ -54,15 +52,18 @@ class Map(Retrying):
             for other in ONLY_DISTRIBUTED:
                 if other in fields:
                     raise fields.fail(other, "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED")
-        self.machine = Machine(self.line, None, {})
-        self.label = _label(fields)
+        label = _label(fields)
         self._items(fields)
         self.select = _selector(fields)
         self.at_once = Amount(fields, "MaxConcurrency", 0)
-        self.tolerance = Tolerance(fields)
-        self.reader = Reader(fields) if "ItemReader" in fields else None
-        self.batcher = Batcher(fields) if "ItemBatcher" in fields else None
-        self.writer = Writer(fields) if "ResultWriter" in fields else None
+        self.distribution = Distribution(
+            machine=Machine(self.line, None, {}),
+            label=label,
+            tolerance=Tolerance(fields),
+            reader=Reader(fields) if "ItemReader" in fields else None,
+            batcher=Batcher(fields) if "ItemBatcher" in fields else None,
+            writer=Writer(fields) if "ResultWriter" in fields else None,
+        )
         fields.close("a Map state")
 
     def compile_flow(self, fields: Fields) -> Flow:
@@ -106,20 +107,20 @@ class Map(Retrying):
         if self.distributed:
             yield self.line
 
-    def failed(self, branch: "Branch") -> None:
+    def failed(self, branch: Branch) -> None:
         """Return nothing; MapStateFailed is added (recorded)."""
         branch.add("MapStateFailed")
 
-    async def attempt(self, branch: "Branch", data: Any) -> Any:
+    async def attempt(self, branch: Branch, data: Any) -> Any:
         """Return the array of the iterations' outputs, or what the result writer says of them; raises StateError."""
         narrowed = self.flow.narrowed(data, branch)
         at_once = int(self.at_once.bounded(data, narrowed, branch, whole=True, negative=NO_CONCURRENCY) or 0)
-        items = [] if self.reader else self._find_items(data, narrowed, branch)
+        items = [] if self.distribution.reader else self._find_items(data, narrowed, branch)
         branch.add("MapStateStarted", {"length": len(items)})
         select = self.select(data, narrowed)
         try:
             if self.distributed:
-                run = MapRun(self, branch, data, narrowed, at_once)
+                run = MapRun(self.distribution, branch, data, narrowed, at_once)
                 outcome = await run.run(items, select)
             else:
                 outcome = await Iterations(branch, self.line, items, select, at_once).done
@@ -130,7 +131,7 @@ class Map(Retrying):
         branch.aside("MapStateSucceeded")
         return outcome
 
-    def _find_items(self, data: Any, narrowed: Any, branch: "Branch") -> list[Any]:
+    def _find_items(self, data: Any, narrowed: Any, branch: Branch) -> list[Any]:
         if self.items is not None:
             return list(self.items.typed("array", states_of(data), branch))
         if isinstance(self.flow, QueryFlow):

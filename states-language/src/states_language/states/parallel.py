@@ -6,15 +6,13 @@ same millisecond, and the moment one fails the others are stopped before Paralle
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
 from states_language.failures import Fatal, Halted, StateError
 from states_language.states.attempts import Retrying
-from states_language.states.lines import Compile, Line
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
+from states_language.states.base import Compile, Line
 
 
 class Parallel(Retrying):
@@ -32,7 +30,7 @@ class Parallel(Retrying):
         self.lines = [compile_line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
         fields.close("a Parallel state")
 
-    async def attempt(self, branch: "Branch", data: Any) -> Any:
+    async def attempt(self, branch: Branch, data: Any) -> Any:
         """Return the array of the branches' outputs; raises what the first that fails raised."""
         effective = self.flow.effective(data, branch)
         branch.text(effective)
@@ -47,7 +45,7 @@ class Parallel(Retrying):
         branch.aside("ParallelStateSucceeded")
         return outcome
 
-    def failed(self, branch: "Branch") -> None:
+    def failed(self, branch: Branch) -> None:
         """Return nothing; ParallelStateFailed is added."""
         branch.add("ParallelStateFailed")
 
@@ -59,7 +57,7 @@ class Parallel(Retrying):
 class _Group:
     """The branches of one attempt."""
 
-    def __init__(self, parent: "Branch", lines: list[Line], data: Any) -> None:
+    def __init__(self, parent: Branch, lines: list[Line], data: Any) -> None:
         self.parent = parent
         loop = asyncio.get_running_loop()
         # An outcome, even a failure, is a result: an exception that nobody awaits any more would be reported as lost.
@@ -71,7 +69,7 @@ class _Group:
         for index, (child, line) in enumerate(zip(self.branches, lines, strict=True)):
             child.work = loop.create_task(self._run(index, child, line, data))
 
-    async def _run(self, index: int, child: "Branch", line: Line, data: Any) -> None:
+    async def _run(self, index: int, child: Branch, line: Line, data: Any) -> None:
         try:
             self.outputs[index] = await child.run(line.states, line.start_at, data)
         except Halted:
@@ -90,7 +88,7 @@ class _Group:
                 self.parent.last_id = child.last_id
                 self._settle(self.outputs)
 
-    def _fail(self, child: "Branch", failure: StateError) -> None:
+    def _fail(self, child: Branch, failure: StateError) -> None:
         try:
             # Within a failing branch the state that failed counts as aborted too (recorded).
             for branch in (child, *(other for other in self.branches if other is not child)):

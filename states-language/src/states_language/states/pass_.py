@@ -1,14 +1,12 @@
 """The Pass state: its input, or a fixed Result, becomes its output."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.jsonata.dataflow import QueryFlow
 from states_language.jsonpath.dataflow import Dataflow, Flow
 from states_language.states.base import Flowing, Step
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class Pass(Flowing):
@@ -24,7 +22,7 @@ class Pass(Flowing):
         self.result = fields.get("Result") if self.fixed else None
         fields.close("a Pass state")
 
-    async def run(self, branch: "Branch", data: Any) -> Step:
+    async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the Result or the effective input, put where ResultPath says."""
         effective = self.flow.effective(data, branch)
         return self.next, self.flow.finish(data, self.result if self.fixed else effective, branch)

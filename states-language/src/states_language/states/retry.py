@@ -7,15 +7,13 @@ the counts live in one visit of a state and are reset only by a transition. Stat
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import StateError
 from states_language.jsonata.dataflow import Outcome, states_of
 from states_language.jsonpath.dataflow import Assignment, result_path
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 YEAR_MS = 366 * 24 * 3600 * 1000
 """Longer than any execution lives, so a back-off beyond it is as good as for ever."""
@@ -49,10 +47,10 @@ class Catcher:
 
     errors: tuple[str, ...]
     next: str
-    settle: Callable[[Any, dict[str, str | None], "Branch"], Any]
+    settle: Callable[[Any, dict[str, str | None], Branch], Any]
     assigns: list[tuple[str, str]]
 
-    def output(self, raw: Any, error: StateError, branch: "Branch") -> Any:
+    def output(self, raw: Any, error: StateError, branch: Branch) -> Any:
         """Return the input of the fallback state, with the Catcher's Assign staged in the branch."""
         return self.settle(raw, error.output(), branch)
 
@@ -151,14 +149,14 @@ def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
     return catcher
 
 
-Settle = Callable[[Any, dict[str, str | None], "Branch"], Any]
+Settle = Callable[[Any, dict[str, str | None], Branch], Any]
 
 
 def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
     """In JSONPath the error output goes into the raw input by ResultPath, and Assign looks at it alone."""
     path, assignment = result_path(fields), Assignment(fields)
 
-    def settle(raw: Any, error_output: dict[str, str | None], branch: "Branch") -> Any:
+    def settle(raw: Any, error_output: dict[str, str | None], branch: Branch) -> Any:
         assignment.stage(error_output, branch)
         return raw if path is None else path.put(raw, error_output)
 

@@ -1,14 +1,12 @@
 """The Succeed state: the line of states ends well."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.jsonata.dataflow import QueryFlow
 from states_language.jsonpath.dataflow import Dataflow, Flow
 from states_language.states.base import State, Step
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class Succeed(State):
@@ -23,7 +21,7 @@ class Succeed(State):
             raise fields.fail("Assign", "is not a field of a Succeed state")
         fields.close("a Succeed state")
 
-    async def run(self, branch: "Branch", data: Any) -> Step:
+    async def run(self, branch: Branch, data: Any) -> Step:
         """Return the end and the input after InputPath and OutputPath."""
         narrowed = self.flow.narrowed(data, branch)
         return None, self.flow.finish(narrowed, narrowed, branch)

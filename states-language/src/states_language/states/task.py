@@ -4,13 +4,12 @@ Decides when the work is asked for, how long the answer is awaited and what the 
 cancels the work; after a time-out, a stop or a failing sibling it only stops listening.
 """
 
-import asyncio
 import contextlib
-import functools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.clock import uuid4
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError, TaskFailure
@@ -27,9 +26,6 @@ from states_language.tasks.resources import function_name, payload_of, read_reso
 from states_language.tasks.task_events import voice
 from states_language.timestamps import http_date
 from states_language.values import MISSING, compact
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class Task(Retrying):
@@ -58,11 +54,11 @@ class Task(Retrying):
         self.voice = voice(resource)
         fields.close("a Task state")
 
-    async def attempt(self, branch: "Branch", data: Any) -> Any:
+    async def attempt(self, branch: Branch, data: Any) -> Any:
         """Return the answer of one call; raises StateError when it fails or its time-out passes."""
         pattern, token = self.resource.pattern, None
         if pattern == TOKEN or self.resource.activity:
-            token = new_token(branch.execution.arn, uuid4(branch.random))
+            token = new_token(branch.execution.identity.arn, uuid4(branch.random))
         if pattern == TOKEN:
             branch.token = token
         pending = Pending(token) if pattern or token else None
@@ -73,7 +69,7 @@ class Task(Retrying):
             if pending is not None:
                 pending.close()
 
-    async def _attempt(self, branch: "Branch", data: Any, pending: Pending | None) -> Any:
+    async def _attempt(self, branch: Branch, data: Any, pending: Pending | None) -> Any:
         narrowed = self.flow.narrowed(data, branch)
         timeout_s = _seconds(self.timeout_s, data, narrowed, branch)
         heartbeat_s = _seconds(self.heartbeat_s, data, narrowed, branch)
@@ -94,7 +90,7 @@ class Task(Retrying):
         return result
 
     @contextlib.contextmanager
-    def _failures_told(self, branch: "Branch", patience: Patience) -> Iterator[None]:
+    def _failures_told(self, branch: Branch, patience: Patience) -> Iterator[None]:
         """What fails in here fails the state, and the history tells it; no time runs out behind it."""
         try:
             yield
@@ -104,10 +100,10 @@ class Task(Retrying):
         finally:
             patience.cancel()
 
-    async def _by_worker(self, branch: "Branch", call: TaskCall, pending: Pending, told: dict[str, Any]) -> Any:
+    async def _by_worker(self, branch: Branch, call: TaskCall, pending: Pending, told: dict[str, Any]) -> Any:
         """An activity: its worker takes the work on when it asks for some, and answers by the token."""
         try:
-            await Patience(branch.clock, None, None).wait(_asked(branch, call))
+            await Patience(branch.clock, None, None).wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
             # Recorded for one that does not exist: nothing is scheduled, and nobody catches it.
             raise EvaluationError(problem.cause or "") from None
@@ -128,7 +124,7 @@ class Task(Retrying):
         self.voice.succeeded(branch, text)
         return result
 
-    async def _answered(self, branch: "Branch", call: TaskCall, patience: Patience) -> tuple[Any, str]:
+    async def _answered(self, branch: Branch, call: TaskCall, patience: Patience) -> tuple[Any, str]:
         """Return the result and its text; raises TaskFailure, or StateError for what has told its own event."""
         pending = call.pending
         if pending is None:
@@ -145,22 +141,22 @@ class Task(Retrying):
         result = self._in_time(branch, await patience.wait(pending.outcome))
         return result, self._fitting(result)
 
-    async def _asked(self, branch: "Branch", call: TaskCall, patience: Patience) -> Any:
+    async def _asked(self, branch: Branch, call: TaskCall, patience: Patience) -> Any:
         """What no service could be asked is States.Runtime: it ends the execution, without TaskFailed."""
         try:
-            return await patience.wait(_asked(branch, call))
+            return await patience.wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
             if problem.error == "States.Runtime" and call.function is None:
                 raise EvaluationError(problem.cause or "") from None
             raise
 
-    def _in_time(self, branch: "Branch", answer: Any) -> Any:
+    def _in_time(self, branch: Branch, answer: Any) -> Any:
         if answer is TIMED_OUT or answer is NO_HEARTBEAT:
             self.voice.timed_out(branch)
             raise HeartbeatMissed if answer is NO_HEARTBEAT else StateError("States.Timeout", None)
         return answer
 
-    def _call(self, branch: "Branch", parameters: Any, timeout_s: int | None, pending: Pending | None) -> TaskCall:
+    def _call(self, branch: Branch, parameters: Any, timeout_s: int | None, pending: Pending | None) -> TaskCall:
         resource, function, given = self.resource, self.resource.function, parameters
         if resource.invokes:
             if not isinstance(parameters, dict) or not isinstance(parameters.get("FunctionName"), str):
@@ -175,7 +171,7 @@ class Task(Retrying):
             function=function,
             parameters=parameters,
             payload=given if function else None,
-            execution_arn=branch.execution.arn,
+            execution_arn=branch.execution.identity.arn,
             state=self.name,
             entered_ms=branch.entered_ms,
             timeout_ms=None if timeout_s is None else timeout_s * 1000,
@@ -183,7 +179,7 @@ class Task(Retrying):
             pending=pending,
         )
 
-    def _sized(self, result: Any, branch: "Branch") -> tuple[Any, str]:
+    def _sized(self, result: Any, branch: Branch) -> tuple[Any, str]:
         """The service's answer as the state sees it, and its text."""
         if isinstance(result, Whole):
             result = result.value
@@ -201,17 +197,7 @@ class Task(Retrying):
         return text
 
 
-def _asked(branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
-    """Return the future that gets the work's answer, or its TaskFailure."""
-    execution = branch.execution
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    work = asyncio.ensure_future(execution.perform(call))
-    execution.background.add(work)
-    work.add_done_callback(functools.partial(execution.deliver, branch, answered))
-    return answered
-
-
-def _seconds(limit: Amount, data: Any, narrowed: Any, branch: "Branch") -> int | None:
+def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | None:
     found = limit.find(data, narrowed, branch)
     if found is None and not limit.given:
         return None

@@ -1,7 +1,8 @@
 """The Wait state: for some seconds, or until a time, both fixed or taken from the input."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.dataflow import QueryFlow, Template, states_of
@@ -12,9 +13,6 @@ from states_language.states.amounts import Amount, shown
 from states_language.states.base import Flowing, Step
 from states_language.timestamps import instant_ms, is_rfc3339
 from states_language.values import MISSING
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 LONGEST_WAIT_S = 2**31 - 1
 """A Wait beyond it fails; 24,855 days are accepted and 24,856 are not (recorded)."""
@@ -52,7 +50,7 @@ class Wait(Flowing):
         elif not fields.queries and "TimestampPath" in fields:
             self.path = compiled(fields.get("TimestampPath"), fields.at("TimestampPath"), reference=True)
 
-    async def run(self, branch: "Branch", data: Any) -> Step:
+    async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the input after InputPath and OutputPath, once it is time."""
         narrowed = self.flow.narrowed(data, branch)
         now_ms = branch.clock.now_ms()
@@ -63,7 +61,7 @@ class Wait(Flowing):
         await branch.pause_ms(branch.execution.latencies.wait_overshoot_ms())
         return self.next, self.flow.finish(narrowed, narrowed, branch)
 
-    def _until_ms(self, now_ms: int, data: Any, branch: "Branch") -> int:
+    def _until_ms(self, now_ms: int, data: Any, branch: Branch) -> int:
         if self.until_ms is not None:
             return self.until_ms
         if self.seconds.given:
@@ -76,7 +74,7 @@ class Wait(Flowing):
             return at_ms
         return self._instant_ms(data, branch)
 
-    def _instant_ms(self, data: Any, branch: "Branch") -> int:
+    def _instant_ms(self, data: Any, branch: Branch) -> int:
         path = self.path
         found = MISSING if path is None else path.look(data, branch)
         text = path.text if path else ""

@@ -3,16 +3,14 @@
 Decides what the field may hold and what the history says of it. Nobody takes the role here, for nobody checks rights.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError
 from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonpath.templates import Fill, compile_template
 from states_language.values import compact
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class Credentials:
@@ -36,7 +34,7 @@ class Credentials:
         else:
             self._fill = compile_template(value, where)
 
-    def details(self, raw: Any, narrowed: Any, branch: "Branch") -> dict[str, Any]:
+    def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
         """Return what the event TaskScheduled says of the role; nothing where there is none."""
         if self._query is not None:
             found = self._query.fill(states_of(raw), branch)

@@ -1,13 +1,11 @@
 """What the history says of a Task's work: services, functions by their ARN and activities have events of their own."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from states_language.branch import Branch
 from states_language.history import failure, payload
 from states_language.tasks.resources import Resource
-
-if TYPE_CHECKING:
-    from states_language.branch import Branch
 
 
 class ServiceEvents:
@@ -16,25 +14,26 @@ class ServiceEvents:
     def __init__(self, resource: Resource) -> None:
         self.named = {"resourceType": resource.type, "resource": resource.name}
 
-    def scheduled(self, branch: "Branch", text: str, more: Mapping[str, Any]) -> None:
-        branch.add("TaskScheduled", {**self.named, "region": branch.execution.region, "parameters": text, **more})
+    def scheduled(self, branch: Branch, text: str, more: Mapping[str, Any]) -> None:
+        region = branch.execution.identity.region
+        branch.add("TaskScheduled", {**self.named, "region": region, "parameters": text, **more})
 
-    def started(self, branch: "Branch", _worker: str | None = None) -> None:
+    def started(self, branch: Branch, _worker: str | None = None) -> None:
         branch.add("TaskStarted", self.named)
 
-    def submitted(self, branch: "Branch", text: str) -> None:
+    def submitted(self, branch: Branch, text: str) -> None:
         branch.add("TaskSubmitted", {**self.named, **payload("output", text)})
 
-    def submit_failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
+    def submit_failed(self, branch: Branch, error: str | None, cause: str | None) -> None:
         branch.add("TaskSubmitFailed", {**self.named, **failure(error, cause)})
 
-    def succeeded(self, branch: "Branch", text: str) -> None:
+    def succeeded(self, branch: Branch, text: str) -> None:
         branch.add("TaskSucceeded", {**self.named, **payload("output", text)})
 
-    def failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
+    def failed(self, branch: Branch, error: str | None, cause: str | None) -> None:
         branch.add("TaskFailed", {**self.named, **failure(error, cause)})
 
-    def timed_out(self, branch: "Branch") -> None:
+    def timed_out(self, branch: Branch) -> None:
         branch.add("TaskTimedOut", {**self.named, "error": "States.Timeout"})
 
 
@@ -45,19 +44,19 @@ class FunctionEvents(ServiceEvents):
         super().__init__(resource)
         self.arn = resource.text
 
-    def scheduled(self, branch: "Branch", text: str, more: Mapping[str, Any]) -> None:
+    def scheduled(self, branch: Branch, text: str, more: Mapping[str, Any]) -> None:
         branch.add("LambdaFunctionScheduled", {"resource": self.arn, **payload("input", text), **more})
 
-    def started(self, branch: "Branch", _worker: str | None = None) -> None:
+    def started(self, branch: Branch, _worker: str | None = None) -> None:
         branch.add("LambdaFunctionStarted")
 
-    def succeeded(self, branch: "Branch", text: str) -> None:
+    def succeeded(self, branch: Branch, text: str) -> None:
         branch.add("LambdaFunctionSucceeded", payload("output", text))
 
-    def failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
+    def failed(self, branch: Branch, error: str | None, cause: str | None) -> None:
         branch.add("LambdaFunctionFailed", failure(error, cause))
 
-    def timed_out(self, branch: "Branch") -> None:
+    def timed_out(self, branch: Branch) -> None:
         branch.add("LambdaFunctionTimedOut", {"error": "States.Timeout"})
 
 
@@ -68,19 +67,19 @@ class ActivityEvents(ServiceEvents):
         super().__init__(resource)
         self.arn = resource.text
 
-    def scheduled(self, branch: "Branch", text: str, more: Mapping[str, Any]) -> None:
+    def scheduled(self, branch: Branch, text: str, more: Mapping[str, Any]) -> None:
         branch.add("ActivityScheduled", {"resource": self.arn, **payload("input", text), **more})
 
-    def started(self, branch: "Branch", _worker: str | None = None) -> None:
+    def started(self, branch: Branch, _worker: str | None = None) -> None:
         branch.add("ActivityStarted", {} if _worker is None else {"workerName": _worker})
 
-    def succeeded(self, branch: "Branch", text: str) -> None:
+    def succeeded(self, branch: Branch, text: str) -> None:
         branch.add("ActivitySucceeded", payload("output", text))
 
-    def failed(self, branch: "Branch", error: str | None, cause: str | None) -> None:
+    def failed(self, branch: Branch, error: str | None, cause: str | None) -> None:
         branch.add("ActivityFailed", failure(error, cause))
 
-    def timed_out(self, branch: "Branch") -> None:
+    def timed_out(self, branch: Branch) -> None:
         branch.add("ActivityTimedOut", {"error": "States.Timeout"})
 
 

@@ -1,0 +1,54 @@
+"""What is known of the run of a distributed Map from outside, as ListMapRuns and DescribeMapRun report it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from states_language.history import Event
+
+
+class ChildExecution(Protocol):
+    """An execution of one item or one batch; what each member is, `states_language.Execution` says."""
+
+    name: str
+    arn: str
+    machine_arn: str
+    status: str
+    input: Any
+    output: Any
+    error: str | None
+    cause: str | None
+    started_ms: int
+    stopped_ms: int | None
+
+    @property
+    def history(self) -> list[Event]:
+        """Return its events so far."""
+        ...
+
+    def stop(self, error: str | None = None, cause: str | None = None) -> None:
+        """Return nothing; one that runs is ABORTED at once."""
+        ...
+
+
+@dataclass
+class MapRunReport:
+    """One attempt of a distributed Map.
+
+    status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
+    where the definition does not say. batched: whether an execution may have several items. total, failed: items.
+    """
+
+    name: str
+    arn: str
+    machine_name: str
+    machine_arn: str
+    max_concurrency: int
+    tolerated_count: float | None
+    tolerated_percentage: float | None
+    batched: bool
+    started_ms: int
+    stopped_ms: int | None = None
+    status: str = "RUNNING"
+    total: int = 0
+    failed: int = 0
+    executions: list[ChildExecution] = field(default_factory=list)

@@ -1,0 +1,115 @@
+"""What the pages name exists, and the pages stay readable: short lines, a short README, every decision listed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "env").glob("*.md"),
+        *(ROOT / "statemachines").glob("*.md"),
+        *(ROOT / "states-language").glob("*.md"),
+        *(ROOT / "states-language" / "docs").rglob("*.md"),
+    ]
+)
+PROSE_COLUMNS = 99
+README_LINES = 100
+# A page that a program writes has the lines that the program writes.
+WRITTEN = {ROOT / "statemachines" / "README.md"}
+DUE = {ROOT / "docs" / f"{name}.md" for name in ("asl", "conformance", "second-opinion", "chaos", "proofs")}
+DUE |= {ROOT / "env" / "README.md"}
+DECISIONS = ROOT / "docs" / "decisions"
+# What a page may name although no checkout has it: the reader writes it, or a program does.
+NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(r"`((?:[\w<>*{},.-]+/)+[\w<>*{}.-]+\.(?:py|md|yml|yaml|toml|cjs|sh|json|txt))(?::\w+)?`")
+HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a page with their numbers, but for tables, code and headings."""
+    code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not code and not line.lstrip().startswith(("|", "#")) and not line.startswith("    "):
+            yield number, line
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments of a page's headings, as GitHub makes them."""
+    titles = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken(page: Path) -> Iterator[str]:
+    """The links and paths of a page that lead nowhere."""
+    text = page.read_text(encoding="utf-8")
+    for link in LINK.findall(text):
+        path, _, fragment = link.partition("#")
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (fragment and fragment not in anchors(target)):
+            yield link
+    for path in PATH.findall(text):
+        # A path is said from the project's root, or from the folder that the page describes.
+        places = (ROOT, page.parent, page.parent.parent)
+        if not NOT_IN_A_CHECKOUT.fullmatch(path) and not any((place / path).exists() for place in places):
+            yield path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_names_exists(page: Path) -> None:
+    """Every relative link with its fragment, and every file that is named in full."""
+    assert list(broken(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_prose_end_before_column_100(page: Path) -> None:
+    """Tables, code and headings excepted."""
+    if page not in WRITTEN | DUE:
+        lines = prose(page.read_text(encoding="utf-8"))
+        assert [f"{number}: {line}" for number, line in lines if len(line) > PROSE_COLUMNS] == []
+
+
+def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
+    """A link, a fragment and a path that lead nowhere are each named."""
+    page = tmp_path / "page.md"
+    page.write_text("# One\n[a](gone.md) [b](page.md#two) [c](#one) [d](https://gone.example)\n`handlers/gone.py`\n")
+    assert list(broken(page)) == ["gone.md", "page.md#two", "handlers/gone.py"]
+
+
+def test_the_readme_is_short() -> None:
+    """At most 100 lines."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
+
+
+def test_the_readme_shows_what_a_replay_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """The picture is the one of tests/timelines/handover.yml, 84 columns wide."""
+    assert main(["replay", str(ROOT / "tests" / "timelines" / "handover.yml"), "--width", "84"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    first = next(number for number, line in enumerate(printed) if line.startswith("     A "))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(printed[first : first + 4]) in readme
+
+
+def test_every_decision_is_listed() -> None:
+    """No number is missing from the list of decisions; each has its file, or a word about why there is none."""
+    listed = dict(re.findall(r"^\| (\d{4}) \| (.*?) \|", (DECISIONS / "README.md").read_text("utf-8"), re.MULTILINE))
+    assert sorted(map(int, listed)) == list(range(1, len(listed) + 1))
+    files = {path.name[:4]: path.name for path in DECISIONS.glob("[0-9]*.md")}
+    assert set(files) <= set(listed)
+    for number, title in listed.items():
+        link = LINK.findall(title)
+        assert (number, link) == (number, [files[number]] if number in files else [])
+        if number in files:
+            heading = (DECISIONS / files[number]).read_text(encoding="utf-8").partition("\n")[0]
+            assert f"[{heading.partition('. ')[2]}]" in title
