@@ -56,10 +56,10 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
     try:
         table = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"env/{stage}.yml is no readable YAML: {' '.join(str(error).split())}.") from None
+        raise UserError(f"env/{stage}.yml is not readable YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(table, dict):
         raise UserError(f"env/{stage}.yml must be a table of settings.")
-    where = f"env/{stage}.yml with the settings given" if overrides else f"env/{stage}.yml"
+    where = f"env/{stage}.yml with overrides" if overrides else f"env/{stage}.yml"
     return checked(table | dict(overrides or {}), where)
 
 

@@ -18,16 +18,16 @@ EVENT_STREAM_ERROR = (
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One provider. Texts are what stands on the wire, "" what it never says.
+    """One provider. Texts are as they stand on the wire, "" for one that it never sends.
 
     `event`, `heartbeat` (in silence), `greeting` (first), `loss` (in place of every `loses_every`th event), `cut` (last
     before the provider's own end after `life_s`; 0: it ends none), `evicted` (last where a newer one comes), `ending`
     (after `length` events, where there is an end).
-    `resume` is the header, query parameter or place in the body that brings the cursor; `inclusive`: the cursor's
-    own event comes again; `by_instant`: what is asked for is what happened from an instant on; `backfill`: a
+    `resume` is the header, query parameter or place in the body that holds the cursor; `inclusive`: the cursor's
+    own event comes again; `by_instant`: the cursor is the instant from which on events are sent; `backfill`: a
     parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
-    that is too old, "" where the oldest event that is kept follows. `confirms` is the answer's header that repeats
-    the cursor. `session` is the query parameter that tells connections apart besides the path. `status` is the
+    that is too old, "" where the oldest stored event follows. `confirms` is the answer's header that repeats
+    the cursor. `session` is the query parameter that separates connections besides the path. `status` is the
     answer to everyone, `retry_after_s` its Retry-After.
     """
 

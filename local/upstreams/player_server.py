@@ -18,7 +18,7 @@ from local.upstreams.demo_streams import Upstreams
 
 
 def moved(profile: Profile, origin: str) -> Profile:
-    """The profile at the player of its name at `origin`, which is http://host:port."""
+    """Returns the profile at the player of its name; `origin` is http://host:port."""
     base, parts = urlsplit(origin), urlsplit(profile.address)
     address = urlunsplit((base.scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
     return replace(profile, address=address, allow_private=True)
@@ -26,7 +26,7 @@ def moved(profile: Profile, origin: str) -> Profile:
 
 @contextlib.contextmanager
 def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> Iterator[tuple[str, Upstreams]]:
-    """Serves the providers from a thread; gives the origin and who is connected."""
+    """Serves the providers from a thread; yields the origin and the upstreams, which count the connections."""
     loop = asyncio.new_event_loop()
     listening = bind(0, "the played providers")
     upstreams = Upstreams(lambda client: listener.reset(client), behaviours=behaviours)
