@@ -1,4 +1,4 @@
-"""A secret, put as the README says, through the whole local service: it reaches the upstream and nobody else."""
+"""A secret, put as docs/profiles.md says, through the whole local service: it reaches the upstream and nobody else."""
 
 import json
 from pathlib import Path
