@@ -264,7 +264,7 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
         ("m.json", '{"StartAt": "A", "StartAt": "B"}', "the key 'StartAt' appears twice"),
         ("m.json", "[" * 100_000, "m.json is nested too deeply"),
         ("m.yml", "a: " + "[" * 1_500, "m.yml is nested too deeply"),
-        ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is no JSON number"),
+        ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is not a valid JSON number"),
         ("m.json", '{"a": ' + "9" * 5_000 + "}", "neither YAML nor JSON: Exceeds the limit"),
         ("m.yml", LAUGHS, "m.yml holds more than 1000000 values, its aliases written out"),
         ("m.yml", "1: 2\n", "line 1: a key must be a string, not 1"),

@@ -78,9 +78,9 @@ def test_a_call_gives(text: str, result: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("States.Format('{}{}', 1)", "2 placeholders stand against 1 values"),
-        ("States.Format('none', 1)", "0 placeholders stand against 1 values"),
-        ("States.Format('{', 1)", "a { or } that is no placeholder is written \\{ or \\}"),
+        ("States.Format('{}{}', 1)", "2 placeholders for 1 values"),
+        ("States.Format('none', 1)", "0 placeholders for 1 values"),
+        ("States.Format('{', 1)", "a { or } that is not a placeholder is written \\{ or \\}"),
         ("States.StringToJson('{')", "'{' is not JSON"),
         ("States.StringToJson('NaN')", "'NaN' is not JSON"),
         ("States.ArrayPartition($.list, 0)", "the size of a chunk is a positive integer"),
