@@ -33,6 +33,7 @@ LIMITS: Mapping[str, int] = {
     "throttle_delay_s": 1,
     "throttle_max_delay_s": 4,
     "cool_down_s": 4,
+    "jitter_s": 1,
 }
 RENEWS_SOON, RENEWS_LATE = 3, 100
 # What a redeployment may change, each to the other value: settings of the definition and of the functions, and the

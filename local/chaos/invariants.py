@@ -98,7 +98,8 @@ def bound_ms(world: World) -> int:
     settle_ms = SETTLE_MS
     if world.schedule.policy == "forbids":
         settle_ms += CONNECT_TIMEOUT_MS + lease_ttl_ms(world) + 2 * world.schedule.skew_ms
-    return max(int(settings[name]) for name in names) * 1000 + settle_ms + CONNECT_MS + most_ms(world)
+    rest_s = max(int(settings[name]) for name in names) + int(settings["jitter_s"])
+    return rest_s * 1000 + settle_ms + CONNECT_MS + most_ms(world)
 
 
 def violations(world: World) -> list[Violation]:

@@ -131,10 +131,11 @@ def spreads_as_its_profile_says(requests: Requests, after_fence: int) -> Claimed
 def waits_after_a_drop(definition: dict[str, Any]) -> None:
     """A lane that was dropped goes to its Wait, though nobody else is connected."""
     for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
-        task = branch["States"][f"{lane} connects"]
+        task = branch["States"][f"Connect {lane}"]
         for retrier in task["Retry"]:
             retrier["ErrorEquals"] = [name for name in retrier["ErrorEquals"] if name != "StreamDropped"] or ["Nothing"]
-        task["Catch"].insert(0, {"ErrorEquals": ["StreamDropped"], "ResultPath": None, "Next": f"{lane} waits"})
+        waits = task["Catch"][0]
+        task["Catch"].insert(0, {**waits, "ErrorEquals": ["StreamDropped"]})
 
 
 def _stays_stopped(schedule: Schedule) -> bool:

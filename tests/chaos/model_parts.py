@@ -19,7 +19,7 @@ def is_urgent(world: World) -> bool:
     now = world.now_ms
     if any(state in ("claiming", "renewing", "wished", "releasing") for state in world.executions):
         return True
-    if any(lane.state in ("waiting", "starting") and lane.until_ms <= now for lane in world.lanes):
+    if any(lane.state not in ("off", "running") and lane.until_ms <= now for lane in world.lanes):
         return True
     for process in world.processes:
         manager = process.manager

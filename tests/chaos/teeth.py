@@ -64,6 +64,7 @@ OF_THE_STORE = {
     "released is marked without a condition": "test_released_only_grows",
 }
 OF_THE_MACHINE = {
+    "a lane waits wherever a renewal is due": "test_a_renewal_that_fails_ends_no_lane_and_is_tried_again",
     "a lane waits after a drop": "test_an_outage_ends_no_execution",
     "an execution ends with a killed function": (
         "test_a_function_that_was_killed_is_retried_without_leaving_its_state"
