@@ -137,7 +137,7 @@ def test_a_function_is_killed_at_its_deadline(tmp_path: Path) -> None:
     assert not running(int(marker.read_text()))
 
 
-def test_a_function_that_exits(tmp_path: Path) -> None:
+def test_a_function_that_exits_is_an_exit_error(tmp_path: Path) -> None:
     """Lambda calls it Runtime.ExitError and names the exit status."""
 
     async def body(functions: Pool) -> None:
@@ -150,7 +150,7 @@ def test_a_function_that_exits(tmp_path: Path) -> None:
     in_sandbox(tmp_path, body)
 
 
-def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
+def test_a_bad_module_is_an_import_error(tmp_path: Path) -> None:
     """The runtime client's own words reach the invoker as Runtime.ImportModuleError."""
 
     async def body(functions: Pool) -> None:
@@ -161,8 +161,8 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
     in_sandbox(tmp_path, body)
 
 
-def test_a_function_that_does_not_exist(tmp_path: Path) -> None:
-    """An unknown name is told apart from a function that fails."""
+def test_a_missing_function_is_an_error_of_its_own(tmp_path: Path) -> None:
+    """UnknownFunction, which is not a failure of a function."""
 
     async def body(functions: Pool) -> None:
         with pytest.raises(UnknownFunction, match="missing"):
@@ -232,7 +232,7 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
 
 
 def test_nothing_starts_once_the_pool_is_closed(tmp_path: Path) -> None:
-    """A machine that retries while the service ends starts no process, and hears nothing."""
+    """A machine that retries while the service ends starts no process, and gets no answer."""
 
     async def body(functions: Pool) -> None:
         await functions.close()

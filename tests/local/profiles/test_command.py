@@ -1,4 +1,4 @@
-"""`streamkeeper profile check`, and the page that explains the fields."""
+"""`streamkeeper profile check` and `try`, and the page that explains the fields."""
 
 import re
 import signal
@@ -28,7 +28,7 @@ def test_the_profiles_that_ship_pass(capsys: pytest.CaptureFixture[str]) -> None
     assert (main(["profile", "check", *files]), capsys.readouterr().err) == (0, "")
 
 
-def test_every_problem_of_every_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_of_every_file_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line each, with the file, the field and what would be right; the status is 1."""
     one, two = tmp_path / "one.toml", tmp_path / "two.toml"
     one.write_text('framing = "csv"\nmore = 1\naddress = "${UPSTREAM_X}/a"\n')
@@ -41,7 +41,7 @@ def test_every_problem_of_every_file_is_told(tmp_path: Path, capsys: pytest.Capt
     ]
 
 
-def test_a_file_that_is_not_there_is_a_mistake_of_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2 and one sentence."""
     assert main(["profile", "check", str(tmp_path / "none.toml")]) == 2
     assert capsys.readouterr().err.endswith("none.toml cannot be read: No such file or directory.\n")
@@ -79,12 +79,17 @@ def test_a_bad_file_gets_a_sentence(
     path = tmp_path / f"{name}.toml"
     path.write_bytes(text)
     assert main(["profile", "check", str(path)]) == 1
-    told = capsys.readouterr()
-    first = told.err.splitlines()[0]
-    assert (told.out, first.startswith(f"{path}: "), sentence in first, "k3y" in told.err) == ("", True, True, False)
+    printed = capsys.readouterr()
+    first = printed.err.splitlines()[0]
+    assert (printed.out, first.startswith(f"{path}: "), sentence in first, "k3y" in printed.err) == (
+        "",
+        True,
+        True,
+        False,
+    )
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_checked(
+def test_an_unreadable_file_is_named_and_the_rest_is_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A folder, bytes, a file that never ends and one that is not there: a sentence each, and exit status 2."""
@@ -114,7 +119,7 @@ def test_the_page_explains_every_field_and_no_other() -> None:
 def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One connection, told line by line; what comes behind the end is not read."""
+    """One connection, printed line by line; nothing after the end is read."""
     lines = b'\n{"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}\n{"last_seq":"4-x"}\n{"seq":"5-x"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
         monkeypatch.setenv("UPSTREAM_COUCHDB", server.address)
@@ -129,7 +134,7 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     ]
 
 
-def test_a_trial_knows_an_id_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_id_alone_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A block with an id and nothing else moves the cursor."""
     assert tried(lambda peer: peer.send(UNTIL_CLOSE + b"id: 1\ndata: x\n\nid: 2\n\n"), monkeypatch, capsys, "5") == (
         0,
@@ -180,10 +185,8 @@ def test_a_trial_says_why_there_is_no_stream(
     assert (status, lines[-2].startswith(line), lines[-1]) == (1, True, "total: nothing; cursor none")
 
 
-def test_a_trial_of_who_does_not_answer_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing came in the time that was given; and where nothing listens, the reason."""
+def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """No answer within the time; where nothing listens, the reason."""
     status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys)
     assert (status, lines) == (1, ["no answer within this time", "total: nothing; cursor none"])
     monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
@@ -191,7 +194,7 @@ def test_a_trial_of_who_does_not_answer_says_so(
     assert capsys.readouterr().out.startswith("closed: refused: nothing listens at the address\n")
 
 
-def test_a_trial_shows_heartbeats_and_spells_out_what_a_terminal_would_obey(
+def test_a_trial_counts_heartbeats_and_escapes_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A stream of comments is a stream; an upstream's escape sequences are shown, not sent."""
@@ -214,7 +217,7 @@ def test_a_trial_shows_heartbeats_and_spells_out_what_a_terminal_would_obey(
 
 
 def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
-    """Ctrl-C: what came is told, the connection is closed, and the status is 130."""
+    """Ctrl-C: the summary is printed, the connection is closed, and the status is 130."""
 
     def beats(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE + b"data: x\n\n")
@@ -222,8 +225,8 @@ def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
 
     with serving(beats) as server:
         command = [sys.executable, "-m", "local.cli", "profile", "try", "demo", "--seconds", "60"]
-        given = environment(UPSTREAM_DEMO=server.address, PYTHONUNBUFFERED="1")
-        with subprocess.Popen(command, cwd=PROJECT, env=given, stdout=subprocess.PIPE, text=True) as trial:
+        variables = environment(UPSTREAM_DEMO=server.address, PYTHONUNBUFFERED="1")
+        with subprocess.Popen(command, cwd=PROJECT, env=variables, stdout=subprocess.PIPE, text=True) as trial:
             assert trial.stdout is not None
             lines = [trial.stdout.readline(), trial.stdout.readline()]
             trial.send_signal(signal.SIGINT)
@@ -233,7 +236,7 @@ def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9", ""])
-def test_a_length_of_time_that_is_none_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_number_of_seconds_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One sentence that says what would be right, exit status 2, and nothing is connected."""
     with pytest.raises(SystemExit) as ended:
         main(["profile", "try", "demo", f"--seconds={seconds}"])
@@ -255,10 +258,10 @@ def test_a_secret_that_cannot_be_read_is_named(
     assert capsys.readouterr().err == sentence
 
 
-def test_a_trial_of_what_is_no_stream_says_what_it_would_be(
+def test_a_refused_trial_has_the_functions_error_and_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A refusal has the function's own name and sentence, and exit status 1; a stream that is none has 2."""
+    """A refusal has the function's own error and sentence, and exit status 1; an unknown stream has 2."""
     with serving(lambda peer: peer.send(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")) as server:
         monkeypatch.setenv("UPSTREAM_DEMO", server.address)
         assert main(["profile", "try", "demo", "--seconds", "5"]) == 1
@@ -289,15 +292,15 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
         ("alpaca:trades", "yesterday 1", "StreamRejected: the upstream answered 400: a retry cannot help"),
     ],
 )
-def test_a_trial_tells_what_becomes_of_a_cursor(
+def test_a_trial_says_what_the_upstream_did_with_the_cursor(
     stream_id: str, cursor: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the function would take the answer: a gap, by a status, in the stream or by a header; or a request refused."""
+    """As the function would: a gap by a status, in the stream or by a header, or a refused request."""
     main(["profile", "try", stream_id, "--played", "--seconds", "0.2", "--cursor", cursor])
     assert line in capsys.readouterr().out.splitlines()
 
 
-def test_who_is_not_played_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The demonstration streams are played by `streamkeeper run`."""
     assert main(["profile", "try", "demo", "--played"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: No provider is played for 'demo'; there are: alpaca, ")

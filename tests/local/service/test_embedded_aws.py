@@ -31,16 +31,14 @@ QUEUE = {"QueueName": "dead-letters", "MessageRetentionPeriod": 1209600}
 
 
 @contextlib.asynccontextmanager
-async def engine_in(folder: Path, told: list[str]) -> AsyncIterator[EmbeddedAws]:
-    """An engine on `folder`; what it says and does by itself is appended to `told`."""
+async def engine_in(folder: Path, log: list[str]) -> AsyncIterator[EmbeddedAws]:
+    """An embedded AWS on `folder`; its lines and its own actions are appended to `log`."""
     held = lock(folder, wait_s=5)
 
     async def restarted() -> None:
-        told.append("restarted")
+        log.append("restarted")
 
-    engine = EmbeddedAws(
-        folder, bind(0, "a test"), held, lambda: told.append("died"), restarted, told.append, told.append
-    )
+    engine = EmbeddedAws(folder, bind(0, "a test"), held, lambda: log.append("died"), restarted, log.append, log.append)
     try:
         await engine.start()
         yield engine
@@ -62,23 +60,23 @@ def on_disk(folder: Path, text: str) -> bool:
 
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
     """SIGTERM saves everything, and the next engine on the folder has it, tables and queues too."""
-    told: list[str] = []
-    with in_thread(lambda: engine_in(tmp_path, told)) as engine:
+    log: list[str] = []
+    with in_thread(lambda: engine_in(tmp_path, log)) as engine:
         urls = provision(Endpoints({}, engine.url), [TABLE], [QUEUE])
         assert urls == {"dead-letters": f"{engine.url}/000000000000/dead-letters"}
         dynamodb = client("dynamodb", engine.url)
         ttl = dynamodb.describe_time_to_live(TableName="events")["TimeToLiveDescription"]
         assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}})
-    with in_thread(lambda: engine_in(tmp_path, told)) as engine:
+    with in_thread(lambda: engine_in(tmp_path, log)) as engine:
         # Making what is there changes nothing.
         provision(Endpoints({}, engine.url), [TABLE], [QUEUE])
         assert stored(client("dynamodb", engine.url)) == ["one"]
-    assert told == []
+    assert log == []
 
 
 def test_a_table_of_an_older_release_gets_its_index(tmp_path: Path) -> None:
-    """What is in the table stays and is found through the index; a bucket that is there already is no error."""
+    """What is in the table stays and can be read through the index; creating a bucket again is no error."""
     index = {
         "IndexName": "by-position",
         "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "position", "KeyType": "RANGE"}],
@@ -92,19 +90,19 @@ def test_a_table_of_an_older_release_gets_its_index(tmp_path: Path) -> None:
         changed = {**TABLE, "AttributeDefinitions": names, "GlobalSecondaryIndexes": [index]}
         for _ in range(2):
             provision(Endpoints({}, engine.url), [changed], [], ["bodies"])
-        found = dynamodb.query(
+        items = dynamodb.query(
             TableName="events",
             IndexName="by-position",
             KeyConditionExpression="PK = :one",
             ExpressionAttributeValues={":one": {"S": "one"}},
         )["Items"]
-        assert [item["position"] for item in found] == [{"S": "5"}]
+        assert [item["position"] for item in items] == [{"S": "5"}]
 
 
-def test_a_killed_engine_starts_again_from_its_last_save(tmp_path: Path) -> None:
-    """A SIGKILL costs what was not saved yet; the address stays, and the run hears of it before and after."""
-    told: list[str] = []
-    with in_thread(lambda: engine_in(tmp_path, told)) as engine:
+def test_a_killed_child_restarts_from_its_last_save(tmp_path: Path) -> None:
+    """A SIGKILL costs what was not saved yet; the address stays, and the callbacks run before and after."""
+    log: list[str] = []
+    with in_thread(lambda: engine_in(tmp_path, log)) as engine:
         provision(Endpoints({}, engine.url), [TABLE], [])
         dynamodb = client("dynamodb", engine.url)
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "saved"}})
@@ -112,14 +110,14 @@ def test_a_killed_engine_starts_again_from_its_last_save(tmp_path: Path) -> None
         first = engine.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        assert until(lambda: "restarted" in told)
+        assert until(lambda: "restarted" in log)
         assert stored(dynamodb) == ["saved"]
         assert engine.pid != first
-    assert told[1:] == ["died", "restarted"]
-    assert told[0].startswith("the embedded AWS died (-9)")
+    assert log[1:] == ["died", "restarted"]
+    assert log[0].startswith("the embedded AWS died (-9)")
 
 
-def test_the_engine_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
+def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
     """SIGKILL of the parent makes the engine save and end; the folder is free again then, and not before."""
     program = (
         "import asyncio, pathlib, sys\n"
@@ -165,8 +163,8 @@ def test_a_taken_port_is_named() -> None:
             bind(port, "the HTTP API")
 
 
-def test_no_save_is_under_way_after_the_end(tmp_path: Path) -> None:
-    """A stop right after a write has that write on disk."""
+def test_the_last_write_is_on_disk_after_the_end(tmp_path: Path) -> None:
+    """A stop right after a write saves that write."""
 
     async def body() -> None:
         async with engine_in(tmp_path, []) as engine:

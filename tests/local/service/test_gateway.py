@@ -86,7 +86,7 @@ def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
     assert known.stream_id == "demo:one"
 
 
-def test_a_form_is_taken_too(api: tuple[str, Executions]) -> None:
+def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
     """curl -d sends a form; the body is not read. Other media types are refused, as the template says."""
     origin, _ = api
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -112,31 +112,31 @@ def test_a_form_is_taken_too(api: tuple[str, Executions]) -> None:
 def test_what_is_refused_starts_nothing(api: tuple[str, Executions], path: str, status: int, words: str) -> None:
     """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes AWS's answer."""
     origin, executions = api
-    found, answer = post(f"{origin}{path}")
-    assert (found, words in answer["message"]) == (status, True)
+    code, answer = post(f"{origin}{path}")
+    assert (code, words in answer["message"]) == (status, True)
     assert executions.all() == []
 
 
-def test_health(api: tuple[str, Executions]) -> None:
-    """GET /health names what runs."""
+def test_health_lists_the_running_executions(api: tuple[str, Executions]) -> None:
+    """GET /health names them by ARN."""
     origin, _ = api
     with urllib3.PoolManager() as http:
         assert http.request("GET", f"{origin}/health").json() == {"status": "ok", "running": []}
 
 
 def through_a_function(folder: Path, method: str, path: str, answer: Answer, **options: Any) -> tuple[Any, list[Any]]:
-    """The HTTP answer where every function answers so, and what functions were given: name and event."""
-    given: list[Any] = []
+    """The HTTP response where every function returns `answer`, and the invocations: name and event."""
+    invocations: list[Any] = []
 
     async def invoke(name: str, payload: bytes) -> Answer:
-        given.append((name, json.loads(payload)))
+        invocations.append((name, json.loads(payload)))
         return answer
 
     with in_thread(lambda: service(folder, invoke)) as (origin, executions):
         with urllib3.PoolManager(retries=False) as http:
-            found = http.request(method, f"{origin}{path}", **options)
+            response = http.request(method, f"{origin}{path}", **options)
         assert executions.all() == []
-    return found, given
+    return response, invocations
 
 
 def payload(**fields: Any) -> Answer:
@@ -149,10 +149,10 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
     """It gets API Gateway's event without a header, the path decoded once; status, headers and body are its own."""
     answer = payload(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
     path = "/connections/demo%253Aone?a=1&a=2&b="
-    found, given = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
-    assert (found.status, found.headers["X-Kind"], found.headers["Cache-Control"]) == (202, "a", "no-store")
-    assert (found.headers["Content-Type"], found.json()) == ("application/json", {"ä": 1})
-    ((name, event),) = given
+    response, invocations = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
+    assert (response.status, response.headers["X-Kind"], response.headers["Cache-Control"]) == (202, "a", "no-store")
+    assert (response.headers["Content-Type"], response.json()) == ("application/json", {"ä": 1})
+    ((name, event),) = invocations
     assert name == "streamkeeper-test-connection-control"
     context = event.pop("requestContext")
     assert (context["httpMethod"], context["resourcePath"]) == (method, "/connections/{streamId}")
@@ -171,11 +171,11 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
     }
 
 
-def test_a_functions_bytes_and_lists(tmp_path: Path) -> None:
+def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
     """A body in base 64 leaves as bytes, and a header with several values several times."""
     answer = payload(statusCode=200, multiValueHeaders={"X-A": ["1", "2"]}, body="AP8=", isBase64Encoded=True)
-    found, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
-    assert (found.data, found.headers.getlist("X-A")) == (b"\x00\xff", ["1", "2"])
+    response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    assert (response.data, response.headers.getlist("X-A")) == (b"\x00\xff", ["1", "2"])
 
 
 @pytest.mark.parametrize(
@@ -192,27 +192,27 @@ def test_a_functions_bytes_and_lists(tmp_path: Path) -> None:
     ],
 )
 def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
-    """A failed invocation and a malformed answer are told in API Gateway's words, without the function's."""
-    found, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
-    assert (found.status, found.json()) == (502, {"message": "Internal server error"})
+    """A failed invocation and a malformed answer get API Gateway's words, without the function's."""
+    response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    assert (response.status, response.json()) == (502, {"message": "Internal server error"})
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_a_method_without_a_route(tmp_path: Path, method: str) -> None:
+def test_a_method_without_a_route_is_403(tmp_path: Path, method: str) -> None:
     """A path of the API with another method is a route that does not exist."""
-    found, given = through_a_function(tmp_path, method, "/connections/demo", payload())
-    assert (found.status, found.json(), given) == (403, {"message": "Missing Authentication Token"}, [])
+    response, invocations = through_a_function(tmp_path, method, "/connections/demo", payload())
+    assert (response.status, response.json(), invocations) == (403, {"message": "Missing Authentication Token"}, [])
 
 
-def test_a_bad_profile_is_told(tmp_path: Path) -> None:
-    """A profile that is no TOML, lacks a field or needs a variable is refused with the profile's name."""
+def test_a_bad_profile_is_refused_by_name(tmp_path: Path) -> None:
+    """A profile that is not valid TOML, lacks a field or needs a variable is refused with the profile's name."""
     (tmp_path / "torn.toml").write_text("address = ")
     (tmp_path / "short.toml").write_text('framing = "sse"\n')
     (tmp_path / "needy.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_X}/y"\n')
     for name, words in {"torn": "not valid TOML", "short": "address is missing", "needy": "UPSTREAM_X"}.items():
-        found = profile_files.check(name, tmp_path, {})
-        assert found is not None
-        status, sentence = found
+        problem = profile_files.check(name, tmp_path, {})
+        assert problem is not None
+        status, sentence = problem
         assert (status, f"The profile '{name}'" in sentence, words in sentence) == (422, True, True)
 
 
@@ -227,8 +227,8 @@ def test_a_refusal_of_step_functions_leaves_as_the_template_maps_it(tmp_path: Pa
     assert tmp_path.exists()
 
 
-def test_velocity() -> None:
-    """What `$input`, `$util` and `$context` answer."""
+def test_a_template_sees_input_util_and_context() -> None:
+    """Each member of `$input`, `$util` and `$context` has API Gateway's value."""
     call = Call('{"a": {"b": [1, "x"]}}', {"p": "path"}, {"q": "query"}, {"h": "header"}, {"requestId": "id"})
     for template, expected in {
         "$input.json('$.a.b[1]')": '"x"',

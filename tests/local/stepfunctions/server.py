@@ -33,7 +33,7 @@ PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": 
 WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
 MODULE = """
 def echo(event, lambda_context):
-    return {"given": event}
+    return {"event": event}
 
 def large(event, lambda_context):
     return "x" * event["size"]
@@ -120,14 +120,14 @@ def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
 
 def over(states: Any, execution_arn: str) -> dict[str, Any]:
     """The description of an execution that has ended."""
-    found: dict[str, Any] = {}
+    description: dict[str, Any] = {}
 
     def look() -> bool:
-        found.update(states.describe_execution(executionArn=execution_arn))
-        return bool(found["status"] != "RUNNING")
+        description.update(states.describe_execution(executionArn=execution_arn))
+        return bool(description["status"] != "RUNNING")
 
     assert until(look)
-    return found
+    return description
 
 
 def task(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:

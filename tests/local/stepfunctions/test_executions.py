@@ -47,9 +47,9 @@ def registry(folder: Path, seen: list[str] | None = None) -> Executions:
         arn: (StateMachine(arn.split(":")[-1], arn, json.dumps(definition)), load(definition))
         for arn, definition in DEFINITIONS.items()
     }
-    told = [] if seen is None else seen
+    statuses = [] if seen is None else seen
     kept = Machines(folder / "machines", machines, 0)
-    executions = Executions(kept, Journals(folder), RealClock(), lambda known: told.append(known.status))
+    executions = Executions(kept, Journals(folder), RealClock(), lambda known: statuses.append(known.status))
     executions.perform = nothing
     return executions
 
@@ -67,7 +67,7 @@ def in_service(folder: Path, body: Callable[[Executions], Awaitable[None]]) -> N
     asyncio.run(run())
 
 
-def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_an_ended_execution_exists_after_a_restart(tmp_path: Path) -> None:
     """Status, output and history of an ended execution are read from disk."""
 
     async def first(executions: Executions) -> None:
@@ -93,8 +93,8 @@ def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
     in_service(tmp_path, second)
 
 
-def test_what_ran_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
-    """After an end of the service, clean or not, a running stream goes on under one execution with the same input."""
+def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
+    """After an end of the service, clean or not, one execution continues the stream with the same input."""
     arns = []
 
     async def first(executions: Executions) -> None:
@@ -121,8 +121,8 @@ def test_what_ran_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
     in_service(tmp_path, third)
 
 
-def test_what_ran_in_place_of_a_dead_predecessor_is_resumed_as_if_by_a_post(tmp_path: Path) -> None:
-    """A predecessor's renewal was under way: one execution goes on, with an input that names no predecessor."""
+def test_a_renewal_under_way_is_resumed_without_its_predecessor(tmp_path: Path) -> None:
+    """One execution continues, with an input that names no predecessor."""
 
     async def first(executions: Executions) -> None:
         old = executions.start(WAITS, DEMO, "old").opening.arn
@@ -137,7 +137,7 @@ def test_what_ran_in_place_of_a_dead_predecessor_is_resumed_as_if_by_a_post(tmp_
     in_service(tmp_path, second)
 
 
-def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
     """A kill in the middle of a write costs that line alone."""
 
     async def first(executions: Executions) -> None:
@@ -158,7 +158,7 @@ def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     assert record.closing is not None
 
 
-def test_the_number_kept_is_bounded(tmp_path: Path) -> None:
+def test_the_number_of_stored_executions_is_bounded(tmp_path: Path) -> None:
     """The oldest files go first, and none of an execution that runs."""
     records = Journals(tmp_path)
     paths = [
@@ -209,8 +209,8 @@ def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
     assert [record.opening for record in Journals(tmp_path).read()] == [*old, *openings]
 
 
-def test_starts_and_ends_are_told(tmp_path: Path) -> None:
-    """The listener hears of each start and of each end once."""
+def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
+    """Once each, and not again for a second stop."""
     seen: list[str] = []
 
     async def body() -> None:

@@ -51,13 +51,13 @@ class Http(urllib3.PoolManager):
 
 def ids(answer: urllib3.BaseHTTPResponse, count: int) -> list[int]:
     """The ids of the next `count` events of `demo`."""
-    found: list[int] = []
+    numbers: list[int] = []
     text = ""
-    while len(found) < count:
+    while len(numbers) < count:
         text += answer.read1().decode()
         *blocks, text = text.split("\n\n")
-        found += [int(block.split("\n")[0].removeprefix("id: ")) for block in blocks if block.startswith("id: ")]
-    return found[:count]
+        numbers += [int(block.split("\n")[0].removeprefix("id: ")) for block in blocks if block.startswith("id: ")]
+    return numbers[:count]
 
 
 def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
@@ -67,7 +67,7 @@ def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
     return text
 
 
-def test_events_are_numbered_without_a_hole_and_their_backlog_can_be_asked_for() -> None:
+def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
     """Ids are contiguous, and a reader that names the last one it saw gets the next one first."""
     with serving() as origin, Http() as http:
         first = ids(http.opened(f"{origin}/demo?interval_ms=20"), 5)
@@ -137,7 +137,7 @@ def test_a_bad_query_is_refused() -> None:
 
 
 def test_an_exclusive_stream_refuses_a_second_connection() -> None:
-    """The second is told 429 while the first lives, and is served as soon as it has ended; never are there two."""
+    """The second gets 429 while the first lives, and is served as soon as it has ended; there are never two."""
     with serving() as origin, Http(maxsize=2) as http:
         path = f"{origin}/demo-exclusive:one?interval_ms=20"
         first = http.opened(path)
