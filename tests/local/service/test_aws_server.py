@@ -11,7 +11,7 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
-from tests.local.service.test_embedded_aws import QUEUE, TABLE, engine_in
+from tests.local.service.embedded import QUEUE, TABLE, engine_in
 from tests.local.stepfunctions.server import PREFIX, Running, deployed, endpoint_of
 from tests.local.support import client, in_thread, until
 

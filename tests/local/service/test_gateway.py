@@ -15,8 +15,7 @@ from local.service.gateway import Gateway
 from local.service.lambda_proxy import Invoke
 from local.service.lifecycle import machines
 from local.service.listener import Listener, bind
-from local.service.stack import Route, read
-from local.service.vtl import Call, TemplateFailure, render
+from local.service.stack import read
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
@@ -202,47 +201,6 @@ def test_a_method_without_a_route_is_403(tmp_path: Path, method: str) -> None:
     """A path of the API with another method is a route that does not exist."""
     response, invocations = through_a_function(tmp_path, method, "/connections/demo", payload())
     assert (response.status, response.json(), invocations) == (403, {"message": "Missing Authentication Token"}, [])
-
-
-def test_a_bad_profile_is_refused_by_name(tmp_path: Path) -> None:
-    """A profile that is not valid TOML, lacks a field or needs a variable is refused with the profile's name."""
-    (tmp_path / "torn.toml").write_text("address = ")
-    (tmp_path / "short.toml").write_text('framing = "sse"\n')
-    (tmp_path / "needy.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_X}/y"\n')
-    for name, words in {"torn": "not valid TOML", "short": "address is missing", "needy": "UPSTREAM_X"}.items():
-        problem = profile_files.check(name, tmp_path, {})
-        assert problem is not None
-        status, sentence = problem
-        assert (status, f"The profile '{name}'" in sentence, words in sentence) == (422, True, True)
-
-
-def test_a_refusal_of_step_functions_leaves_as_the_template_maps_it(tmp_path: Path) -> None:
-    """The deployed API's own check: a malformed id gets a name that Step Functions refuses, and the caller a 400."""
-    route = next(route for route in read(recorded(), {}).routes if isinstance(route, Route))
-    call = Call("", {"streamId": "a b"}, {}, {}, {"requestId": "r"})
-    assert json.loads(render(route.request_templates["application/json"], call))["name"] == "malformed*"
-    chosen = next(one for one in route.responses if one["StatusCode"] == 400)
-    text = render(chosen["ResponseTemplates"]["application/json"], Call('{"message": "Invalid Name: \'malformed*\'"}'))
-    assert json.loads(text)["message"].startswith("The stream id must be 1 to 64")
-    assert tmp_path.exists()
-
-
-def test_a_template_sees_input_util_and_context() -> None:
-    """Each member of `$input`, `$util` and `$context` has API Gateway's value."""
-    call = Call('{"a": {"b": [1, "x"]}}', {"p": "path"}, {"q": "query"}, {"h": "header"}, {"requestId": "id"})
-    for template, expected in {
-        "$input.json('$.a.b[1]')": '"x"',
-        "$input.path('$.a.b[0]')": "1",
-        "$input.params('p') $input.params('q') $input.params('h')": "path query header",
-        '$util.escapeJavaScript("it\'s")': "it\\'s",
-        "$util.urlEncode('a/b') $util.urlDecode('a%2Fb')": "a%2Fb a/b",
-        "$util.base64Decode($util.base64Encode('é'))": "é",
-        "$util.parseJson($input.body).a.b.size()": "2",
-        "$context.requestId": "id",
-    }.items():
-        assert render(template, call) == expected
-    with pytest.raises(TemplateFailure):
-        render("#foreach(", call)
 
 
 def test_machines_are_loaded_from_the_template() -> None:

@@ -18,7 +18,7 @@ import urllib3
 from local.service.embedded_aws import lock
 from local.service.listener import bind
 from tests.harness import free_port
-from tests.local.service.test_embedded_aws import on_disk
+from tests.local.service.embedded import on_disk
 from tests.local.support import PROJECT, children, client, environment, running, until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000"

@@ -133,3 +133,20 @@ def over(states: Any, execution_arn: str) -> dict[str, Any]:
 def task(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The definition of a machine of one Task."""
     return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}
+
+
+SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
+HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
+
+
+def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
+    """The ARN of an execution that waits for a token, and the token."""
+    arn = created(states, name, task(SEND, HANDED, End=True, **more))
+    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+
+    def submitted() -> str:
+        events = states.get_execution_history(executionArn=execution)["events"]
+        outputs = [one["taskSubmittedEventDetails"]["output"] for one in events if one["type"] == "TaskSubmitted"]
+        return str(json.loads(outputs[0])["Payload"]["event"]["token"]) if outputs else ""
+
+    return execution, until(submitted)

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,55 +12,12 @@ from tests.local.stepfunctions.server import (
     ROLE,
     WAIT,
     created,
+    handed_over,
     over,
     refusal,
-    service,
-    states_client,
     task,
 )
-from tests.local.support import client, in_thread, until
-
-
-def test_a_machine_from_creation_to_deletion(states: Any) -> None:
-    """Created, described, listed, run, deleted: then it is gone."""
-    arn = created(states, "life", tags=[{"key": "a", "value": "b"}])
-    assert arn == PREFIX + "life"
-    described = states.describe_state_machine(stateMachineArn=arn)
-    assert (described["name"], described["status"], described["type"], described["roleArn"]) == (
-        "life",
-        "ACTIVE",
-        "STANDARD",
-        ROLE,
-    )
-    assert json.loads(described["definition"]) == PASS
-    assert described["loggingConfiguration"]["level"] == "OFF"
-    assert arn in [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]]
-    ended = over(states, states.start_execution(stateMachineArn=arn, input='{"a":1}')["executionArn"])
-    assert (ended["status"], ended["output"]) == ("SUCCEEDED", '{"a":1}')
-    assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "b"}]
-    states.delete_state_machine(stateMachineArn=arn)
-    states.delete_state_machine(stateMachineArn=arn)
-    refused = f"State Machine Does Not Exist: '{arn}'"
-    assert refusal(states.describe_state_machine, stateMachineArn=arn) == ("StateMachineDoesNotExist", refused)
-    assert refusal(states.start_execution, stateMachineArn=arn) == ("StateMachineDoesNotExist", refused)
-
-
-def test_creating_again_is_no_error_unless_something_differs(states: Any) -> None:
-    """Name, definition, type and configurations are compared; role and tags are not."""
-    arn = created(states, "again")
-    assert created(states, "again", tags=[{"key": "a", "value": "b"}]) == arn
-    request = {"name": "again", "roleArn": ROLE}
-    other = refusal(states.create_state_machine, **request, definition=json.dumps(WAIT))
-    assert other == ("StateMachineAlreadyExists", f"State Machine Already Exists: '{arn}'")
-    other = refusal(states.create_state_machine, **request, definition=json.dumps(PASS), type="EXPRESS")
-    assert other[0] == "StateMachineAlreadyExists"
-
-
-@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", "x" * 81, "a\x01"])
-def test_names_that_no_machine_may_have(states: Any, name: str) -> None:
-    """White space, special and control characters, more than 80 characters: InvalidName."""
-    refused = refusal(states.create_state_machine, name=name, definition=json.dumps(PASS), roleArn=ROLE)
-    assert refused == ("InvalidName", f"Invalid Name: '{name}'")
+from tests.local.support import client
 
 
 def test_bad_requests_have_awss_names(states: Any) -> None:
@@ -103,121 +59,6 @@ def test_bad_requests_have_awss_names(states: Any) -> None:
     )
 
 
-def test_a_running_execution_keeps_its_definition(states: Any) -> None:
-    """An update is for the next execution; DescribeStateMachineForExecution says what each one runs."""
-    arn = created(states, "changes", WAIT)
-    old = states.start_execution(stateMachineArn=arn)["executionArn"]
-    updated = states.update_state_machine(stateMachineArn=arn, definition=json.dumps(PASS))
-    new = states.start_execution(stateMachineArn=arn)["executionArn"]
-    assert over(states, new)["status"] == "SUCCEEDED"
-    assert states.describe_execution(executionArn=old)["status"] == "RUNNING"
-    before = states.describe_state_machine_for_execution(executionArn=old)
-    after = states.describe_state_machine_for_execution(executionArn=new)
-    assert (json.loads(before["definition"]), json.loads(after["definition"])) == (WAIT, PASS)
-    assert ("revisionId" in before, after["revisionId"]) == (False, updated["revisionId"])
-    assert refusal(states.update_state_machine, stateMachineArn=arn)[0] == "MissingRequiredParameter"
-    assert refusal(states.update_state_machine, stateMachineArn=arn, definition="{}")[0] == "InvalidDefinition"
-    states.stop_execution(executionArn=old)
-
-
-def test_a_machine_that_runs_is_gone_when_it_has_ended(states: Any) -> None:
-    """Until then its status is DELETING and nothing new starts."""
-    arn = created(states, "going", WAIT)
-    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
-    states.delete_state_machine(stateMachineArn=arn)
-    assert states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING"
-    assert refusal(states.start_execution, stateMachineArn=arn)[0] == "StateMachineDeleting"
-    assert refusal(states.update_state_machine, stateMachineArn=arn, roleArn=ROLE)[0] == "StateMachineDeleting"
-    states.stop_execution(executionArn=execution)
-    assert refusal(states.describe_state_machine, stateMachineArn=arn)[0] == "StateMachineDoesNotExist"
-
-
-def test_tags_are_added_and_taken_away(states: Any) -> None:
-    """A later value of a key takes the place of the earlier."""
-    arn = created(states, "tagged")
-    states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "1"}, {"key": "b", "value": "2"}])
-    states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "3"}])
-    states.untag_resource(resourceArn=arn, tagKeys=["b"])
-    assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "3"}]
-    assert refusal(states.list_tags_for_resource, resourceArn=PREFIX + "no")[0] == "ResourceNotFound"
-    many = [{"key": str(number), "value": ""} for number in range(51)]
-    assert refusal(states.tag_resource, resourceArn=arn, tags=many)[0] == "TooManyTags"
-
-
-def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
-    """With their tags and their executions; a machine of the stack is again as the stack says."""
-    with in_thread(lambda: service(tmp_path)) as url:
-        states = states_client(url)
-        arn = created(states, "kept", tags=[{"key": "a", "value": "b"}])
-        execution = states.start_execution(stateMachineArn=arn, name="one")["executionArn"]
-        over(states, execution)
-        states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT))
-        states.update_state_machine(stateMachineArn=PREFIX + "deployed", definition=json.dumps(WAIT))
-        states.delete_state_machine(stateMachineArn=created(states, "gone"))
-    with in_thread(lambda: service(tmp_path)) as url:
-        states = states_client(url)
-        assert {one["name"] for one in states.list_state_machines()["stateMachines"]} == {"deployed", "kept"}
-        assert json.loads(states.describe_state_machine(stateMachineArn=arn)["definition"]) == WAIT
-        deployed = states.describe_state_machine(stateMachineArn=PREFIX + "deployed")
-        assert json.loads(deployed["definition"]) == PASS
-        assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "b"}]
-        assert states.describe_execution(executionArn=execution)["status"] == "SUCCEEDED"
-        kept = states.describe_state_machine_for_execution(executionArn=execution)
-        assert json.loads(kept["definition"]) == PASS
-
-
-SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
-HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
-
-
-def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
-    """The ARN of an execution that waits for a token, and the token."""
-    arn = created(states, name, task(SEND, HANDED, End=True, **more))
-    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
-
-    def submitted() -> str:
-        events = states.get_execution_history(executionArn=execution)["events"]
-        outputs = [one["taskSubmittedEventDetails"]["output"] for one in events if one["type"] == "TaskSubmitted"]
-        return str(json.loads(outputs[0])["Payload"]["event"]["token"]) if outputs else ""
-
-    return execution, until(submitted)
-
-
-def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
-    """A function gets the token; SendTaskSuccess sets the result, once."""
-    execution, token = handed_over(states, "token-success")
-    states.send_task_heartbeat(taskToken=token)
-    assert refusal(states.send_task_success, taskToken=token, output="{")[0] == "InvalidOutput"
-    states.send_task_success(taskToken=token, output='{"done": true}')
-    assert json.loads(over(states, execution)["output"]) == {"done": True}
-    closed = ("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
-    assert refusal(states.send_task_success, taskToken=token, output="{}") == closed
-    assert refusal(states.send_task_heartbeat, taskToken=token) == closed
-    assert refusal(states.send_task_failure, taskToken="none") == ("InvalidToken", "Invalid Token: 'Invalid token'")
-
-
-def test_the_holder_of_a_token_fails_the_task(states: Any) -> None:
-    """SendTaskFailure sets error and cause."""
-    execution, token = handed_over(states, "token-failure")
-    states.send_task_failure(taskToken=token, error="Bad", cause="It was.")
-    ended = over(states, execution)
-    assert (ended["status"], ended["error"], ended["cause"]) == ("FAILED", "Bad", "It was.")
-
-
-def test_the_tokens_of_a_stopped_execution_are_closed(states: Any) -> None:
-    """SendTaskSuccess is refused."""
-    execution, token = handed_over(states, "token-stopped")
-    states.stop_execution(executionArn=execution)
-    assert until(lambda: refusal(states.send_task_success, taskToken=token, output="1")[0] == "TaskTimedOut")
-
-
-def test_a_missed_heartbeat_times_the_task_out(states: Any) -> None:
-    """HeartbeatSeconds without SendTaskHeartbeat is States.Timeout."""
-    execution, _ = handed_over(states, "token-silence", HeartbeatSeconds=1)
-    ended = over(states, execution)
-    assert (ended["status"], ended["error"]) == ("FAILED", "States.Timeout")
-
-
 @pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n":5}'), ("sync:2", {"n": 5})])
 def test_a_nested_execution_is_waited_for(states: Any, pattern: str, output: Any) -> None:
     """.sync gives the output as text, .sync:2 as JSON."""
@@ -256,34 +97,6 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
     ended = over(states, states.start_execution(stateMachineArn=arn)["executionArn"])
     assert ended["error"] == "Sfn.StateMachineDoesNotExistException"
     assert ended["cause"].startswith(f"State Machine Does Not Exist: '{PREFIX}no' (Service: Sfn, Status Code: 400, ")
-
-
-def test_an_express_execution_is_answered_at_once(states: Any) -> None:
-    """StartSyncExecution gives output or error; a Standard machine has no such start."""
-    arn = created(states, "express", type="EXPRESS")
-    answer = states.start_sync_execution(stateMachineArn=arn, input='{"a":1}', name="one")
-    assert (answer["status"], answer["output"], answer["name"]) == ("SUCCEEDED", '{"a":1}', "one")
-    assert answer["executionArn"].startswith(PREFIX.replace("stateMachine", "express") + "express:one:")
-    assert answer["billingDetails"]["billedMemoryUsedInMB"] == 64
-    fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
-    failed = states.start_sync_execution(stateMachineArn=created(states, "express-bad", fail, type="EXPRESS"))
-    assert (failed["status"], failed["error"]) == ("FAILED", "Bad")
-    refused = refusal(states.start_sync_execution, stateMachineArn=PREFIX + "deployed")
-    assert refused == ("StateMachineTypeNotSupported", "This operation is not supported by this type of state machine")
-    started = states.start_execution(stateMachineArn=arn)["executionArn"]
-    assert refusal(states.describe_execution, executionArn=started)[0] == "InvalidArn"
-    assert refusal(states.list_executions, stateMachineArn=arn)[0] == "StateMachineTypeNotSupported"
-
-
-def test_an_express_machine_waits_for_nobody(states: Any) -> None:
-    """Recorded: task tokens and .sync are refused when it is created."""
-    request = {"name": "express-token", "roleArn": ROLE, "type": "EXPRESS"}
-    refused = refusal(states.create_state_machine, **request, definition=json.dumps(task(SEND, HANDED, End=True)))
-    assert refused == (
-        "InvalidDefinition",
-        "Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: Express state machine does not support "
-        "'.waitForTaskToken' service integration  at /States/S/Resource'",
-    )
 
 
 def test_definitions_are_judged(states: Any) -> None:
@@ -336,45 +149,6 @@ def test_versions_aliases_and_map_runs_are_empty_lists(states: Any) -> None:
     execution = states.start_execution(stateMachineArn=arn)["executionArn"]
     assert states.list_map_runs(executionArn=execution)["mapRuns"] == []
     assert refusal(states.list_executions)[0] == "ValidationException"
-
-
-_GROUP = "arn:aws:logs:us-east-1:000000000000:log-group:mine:*"
-_ONE = "Invalid Logging Configuration: Must specify exactly one Log Destination."
-
-
-def _to(*groups: str) -> list[dict[str, Any]]:
-    return [{"cloudWatchLogsLogGroup": {"logGroupArn": group}} for group in groups]
-
-
-@pytest.mark.parametrize(
-    ("logging", "message"),
-    [
-        ({"level": "ALL"}, _ONE),
-        ({"level": "ALL", "destinations": []}, _ONE),
-        ({"level": "OFF", "destinations": _to(_GROUP, _GROUP)}, _ONE),
-        ({"level": "ALL", "destinations": _to("mine")},
-         "Invalid Logging Configuration: 'mine' is not the ARN of a log group that ends with :*"),
-    ],
-)  # fmt: skip
-def test_a_bad_logging_configuration_is_refused(states: Any, logging: dict[str, Any], message: str) -> None:
-    """Several destinations, none where something is logged (recorded), and one that is not a log group."""
-    request = {"name": "logs", "definition": json.dumps(PASS), "roleArn": ROLE}
-    assert refusal(states.create_state_machine, **request, loggingConfiguration=logging) == (
-        "InvalidLoggingConfiguration",
-        message,
-    )
-
-
-def test_a_configuration_is_described_whole_and_compared_whole(states: Any) -> None:
-    """A configuration is completed with the defaults, so a machine with the defaults equals one without (recorded)."""
-    arn = created(states, "whole", loggingConfiguration={"level": "ALL", "destinations": _to(_GROUP)})
-    assert states.describe_state_machine(stateMachineArn=arn)["loggingConfiguration"] == {
-        "level": "ALL",
-        "includeExecutionData": False,
-        "destinations": _to(_GROUP),
-    }
-    usual = {"loggingConfiguration": {"level": "OFF"}, "tracingConfiguration": {"enabled": False}}
-    assert created(states, "plain") == created(states, "plain", **usual)
 
 
 def test_true_is_not_the_input_that_1_was(states: Any) -> None:

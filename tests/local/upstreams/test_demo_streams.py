@@ -8,7 +8,6 @@ import pytest
 import urllib3
 
 from local.service.listener import Listener, bind
-from local.upstreams.clockwork import KEPT_MS, Clockwork
 from local.upstreams.demo_streams import Upstreams
 from tests.local.support import in_thread, until
 
@@ -86,16 +85,6 @@ def test_a_newer_connection_ends_the_older() -> None:
         assert older.read().endswith(b"\n\n") or older.data == b""
         ids(newer, 2)
         ids(other, 2)
-
-
-def test_the_same_moment_offers_the_same_events_to_everyone() -> None:
-    """Event n is a function of n alone."""
-    clockwork = Clockwork(interval_ms=100)
-    assert clockwork.first_after(None, 1_000_050) == 10_001
-    assert clockwork.first_after("9990", 1_000_050) == 9_991
-    assert clockwork.first_after("1", 1_000_050) == (1_000_050 - KEPT_MS) // 100 + 1
-    assert clockwork.first_after("99999999", 1_000_050) == 10_001
-    assert clockwork.first_after("no number", 1_000_050) == 10_001
 
 
 def test_heartbeats_fill_silence() -> None:
