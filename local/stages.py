@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
+from local import checkout
 from local.user_error import UserError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = checkout.ROOT
 SERVICE = "streamkeeper"
 
 Setting = int | str
@@ -52,6 +53,7 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
     """
     path = root / "env" / f"{stage}.yml"
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,15}", stage) or not path.is_file():
+        checkout.require_checkout(f"Stage {stage!r}")
         raise UserError(f"There is no stage {stage!r}: env/{stage}.yml does not exist.")
     try:
         table = yaml.safe_load(path.read_text())
