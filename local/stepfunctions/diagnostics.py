@@ -132,7 +132,7 @@ _WORDS: tuple[tuple[str, str, str, bool], ...] = (
     (r"must be JSONPath or JSONata", _SCHEMA, "Value should be one of the following: [JSONPath, JSONata]", False),
     (r"must be a string", _SCHEMA, "Expected value of type [STRING]", False),
     (
-        r"'.*' is no JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)",
+        r"'.*' is not a valid JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)",
         "INVALID_JSONATA_EXPRESSION",
         "{what}",
         False,

@@ -45,7 +45,7 @@ class Keeper:
         self.ends_ms: list[int] = []
         self.outcomes: list[str] = []
 
-    def run(self, server: Server, *, lasts_ms: int = 4000, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
+    def run(self, server: Server, *, lasts_ms: int = 60_000, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "end": {"event": "end"}}
         invocation = Invocation(
             stream_id="demo",
@@ -122,7 +122,7 @@ def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
     with serving(answers(b"503 X")) as server:
         backoff = {"http": {"start_s": 600}}
         threads = [
-            threading.Thread(target=keeper.run, args=(server,), kwargs={"lasts_ms": 1_500, "backoff": backoff})
+            threading.Thread(target=keeper.run, args=(server,), kwargs={"lasts_ms": 3_000, "backoff": backoff})
             for keeper in keepers
         ]
         for thread in threads:
@@ -140,10 +140,11 @@ def test_a_try_that_is_answered_keeps_nobody_waiting(aws: Aws) -> None:
     since_ms = keepers[0].clock.now_ms()
     keepers[0].store.change_rest("demo", Rest(), Rest("http", 1, since_ms + 100), "A/r0")
     with serving(stays, stays) as server:
-        threads = [threading.Thread(target=keeper.run, args=(server,)) for keeper in keepers]
+        slow = {"connect_timeout_s": 60}  # by then it must have been answered
+        threads = [threading.Thread(target=keeper.run, args=(server,), kwargs=slow) for keeper in keepers]
         for thread in threads:
             thread.start()
-        while len(server.peers) < 2 and keepers[0].clock.now_ms() - since_ms < 3_000:
+        while len(server.peers) < 2 and keepers[0].clock.now_ms() - since_ms < 50_000:
             threads[0].join(0.05)
         aws.put_control("demo", "lease", stop={"BOOL": True})
         for thread in threads:
