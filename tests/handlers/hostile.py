@@ -20,7 +20,7 @@ def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any)
         profile = parse(STREAM, {"address": server.address + "/s?q=hidden", "stall_after_s": 60, **table}, {})
         clock = Clock()
         deadline_ms = clock.now_ms() + lasts_ms
-        invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 400, 100, 100, 60_000)
+        invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 2_000, 100, 100, 60_000)
         report = Driver(profile, aws.store(), invocation, clock).run()
         assert clock.now_ms() < deadline_ms
     assert "hidden" not in repr(report)

@@ -205,7 +205,7 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
             peer.send(b"\n")
         peer.wait_until_gone()
 
-    assert ends(beats_then_stops, stall_after_s=1) == (b"\n" * 12, Closed("stalled", "no byte came for 1.0 s"))
+    assert ends(beats_then_stops, stall_after_s=1) == (b"\n" * 12, Closed("stalled", "no byte came for 1 s"))
 
 
 def test_what_is_no_http_is_a_protocol_error() -> None:
