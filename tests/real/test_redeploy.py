@@ -18,7 +18,8 @@ STREAM = "demo:redeploy"
 # What tells the new code from the old, and the new definition from the old: the lane that a connection writes down.
 READS = "        stream_id, lane, execution = read_event(event)\n"
 CODE = (READS, READS + '        lane += " of new code"\n')
-DEFINITION = ("                lane: B\n", "                lane: New B\n")
+LANE = "$substringAfter($states.context.State.Name, 'Connect ')"
+DEFINITION = (LANE, f"'New ' & {LANE}")
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Story:
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the project whose executions start their successor after the first pass of a lane."""
+    """A copy of the project whose executions start their successor after the first cycle of a lane."""
     osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
         shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
-    changed(folder / "env" / "test.yml", ("renew_after: 100 ", "renew_after: 1 "))
+    changed(folder / "env" / "test.yml", ("renew_after: 115 ", "renew_after: 1 "))
     return folder
 
 
@@ -118,7 +119,7 @@ def test_the_stream_is_connected_throughout(story: Story) -> None:
 def test_what_cannot_be_deployed_is_told_and_changes_nothing(story: Story) -> None:
     """One line with the place; the stream goes on."""
     (told,) = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
-    assert told.startswith("not redeployed, what runs stays as it was: statemachines/connections.asl.yml: ")
+    assert told.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
 
 
 def test_both_are_told_in_a_line(story: Story) -> None:
@@ -126,6 +127,6 @@ def test_both_are_told_in_a_line(story: Story) -> None:
     told = [line.split(" ", 1)[1] for line in story.log.splitlines() if " redeployed " in line]
     assert sorted(told) == [
         "redeployed streamkeeper-test-connections: "
-        "a stream has new settings from its handover on and a new definition from its renewal on",
-        "redeployed the code: functions that start from now on have it, so a stream from its handover on",
+        "a stream has new settings from its next handover on, a new definition from its renewal",
+        "redeployed the code: a stream has it from its next handover on",
     ]
