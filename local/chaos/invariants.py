@@ -69,6 +69,7 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
     after_ms = {
         "kill": fault.value,
         "kill in the store": 6_000,
+        "kill between steps": 6_000,
         # Nobody hears of its end, so the machine waits for its answer.
         "vanish": task_timeout_s * 1000,
         # Nobody ends it: it lives to its deadline.

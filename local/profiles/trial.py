@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import boto3
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, judge
 from handlers.connection.reading import cursor_behind
 from handlers.errors import StreamkeeperError

@@ -11,22 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from handlers.connection.effects import (
-    Chunk,
     Claim,
-    Claimed,
-    Closed,
     CloseUpstream,
     Effect,
-    LeaseRead,
     MarkConnected,
     MarkReleased,
-    Opened,
     Outcome,
     ReadCursor,
     SaveProgress,
-    Woken,
     Write,
 )
+from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Woken
 from handlers.connection.lease import Lease, Standing
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase

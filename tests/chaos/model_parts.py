@@ -7,20 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handlers.connection.effects import (
-    Chunk,
-    Claim,
-    Claimed,
-    ClaimRefused,
-    Closed,
-    Effect,
-    Input,
-    MarkConnected,
-    MarkReleased,
-    Opened,
-    SaveProgress,
-    TakeTurn,
-)
+from handlers.connection.effects import Claim, Effect, MarkConnected, MarkReleased, SaveProgress, TakeTurn
+from handlers.connection.inputs import Chunk, Claimed, ClaimRefused, Closed, Input, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.phases import Phase
 from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, World

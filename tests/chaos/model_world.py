@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.connection.effects import Chunk, Closed, Effect, Input, Opened, SaveProgress
+from handlers.connection.effects import Effect, SaveProgress
+from handlers.connection.inputs import Chunk, Closed, Input, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.profile.parse import parse
