@@ -1,8 +1,7 @@
-"""What a stage's settings are, and what they make of the `${self:custom...}` variables of the machine files.
+"""Loads and checks the settings of a stage, and resolves the `${self:custom...}` variables of the machine files.
 
-Decides whether a settings file is usable, by the same rules and in the same words as env/settings.cjs, which osls runs;
-a test holds the two together. Does not know serverless.yml, processes or AWS.
-Invariant: settings that came out of `load` or `checked` are complete, in bounds and consistent with each other.
+The rules and their sentences are those of env/settings.cjs, which osls runs; a test holds the two together. Invariant:
+settings that `load` or `checked` returned are complete, in bounds and consistent with each other.
 """
 
 import re
@@ -57,10 +56,10 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
     try:
         table = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"env/{stage}.yml is no readable YAML: {' '.join(str(error).split())}.") from None
+        raise UserError(f"env/{stage}.yml is not readable YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(table, dict):
         raise UserError(f"env/{stage}.yml must be a table of settings.")
-    where = f"env/{stage}.yml with the settings given" if overrides else f"env/{stage}.yml"
+    where = f"env/{stage}.yml with overrides" if overrides else f"env/{stage}.yml"
     return checked(table | dict(overrides or {}), where)
 
 

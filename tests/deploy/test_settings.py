@@ -117,7 +117,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         ("[1, 2]", "env/local.yml must be a table of settings."),
-        ("wait_s: [", "env/local.yml is no readable YAML: "),
+        ("wait_s: [", "env/local.yml is not readable YAML: "),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentence: str) -> None:
@@ -140,5 +140,5 @@ def test_a_stage_without_a_file_is_refused(stage: str) -> None:
 def test_settings_can_be_laid_over_a_stage() -> None:
     """What is given goes over the stage's file under the same rules, and what follows from it follows."""
     assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
-    with pytest.raises(UserError, match="settings given: wait_s"):
+    with pytest.raises(UserError, match="with overrides: wait_s"):
         stages.load("local", {"wait_s": 45})

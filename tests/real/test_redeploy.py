@@ -118,7 +118,7 @@ def test_the_stream_is_connected_throughout(story: Story) -> None:
 def test_what_cannot_be_deployed_is_told_and_changes_nothing(story: Story) -> None:
     """One line with the place; the stream goes on."""
     (told,) = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
-    assert told.startswith("not redeployed, what runs stays as it was: statemachines/connections.asl.yml: ")
+    assert told.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
 
 
 def test_both_are_told_in_a_line(story: Story) -> None:
@@ -126,6 +126,6 @@ def test_both_are_told_in_a_line(story: Story) -> None:
     told = [line.split(" ", 1)[1] for line in story.log.splitlines() if " redeployed " in line]
     assert sorted(told) == [
         "redeployed streamkeeper-test-connections: "
-        "a stream has new settings from its handover on and a new definition from its renewal on",
-        "redeployed the code: functions that start from now on have it, so a stream from its handover on",
+        "a stream has new settings from its next handover on, a new definition from its renewal",
+        "redeployed the code: a stream has it from its next handover on",
     ]

@@ -37,7 +37,7 @@ def test_every_problem_of_every_file_is_told(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().err.splitlines() == [
         f"{one}: the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw",
         f"{one}: the profile 'one': more is not a field of a profile; docs/profiles.md lists those there are",
-        f"{two}: is no TOML: Invalid value (at line 1, column 10)",
+        f"{two}: is not valid TOML: Invalid value (at line 1, column 10)",
     ]
 
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_not_there_is_a_mistake_of_the_users(tmp_path: Path, caps
         ("empty", b"", "the profile 'empty': framing is missing"),
         ("a b", SOUND, CALLED),
         ("x:y", SOUND, CALLED),
-        ("nested", b"a = " + b"[" * 5000, "is no TOML: "),
+        ("nested", b"a = " + b"[" * 5000, "is not valid TOML: "),
         ("meta", ADDRESS % b"http://169.254.169.254/latest", "address leads to a link-local address, which is never"),
         (
             "decimal",
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_checked(
     assert main(["profile", "check", *(str(tmp_path / f"{name}.toml") for name in names)]) == 2
     assert [line.replace(str(tmp_path), "") for line in capsys.readouterr().err.splitlines()] == [
         "streamkeeper: /folder.toml cannot be read: Is a directory.",
-        "streamkeeper: /bytes.toml cannot be read: it is no text in UTF-8.",
+        "streamkeeper: /bytes.toml cannot be read: it is not UTF-8 text.",
         "streamkeeper: /zero.toml cannot be read: it is larger than a profile may be, 1000000 bytes.",
         "streamkeeper: /none.toml cannot be read: No such file or directory.",
         "/empty.toml: the profile 'empty': framing is missing",
@@ -124,8 +124,8 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
         "answered 200, application/json",
         'event      key ["d","1-a"]  {"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}',
         'disconnect {"last_seq":"4-x"}',
-        "the upstream wants a new connection",
-        "in all: disconnect 1, event 1; cursor 4-x",
+        "the upstream asks for a new connection",
+        "total: disconnect 1, event 1; cursor 4-x",
     ]
 
 
@@ -137,7 +137,7 @@ def test_a_trial_knows_an_id_alone(monkeypatch: pytest.MonkeyPatch, capsys: pyte
             "answered 200, text/event-stream",
             "event      key 1  x",
             "closed: ended_by_upstream",
-            "in all: event 1; cursor 2",
+            "total: event 1; cursor 2",
         ],
     )
 
@@ -157,7 +157,7 @@ def tried(
     [
         (
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
-            "this is StreamRejected: the upstream answered w",
+            "StreamRejected: the upstream answered w",
         ),
         (
             b"HTTP/1.1 302 X\r\nLocation: http://169.254.169.254/\r\n\r\n",
@@ -167,8 +167,8 @@ def tried(
             b"HTTP/1.1 302 X\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n",
             "closed: rejected: the upstream redirected more",
         ),
-        (b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", "this is StreamRejected: the upstream answered 401: a retry"),
-        (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", "this is StreamThrottled: the upstream answered 429"),
+        (b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", "StreamRejected: the upstream answered 401: a retry"),
+        (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", "StreamThrottled: the upstream answered 429"),
         (b"no http\r\n\r\n", "closed: protocol: the answer is no HTTP (ProtocolError)"),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_trial_says_why_there_is_no_stream(
 ) -> None:
     """The function's own name and sentence, and exit status 1."""
     status, lines = tried(lambda peer: peer.send(answer), monkeypatch, capsys, "5")
-    assert (status, lines[-2].startswith(line), lines[-1]) == (1, True, "in all: nothing; cursor none")
+    assert (status, lines[-2].startswith(line), lines[-1]) == (1, True, "total: nothing; cursor none")
 
 
 def test_a_trial_of_who_does_not_answer_says_so(
@@ -185,7 +185,7 @@ def test_a_trial_of_who_does_not_answer_says_so(
 ) -> None:
     """Nothing came in the time that was given; and where nothing listens, the reason."""
     status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys)
-    assert (status, lines) == (1, ["no answer came in this time", "in all: nothing; cursor none"])
+    assert (status, lines) == (1, ["no answer within this time", "total: nothing; cursor none"])
     monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
     assert main(["profile", "try", "demo"]) == 1
     assert capsys.readouterr().out.startswith("closed: refused: nothing listens at the address\n")
@@ -201,14 +201,14 @@ def test_a_trial_shows_heartbeats_and_spells_out_what_a_terminal_would_obey(
         peer.send(b": beat\n\n")
         peer.wait_until_gone()
 
-    assert tried(beats, monkeypatch, capsys)[1][1] == "in all: bytes without a frame (a sign of life) 1; cursor none"
+    assert tried(beats, monkeypatch, capsys)[1][1] == "total: keep-alive bytes without a frame 1; cursor none"
     status, lines = tried(
         lambda peer: peer.send(UNTIL_CLOSE + b"id: \x1b]0;t\x07\ndata: \x1b[31mred\n\n"), monkeypatch, capsys
     )
     shown = [
         "event      key \\x1b]0;t\\x07  \\x1b[31mred",
         "closed: ended_by_upstream",
-        "in all: event 1; cursor \\x1b]0;t\\x07",
+        "total: event 1; cursor \\x1b]0;t\\x07",
     ]
     assert (status, lines[1:]) == (0, shown)
 
@@ -229,7 +229,7 @@ def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
             trial.send_signal(signal.SIGINT)
             lines += trial.stdout.readlines()
         assert server.peers[0].gone.wait(5)
-    assert (trial.returncode, lines[-1]) == (130, "in all: event 1; cursor none\n")
+    assert (trial.returncode, lines[-1]) == (130, "total: event 1; cursor none\n")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9", ""])
@@ -264,7 +264,7 @@ def test_a_trial_of_what_is_no_stream_says_what_it_would_be(
         assert main(["profile", "try", "demo", "--seconds", "5"]) == 1
     assert capsys.readouterr().out.splitlines()[:2] == [
         "answered 404, no content type",
-        "this is StreamRejected: the upstream answered 404: a retry cannot help",
+        "StreamRejected: the upstream answered 404: a retry cannot help",
     ]
     assert main(["profile", "try", "none"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: al")
@@ -277,16 +277,16 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
     assert main(["profile", "try", stream_id, "--played", "--seconds", "0.25"]) == 0
     answered, *_, summary = capsys.readouterr().out.splitlines()
     assert answered.startswith("answered 200, ")
-    assert re.search("in all: .*event [1-9]", summary)
+    assert re.search("total: .*event [1-9]", summary)
 
 
 @pytest.mark.parametrize(
     ("stream_id", "cursor", "line"),
     [
-        ("companies-house:filings", "3", "the cursor is too old: a gap, and on without it"),
-        ("kubernetes:pods", "3", "the cursor is too old: a gap, and on without it"),
-        ("mercure:orders", "urn:played:3", "the answer does not begin behind the cursor: a gap"),
-        ("alpaca:trades", "yesterday 1", "this is StreamRejected: the upstream answered 400: a retry cannot help"),
+        ("companies-house:filings", "3", "the cursor is too old: a gap, and the stream continues without it"),
+        ("kubernetes:pods", "3", "the cursor is too old: a gap, and the stream continues without it"),
+        ("mercure:orders", "urn:played:3", "the answer does not begin after the cursor: a gap"),
+        ("alpaca:trades", "yesterday 1", "StreamRejected: the upstream answered 400: a retry cannot help"),
     ],
 )
 def test_a_trial_tells_what_becomes_of_a_cursor(
@@ -300,4 +300,4 @@ def test_a_trial_tells_what_becomes_of_a_cursor(
 def test_who_is_not_played_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The demonstration streams are played by `streamkeeper run`."""
     assert main(["profile", "try", "demo", "--played"]) == 2
-    assert capsys.readouterr().err.startswith("streamkeeper: Nobody plays the provider of 'demo'; there are: alpaca, ")
+    assert capsys.readouterr().err.startswith("streamkeeper: No provider is played for 'demo'; there are: alpaca, ")

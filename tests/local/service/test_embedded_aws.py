@@ -116,7 +116,7 @@ def test_a_killed_engine_starts_again_from_its_last_save(tmp_path: Path) -> None
         assert stored(dynamodb) == ["saved"]
         assert engine.pid != first
     assert told[1:] == ["died", "restarted"]
-    assert told[0].startswith("the embedded AWS ended by itself (-9)")
+    assert told[0].startswith("the embedded AWS died (-9)")
 
 
 def test_the_engine_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_taken_port_is_named() -> None:
     """The sentence names the port and what it was for."""
     with bind(0, "a test") as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=rf"^Port {port}, needed for the HTTP API, is taken;"):
+        with pytest.raises(UserError, match=rf"^Port {port}, needed for the HTTP API, is in use;"):
             bind(port, "the HTTP API")
 
 

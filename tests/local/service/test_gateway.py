@@ -209,7 +209,7 @@ def test_a_bad_profile_is_told(tmp_path: Path) -> None:
     (tmp_path / "torn.toml").write_text("address = ")
     (tmp_path / "short.toml").write_text('framing = "sse"\n')
     (tmp_path / "needy.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_X}/y"\n')
-    for name, words in {"torn": "no readable TOML", "short": "address is missing", "needy": "UPSTREAM_X"}.items():
+    for name, words in {"torn": "not valid TOML", "short": "address is missing", "needy": "UPSTREAM_X"}.items():
         found = profile_files.check(name, tmp_path, {})
         assert found is not None
         status, sentence = found

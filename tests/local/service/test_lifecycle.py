@@ -185,7 +185,7 @@ def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> N
     reached = until(lambda: len(service.ids()) > 60, 20)
     assert reached, service.log.read_text()
     assert contiguous(service.ids())
-    assert "it starts again from its last save" in service.log.read_text()
+    assert "it restarts from its last save" in service.log.read_text()
     assert service.end(signal.SIGTERM) == 0
 
 
@@ -200,8 +200,8 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
         )  # fmt: skip
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.splitlines() == [
-        f"streamkeeper: Port {port + 1}, needed for the AWS endpoint, is taken;"
-        " stop what listens there or set PORT to another number."
+        f"streamkeeper: Port {port + 1}, needed for the AWS endpoint, is in use;"
+        " stop the process that listens there or set PORT to another number."
     ]
     assert not (tmp_path / "data").exists()
 
@@ -230,7 +230,7 @@ def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
     held = lock(service.data)
     try:
         service.launch()
-        line = f"waiting for another run to let go of the data folder {service.data} ..."
+        line = f"waiting for another run to release the data folder {service.data} ..."
         assert until(lambda: line in service.log.read_text().splitlines(), 10), service.log.read_text()
         for offset in range(3):
             bind(service.port + offset, "a test").close()

@@ -93,7 +93,7 @@ def test_a_stream_that_cannot_connect_is_told_once_a_reason() -> None:
     assert ledger.update([], 0, 1_200, [REFUSED]) == []
     assert ledger.update([], 0, 2_100, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
     opened = record(3, "B", opened_ms=3_000, seen_ms=3_000)
-    assert ledger.update([opened], 3, 3_100) == ["demo:a: lane B is connected again (fence 3)"]
+    assert ledger.update([opened], 3, 3_100) == ["demo:a: lane B is connected again (fencing token 3)"]
     assert ledger.update([opened], 3, 3_200) == []
     assert ledger.update([opened], 3, 3_300, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
 
@@ -104,7 +104,7 @@ def test_a_connection_that_was_opened_is_no_failed_opening() -> None:
     opened = record(1, "B", opened_ms=950, seen_ms=990, closed_ms=1_000) | {"ended_by": {"S": "reset"}}
     taken = Failure("B", 900, 1_000, "StreamTakenOver", "later")
     assert ledger.update([opened], 1, 1_100) == [
-        "demo: lane B is connected (fence 1)",
+        "demo: lane B is connected (fencing token 1)",
         "demo: lane B is closed after 0.1 s: reset; 0 stored, 0 duplicates turned away",
     ]
     assert ledger.update([opened], 1, 1_100, [REFUSED, taken]) == []
@@ -133,7 +133,7 @@ def test_a_connection_without_a_last_record_ends_as_its_function_did(
     """The history says why nothing more was written; where it says nothing, silence is taken for a kill."""
     ledger = StreamView("demo", 0)
     opened = record(1, "B", opened_ms=500, seen_ms=900)
-    assert ledger.update([opened], 1, 950) == ["demo: lane B is connected (fence 1)"]
+    assert ledger.update([opened], 1, 950) == ["demo: lane B is connected (fencing token 1)"]
     *_, told = ledger.update([opened], 1, now_ms, failures)
     assert told == f"demo: lane B is closed after 0.4 s: {words}; 0 stored, 0 duplicates turned away"
 

@@ -351,7 +351,7 @@ def _to(*groups: str) -> list[dict[str, Any]]:
         ({"level": "ALL", "destinations": []}, _ONE),
         ({"level": "OFF", "destinations": _to(_GROUP, _GROUP)}, _ONE),
         ({"level": "ALL", "destinations": _to("mine")},
-         "Invalid Logging Configuration: 'mine' is no ARN of a log group that ends with :*"),
+         "Invalid Logging Configuration: 'mine' is not the ARN of a log group that ends with :*"),
     ],
 )  # fmt: skip
 def test_a_bad_logging_configuration_is_refused(states: Any, logging: dict[str, Any], told: str) -> None:

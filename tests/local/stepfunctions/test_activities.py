@@ -36,7 +36,7 @@ def test_work_is_handed_out_once_and_in_its_order(tmp_path: Path) -> None:
         activities.put(DIG)
         calls = [work(number) for number in range(3)]
         for call in calls:
-            activities.hand(call)
+            activities.offer(call)
         assert calls[0].pending is not None
         calls[0].pending.close()
         assert [await activities.take(DIG.arn, 5), await activities.take(DIG.arn, 5)] == calls[1:]
@@ -44,7 +44,7 @@ def test_work_is_handed_out_once_and_in_its_order(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         later = [work(3), work(4)]
         for call in later:
-            activities.hand(call)
+            activities.offer(call)
         assert await asyncio.gather(*asked) == later
         assert await activities.take(DIG.arn, 0.01) is None
 
@@ -63,6 +63,6 @@ def test_a_worker_that_asks_is_answered_when_there_is_no_more_to_come(tmp_path: 
         activities.close() if end == "close" else activities.remove(DIG.arn)
         assert await asyncio.wait_for(asyncio.gather(*asked), 5) == [None, None]
         with pytest.raises(TaskFailure, match="does not exist"):
-            activities.hand(work(0))
+            activities.offer(work(0))
 
     asyncio.run(main())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from local.stepfunctions.diagnostics import diagnostics, refuse_bad
-from local.stepfunctions.json_messages import told
+from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.parameters import Refusal, parsed
 
 SCHEMA = "SCHEMA_VALIDATION_FAILED"
@@ -134,7 +134,7 @@ def test_a_text_that_is_no_json_is_told_as_jackson_tells_it(text: str, message: 
     """The token or character that was not expected, and the place behind it."""
     with pytest.raises(ValueError) as problem:  # noqa: PT011
         parsed(text)
-    found, place = told(text, problem.value)
+    found, place = message_and_place(text, problem.value)
     assert found.startswith(message)
     assert found.endswith(f"\n at {place}")
     assert place == f'[Source: (String)"{text}"; line: 1, column: {column}]'
