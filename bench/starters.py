@@ -18,7 +18,7 @@ def cpu_ms() -> float:
 
 def ours() -> float:
     """Import the handler and invoke it; its work after the first chunk does not count."""
-    from handlers.connection.effects import Chunk
+    from handlers.connection.inputs import Chunk
     from handlers.connection_manager import handler
     from handlers.upstream.inbox import Inbox
 

@@ -35,6 +35,10 @@ class ConnectionExpired(Exception):
     """The function's time is nearly over and no other connection has taken over."""
 
 
+class RenewalDue(Exception):
+    """Either of the two, in the cycle in which a renewal is due; the message begins with which."""
+
+
 @dataclass(frozen=True)
 class Figures:
     """The figures of the year; resident_mb is the most memory that the process has had."""
@@ -83,12 +87,14 @@ class Year:
         limit = self.clock.call_at(context.deadline_ms - self.margin_ms, functools.partial(_expire, taken))
         taker = await taken
         limit.cancel()
-        if taker is None:
-            raise ConnectionExpired
-        await self.clock.sleep_until(self.clock.now_ms() + OVERLAP_MS)
-        if taker == payload["execution"]:
-            raise StreamTakenOver
-        return {"status": "superseded"}
+        if taker is not None:
+            await self.clock.sleep_until(self.clock.now_ms() + OVERLAP_MS)
+        if taker not in (None, payload["execution"]):
+            return {"status": "superseded"}
+        error = ConnectionExpired if taker is None else StreamTakenOver
+        if payload["cycles"] + 1 >= payload["renew_after"]:
+            raise RenewalDue(f"{error.__name__}: a renewal is due")
+        raise error
 
     async def other(self, call: TaskCall) -> Any:
         """Return the response of a service: DynamoDB accepts everything, Step Functions starts the successor."""

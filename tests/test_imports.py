@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("handlers", "states_language", "local", "timeline")
-SOURCES = {"states_language": ROOT / "states-language" / "src"}
+ROOMS = ("handlers", "states_language", "pytest_states_language", "local", "timeline")
+SOURCES = dict.fromkeys(("states_language", "pytest_states_language"), ROOT / "states-language" / "src")
 PURE = ("handlers.connection", "handlers.framing", "handlers.profile")
 RULE = (
     "handlers/connection, handlers/framing and handlers/profile import nothing but each other and the standard "
@@ -63,8 +63,8 @@ def allowed(name: str, target: str) -> bool:
             target.partition(".")[0] in sys.stdlib_module_names and not inside(target, *ROOMS)
         )
     if inside(name, "handlers"):
-        return not inside(target, "local", "timeline", "states_language")
-    if inside(name, "states_language"):
+        return not inside(target, "local", "timeline", "states_language", "pytest_states_language")
+    if inside(name, "states_language", "pytest_states_language"):
         return not inside(target, "handlers", "local", "timeline")
     if inside(name, "timeline"):
         return not inside(target, "local", "handlers")

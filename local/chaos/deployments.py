@@ -15,6 +15,7 @@ from typing import Any
 from handlers.profile import parse
 from local import stages
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+from local.chaos.link import LOSS
 from local.chaos.schedule import Schedule
 
 STAGE = "local"
@@ -32,6 +33,7 @@ LIMITS: Mapping[str, int] = {
     "throttle_delay_s": 1,
     "throttle_max_delay_s": 4,
     "cool_down_s": 4,
+    "jitter_s": 1,
 }
 RENEWS_SOON, RENEWS_LATE = 3, 100
 # What a redeployment may change, each to the other value: settings of the definition and of the functions, and the
@@ -110,6 +112,7 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> parse.Profile:
     found: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",
+        "loss": {"event": LOSS},
         "overlap": schedule.policy,
         "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
         "stall_after_s": STALL_AFTER_MS / 1000,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from handlers.connection.effects import Outcome
-from handlers.store.requests import Invocation
+from handlers.connection.steps import Invocation
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAM, Version
 from local.chaos.function import VirtualFunction

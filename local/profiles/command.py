@@ -24,7 +24,7 @@ MOST_S = 86_400
 
 def add(subparsers: Any) -> None:
     """Adds the verb."""
-    parser = subparsers.add_parser("profile", help="check stream profiles", description="Works on stream profiles.")
+    parser = subparsers.add_parser("profile", description="Works on stream profiles.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     check = verbs.add_parser(
         "check",

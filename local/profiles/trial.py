@@ -11,12 +11,11 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import boto3
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, judge
 from handlers.connection.reading import cursor_behind
 from handlers.errors import StreamkeeperError
@@ -25,12 +24,13 @@ from handlers.framing.marks import Kind
 from handlers.profile.parse import Profile, ProfileError, check_stream_id, parse
 from handlers.profile.references import Reference, Secrets
 from handlers.upstream.reader import Upstream
+from local.checkout import ROOT, require_checkout
 from local.profiles.profile_files import placeholders, profile_text
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.player_server import moved, playing
 from local.user_error import UserError
 
-STREAMS = Path(__file__).resolve().parents[2] / "env" / "streams"
+STREAMS = ROOT / "env" / "streams"
 _SHOWN_CHARACTERS = 70
 _ENDS = {
     Kind.END: "the stream has ended: the function would not connect again",
@@ -166,6 +166,7 @@ def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
         name = check_stream_id(stream_id)
         path = STREAMS / f"{name}.toml"
         if not path.is_file():
+            require_checkout("`streamkeeper profile try`")
             known = ", ".join(sorted(file.stem for file in STREAMS.glob("*.toml")))
             raise UserError(f"There is no profile {name!r} in env/streams; there are: {known}.")
         text = profile_text(path)

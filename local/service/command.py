@@ -55,7 +55,6 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "run",
-        help="run the whole service on this machine",
         description="Runs the whole service on this machine until Ctrl-C: API, functions, tables, streams.",
         epilog="Environment: PORT (3000), STREAMKEEPER_DATA (.streamkeeper/), STREAMKEEPER_STAGE (local).",
     )

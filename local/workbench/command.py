@@ -13,9 +13,8 @@ def add(subparsers: Any) -> None:
     """Add the verb, its commands and their options."""
     parser = subparsers.add_parser(
         "asl",
-        help="check, run or draw a state machine's definition",
         description="Checks, runs or draws definitions in the Amazon States Language.",
-        epilog="docs/asl.md says what of the language is supported.",
+        epilog="docs/asl.md explains the three; any definition is taken, not only ours.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

@@ -77,7 +77,7 @@ READER = """
 import json, resource, sys, threading
 from handlers.framing.decoders import FramingError, decoder
 from handlers.profile.parse import UpstreamRequest
-from handlers.connection.effects import Chunk, Closed
+from handlers.connection.inputs import Chunk, Closed
 from handlers.upstream.reader import Upstream
 threading.stack_size(256 * 1024)
 pages = int(open("/proc/self/statm").read().split()[0])

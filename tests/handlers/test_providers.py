@@ -17,11 +17,11 @@ import urllib3
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Progress
+from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.framing.decoders import Frame
-from handlers.invocation import keep
+from handlers.invocation import run_invocation
 from handlers.profile.parse import Profile, parse
-from handlers.store.requests import Invocation, Report
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
@@ -94,7 +94,14 @@ class Stage:
 
         def run() -> None:
             secrets = SecretValues(lambda _: TOLD)
-            keep(profile or self.profile, self.aws.store(), secrets, invocation, clock, started.reports.append)
+            run_invocation(
+                profile or self.profile,
+                self.aws.store(),
+                secrets,
+                invocation,
+                clock,
+                lambda report, _blocked_ms: started.reports.append(report),
+            )
 
         started.thread = threading.Thread(target=run, daemon=True)
         started.thread.start()

@@ -15,7 +15,7 @@ import urllib3
 from urllib3 import exceptions
 
 from handlers import tls as trust
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.profile.parse import UpstreamRequest
 from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream, explain
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving

@@ -18,7 +18,8 @@ STREAM = "demo:redeploy"
 # What tells the new code from the old, and the new definition from the old: the lane that a connection writes down.
 READS = "        stream_id, lane, execution = read_event(event)\n"
 CODE = (READS, READS + '        lane += " of new code"\n')
-DEFINITION = ("                lane: B\n", "                lane: New B\n")
+LANE = "$substringAfter($states.context.State.Name, 'Connect ')"
+DEFINITION = (LANE, f"'New ' & {LANE}")
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Story:
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the project whose executions start their successor after the first pass of a lane."""
+    """A copy of the project whose executions start their successor after the first cycle of a lane."""
     osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
         shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
-    changed(folder / "env" / "test.yml", ("renew_after: 100 ", "renew_after: 1 "))
+    changed(folder / "env" / "test.yml", ("renew_after: 115 ", "renew_after: 1 "))
     return folder
 
 

@@ -95,6 +95,24 @@ def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
     assert practices(looping(rule)) == ([] if bounded else [("/States/Poll", "endless-loop")])
 
 
+@pytest.mark.parametrize(
+    ("payload", "bounded"),
+    [
+        ({"count": "{% $count > 9 ? $error('enough') : $count %}"}, True),
+        ({"counts": [1, "{% $count > 9 ? $error('enough') : $count %}"]}, True),
+        ({"count": "{% $error('never') %}"}, False),
+        ({"count": "{% $count > 9 ? '$error(' : $count %}"}, False),
+        ({"count": "$error( > "}, False),
+    ],
+)
+def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bounded: bool) -> None:
+    """A Task whose own Arguments raise an error where a count is too high ends the loop by its Catcher."""
+    calls = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::lambda:invoke"}
+    again = {**calls, "Arguments": {"FunctionName": "f", "Payload": payload}, "Catch": ALL, "Next": "Poll"}
+    found = practices(commented(("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Do"}), ("Do", again), OVER))
+    assert found == ([] if bounded else [("/States/Poll", "endless-loop")])
+
+
 def test_a_loop_is_named_by_its_states() -> None:
     """The shortest way round, from the state that stands first."""
     (advice,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
@@ -103,10 +121,10 @@ def test_a_loop_is_named_by_its_states() -> None:
 
 def test_our_own_machines() -> None:
     """The known faults of the machines that are kept for comparison are all warned of; the deployed one has a bound."""
-    listed = {
+    found = {
         name: practices(read_definition(ROOT / "statemachines" / f"{name}.asl.yml")) for name in ("retry", "staggered")
     }
-    assert listed["retry"] == [("/States/Connect/Retry/0", "history")]
-    assert {practice for _, practice in listed["staggered"]} == {"endless-loop"}
+    assert found["retry"] == [("/States/Connect/Retry/0", "history")]
+    assert {practice for _, practice in found["staggered"]} == {"endless-loop"}
     deployed = practices(read_definition(ROOT / "statemachines" / "connections.asl.yml"))
-    assert [one for one in deployed if "/Branches/" in one[0] or one[1] != "endless-loop"] == []
+    assert deployed == []

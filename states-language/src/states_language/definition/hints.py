@@ -103,7 +103,7 @@ _ADVICE = (
     (r"appears twice", "Rename one of the two, for one of them would be lost."),
     (r"characters", "Choose a shorter name; the Comment has room for the rest."),
 )
-_FALLBACK = "docs/asl.md lists what is supported."
+_FALLBACK = "docs/supported.md of states-language lists what is supported."
 
 
 def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from states_language.definition.fields import JSONPATH, DefinitionError, Fields, below, query_language
-from states_language.definition.source import read_definition
+from states_language.definition.source import parse_definition, read_definition
 from states_language.machine import Machine
 from states_language.states.base import Compile, Line, State
 from states_language.states.choice import Choice
@@ -27,12 +27,17 @@ LONGEST_NAME = 80
 
 
 def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
-    """Return the machine of a definition: its data, or the path of its YAML or JSON file.
+    """Return the machine of a definition: its data, the path of its YAML or JSON file, or its text.
 
-    Raises DefinitionError, whose `pointer` names the place and whose `rule` says what is wrong there.
+    A text has several lines or begins with {, as no path does. Raises DefinitionError, whose `pointer` names the place
+    and whose `rule` says what is wrong there.
     """
     try:
-        return _machine(_as_json(source) if isinstance(source, Mapping) else read_definition(source))
+        if isinstance(source, Mapping):
+            return _machine(_as_json(source))
+        if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+            return _machine(parse_definition(source))
+        return _machine(read_definition(source))
     except RecursionError:
         raise DefinitionError("/", "is nested too deeply") from None
 

@@ -165,8 +165,26 @@ _COMPARED = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
 
 
 def _bounds(state: Definition) -> bool:
-    """Whether a state is a Choice that compares numbers or times, as what ends a loop by a count does."""
+    """Whether a state compares numbers or times, as what ends a loop by a count does.
+
+    A Choice does, and so does a Task whose own Arguments raise an error, which a Catcher takes out of the loop.
+    """
+    if state["Type"] == "Task":
+        return any(_raises(text) for text in _expressions(state.get("Arguments")))
     return state["Type"] == "Choice" and any(_compares(rule) for rule in state.get("Choices", ()))
+
+
+def _raises(expression: str) -> bool:
+    outside_texts = _TEXT.sub(" ", expression)
+    return "$error(" in outside_texts and bool(_COMPARED.search(outside_texts))
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    """Yield the JSONata expressions in a value, wherever they stand in it."""
+    if isinstance(value, str) and value.startswith("{%"):
+        yield value
+    for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _expressions(member)
 
 
 def _compares(rule: Definition) -> bool:
