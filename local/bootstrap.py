@@ -40,6 +40,8 @@ def _watch(death_signal: signal.Signals, parent_pid: int) -> None:
 def execute(parent_pid: int, command: list[str]) -> None:
     """Becomes another program that ends with this parent; Linux keeps the bond across execve(2), others do not."""
     die_with_parent(signal.SIGTERM, parent_pid)
+    # setrlimit(2): a file that may grow no more is an error to report, not a reason to die.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     os.execv(command[0], command)
 
 
