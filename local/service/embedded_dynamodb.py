@@ -44,7 +44,6 @@ class EmbeddedDynamoDB:
         # It takes no socket that is open already, so one is asked for and given back.
         with bind(0, "the embedded DynamoDB") as free:
             self._port = port_of(free)
-        self.is_new = not self._database.exists()
         self._supervisor = Supervisor(
             Child(
                 name="The embedded DynamoDB",

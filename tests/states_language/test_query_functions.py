@@ -59,6 +59,7 @@ PICTURE = "The sub-picture must not contain "
         ("$type(/a/)", "function"),
         ("$toMillis('2017-11')", 1_509_494_400_000),
         ("$toMillis('2017-11-07T15:07:54.972+0100')", 1_510_063_674_972),
+        ("$fromMillis($toMillis('15:07', '[H]:[m]'))", "2026-01-01T15:07:00.000Z"),
         ("$fromMillis(1510067557121, '[H01]:[m01] [Z]', '+0530')", "20:42 +05:30"),
         # What Step Functions adds (AWS measured).
         ("[$random(0), $random(7), $random(0.9)]", [0.730967787376657, 0.7306990420600421, 0.730967787376657]),

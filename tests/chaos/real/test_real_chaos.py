@@ -24,7 +24,6 @@ from tests.local.support import children, client, until
 from tests.real.upstream import serving
 
 pytestmark = pytest.mark.long
-
 STREAMS = ("demo:chaos", "demo-ndjson:chaos", "demo-exclusive:chaos")
 EXCLUSIVE = "demo-exclusive:chaos"
 EVENTS = "streamkeeper-test-events"

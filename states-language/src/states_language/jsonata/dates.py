@@ -10,8 +10,9 @@ The library knows the pictures but raises errors without codes; here they get th
 
 import math
 import re
+import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import regex
@@ -56,15 +57,33 @@ class _Expressions:
         return Pattern(compiled) if flags else compiled
 
 
+class _Datetime(datetime):
+    """What the library's dates take for datetime.datetime: today is the execution's."""
+
+    @classmethod
+    def utcnow(cls) -> datetime:
+        """Return the instant whose year, month or day a picture without one takes."""
+        return _EPOCH + _today.now_ms() * _MILLISECOND
+
+
+class _Dates:
+    """What the library's dates take for the module datetime."""
+
+    datetime, timedelta, timezone = _Datetime, timedelta, timezone
+
+
+_today = threading.local()
 datetimeutils.re = _Expressions
+datetimeutils.datetime = _Dates
 
 
-def instant(text: Any, picture: Any = None) -> Any:
+def instant(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
     """Return the milliseconds since 1970 of a date; raises JException D3110, D3132, D3135 or D3136."""
     if text is None:
         return None
     if picture is not None:
         _bound(text)
+        _today.now_ms = now_ms
         return _coded(picture, lambda: Functions.datetime_to_millis(text, picture))
     match = _INSTANT.fullmatch(text)
     try:
