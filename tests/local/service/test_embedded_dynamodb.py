@@ -19,7 +19,8 @@ from local.service.aws_endpoints import Endpoints, needs_dynamodb
 from local.service.embedded_aws import lock
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.provision import provision
-from tests.local.service.embedded import TABLE, stored
+from tests.local.service.embedded import TABLE
+from tests.local.service.test_embedded_aws import stored
 from tests.local.support import PROJECT, client, in_thread, running, until
 
 
