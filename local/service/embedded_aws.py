@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+from local.checkout import ROOT
+from local.listener import HOST, port_of
 from local.service.child import Child, Supervisor
-from local.service.listener import HOST, port_of
 from local.user_error import UserError
 
 _WAIT_FOR_LOCK_S = 15.0
@@ -127,7 +128,7 @@ class EmbeddedAws:
                 sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
                 str(descriptors[0]),
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
-                cwd=Path(__file__).resolve().parents[2], env=self._environment(os.environ),
+                cwd=ROOT, env=self._environment(os.environ),
             )  # fmt: skip
 
     def _environment(self, parents: Mapping[str, str]) -> dict[str, str]:

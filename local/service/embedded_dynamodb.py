@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from local.checkout import ROOT
+from local.listener import HOST, bind, port_of
 from local.service.child import Child, Supervisor
-from local.service.listener import HOST, bind, port_of
 
 # By `sys.platform` and `platform.machine()`.
 _BUILDS = {("linux", "x86_64"): "linux-x64"}
@@ -87,7 +88,7 @@ class EmbeddedDynamoDB:
             return await asyncio.create_subprocess_exec(
                 *bond, str(self._binary), *arguments,
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self._lock_file.fileno()],
-                start_new_session=True, cwd=Path(__file__).resolve().parents[2],
+                start_new_session=True, cwd=ROOT,
                 env={name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
             )  # fmt: skip
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
+from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.service import embedded_dynamodb
-from local.service.aws_endpoints import Endpoints, needs_dynamodb
 from local.service.embedded_aws import lock
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.provision import provision

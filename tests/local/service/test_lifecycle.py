@@ -16,8 +16,8 @@ import pytest
 import urllib3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from local.listener import bind
 from local.service.embedded_aws import lock
-from local.service.listener import bind
 from tests.harness import free_port
 from tests.local.support import PROJECT, children, client, environment, running, until
 
