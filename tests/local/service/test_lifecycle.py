@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import urllib3
 
+from local.listener import bind
 from local.service.embedded_aws import lock
-from local.service.listener import bind
 from tests.harness import free_port
 from tests.local.service.embedded import on_disk
 from tests.local.support import PROJECT, children, client, environment, running, until
