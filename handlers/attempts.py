@@ -18,8 +18,8 @@ from handlers.connection.backoff import FailureKind, Rest, failed
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import renewal_due
 from handlers.connection.lease import Lease, superseded
-from handlers.profile.parse import Profile
-from handlers.profile.references import Secrets
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
 from handlers.store.requests import Invocation, Report, answered
 
 # What a second failure in a row waits at most; each further one in a row about twice as long, up to a limit.

@@ -18,10 +18,12 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.driver import Clock
 from handlers.invocation import keep
-from handlers.profile.parse import Profile, ProfileError, check_stream_id, parse
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from handlers.settings import Settings, load, plain_aws
+from handlers.store.connection_store import Store
 from handlers.store.requests import Invocation, Report
-from handlers.store.store import Store
 
 TRIES = 4
 # The metric that counts an end, by what ended the function.

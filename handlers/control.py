@@ -21,11 +21,11 @@ from handlers.api.queries import BadQuery, Wanted
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
-from handlers.profile.parse import ProfileError, check_stream_id
+from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.settings import load_control, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
-from handlers.store.streams import LedgerStore
+from handlers.store.stream_records import LedgerStore
 
 # To show and to stop a stream takes four requests at most, and the function has 20 seconds.
 TRIES = 2

@@ -24,10 +24,10 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.errors import StoreUnavailable
-from handlers.profile.parse import Profile
-from handlers.profile.references import Secrets
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.store.connection_store import Store
 from handlers.store.requests import Invocation, Report, Requests, manager_of
-from handlers.store.store import Store
 from handlers.store.worker import Worker
 from handlers.upstream.reader import Upstream
 

@@ -13,10 +13,11 @@ from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, R
 from handlers.aws.secret_values import SecretValues
 from handlers.driver import Clock, Driver
 from handlers.errors import StreamRejected
-from handlers.profile.parse import Profile, ProfileError
-from handlers.profile.references import Secrets
+from handlers.profile.addresses import ProfileError
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.store.connection_store import Store
 from handlers.store.requests import Invocation, Report
-from handlers.store.store import Store
 from handlers.store.worker import Worker
 
 Tell = Callable[[Report], None]

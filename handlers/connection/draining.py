@@ -18,7 +18,7 @@ from handlers.connection.lease import Lease, Standing
 from handlers.connection.lifetime import Stay
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase
 from handlers.connection.record import Record
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 
 SETTLE_POLL_MS = 100
 # How long a closed connection watches a successor that claimed and has not connected. An upstream that evicts answers

@@ -44,7 +44,7 @@ from handlers.connection.effects import (
 from handlers.connection.lease import Standing, may_open, standing
 from handlers.connection.lifetime import Stay
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase, ProtocolMisuse
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 
 RELEASE_POLL_MS = 200
 # A holder counts as dead after this many of its renewals have failed to come.

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import answering
 from handlers.framing.events import StreamEvent
 
 MESSAGE_BYTES = 256 * 1024

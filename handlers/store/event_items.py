@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from handlers.framing.events import StreamEvent
-from handlers.store.items import Item, expiry
+from handlers.store.control_items import Item, expiry
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
 # length) and attribute value lengths".

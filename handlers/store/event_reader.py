@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import answering
 from handlers.errors import StoreUnavailable
+from handlers.store.control_items import Item
 from handlers.store.event_items import Fetch, StoredEvent, partition_keys, stored_event
-from handlers.store.items import Item
 
 INDEX = "by-position"
 # How many keys are asked for at once. BatchGetItem takes 100, and answers with 16 MB at most; a function of 128 MB has

@@ -10,11 +10,12 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from handlers.aws.translate import ConditionFailed, Refused, answering
+from handlers.aws.error_translation import ConditionFailed, Refused, answering
 from handlers.connection.effects import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.store.control_items import Item
 from handlers.store.dead_letters import DeadLetters
 from handlers.store.event_items import (
     FOR_EVER,
@@ -26,8 +27,7 @@ from handlers.store.event_items import (
     size_bytes,
     stream_of,
 )
-from handlers.store.inserts import Inserts, as_parameters
-from handlers.store.items import Item
+from handlers.store.insert_statements import Inserts, as_parameters
 from handlers.store.objects import Objects
 
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"

@@ -7,7 +7,7 @@ its content, so that writing it again changes nothing.
 from collections.abc import Callable
 from typing import Any
 
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import answering
 
 
 class Objects:

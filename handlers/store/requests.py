@@ -28,9 +28,9 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.manager import Manager
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 from handlers.store.event_items import FOR_EVER, Keeping
-from handlers.store.store import Store
 
 NO_REST = Rest()
 # What the manager is told of a request that was made: nothing where it need not know. Raises StoreUnavailable.

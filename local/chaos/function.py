@@ -30,9 +30,9 @@ from handlers.connection.effects import (
     Woken,
 )
 from handlers.connection.manager import Manager
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 from handlers.store.requests import Invocation, Report, Requests, manager_of
-from handlers.store.store import Store
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.link import Link
 from local.chaos.slow_requests import Killed, SlowRequests, Steps, Task

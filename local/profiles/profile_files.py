@@ -9,7 +9,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from handlers.profile.parse import ProfileError, check_stream_id, parse
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.parse import parse
 from local.user_error import UserError
 
 # A variable is an address that is known where the function runs; whether it is set here says nothing of the file.

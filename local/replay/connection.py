@@ -31,9 +31,9 @@ from handlers.connection.effects import (
     Written,
 )
 from handlers.connection.phases import Phase
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 from handlers.store.requests import Invocation, Report, Requests, manager_of
-from handlers.store.store import Store
 from local.replay.scripted_upstream import Link, ScriptedUpstream
 from states_language.clock import Clock, Timer
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, Wish, attempts
 from handlers.connection.effects import Outcome
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 from handlers.store.requests import Invocation
-from handlers.store.store import Store
 from local.replay.connection import VirtualConnection
 from local.replay.scripted_upstream import ScriptedUpstream
 from states_language.clock import Clock, Timer

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from handlers.connection.effects import Outcome
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 from handlers.store.requests import Invocation
 from local.replay.connection import VirtualConnection
 from local.replay.expressions import Item

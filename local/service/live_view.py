@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.connection.lease import Lease, unconnected_ms
-from handlers.store import items
+from handlers.store import control_items
 from local.service.aws_endpoints import Endpoints
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.screen import Screen
@@ -121,8 +121,10 @@ class LiveView:
             return [], Lease()
         client = self._endpoints.client("dynamodb")
         found = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
-        lease = client.get_item(TableName=self._control_table, Key=items.key(stream_id, "lease")).get("Item", {})
-        return found, items.lease(lease)
+        lease = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "lease")).get(
+            "Item", {}
+        )
+        return found, control_items.lease(lease)
 
     def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = client.query(

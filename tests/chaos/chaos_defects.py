@@ -10,17 +10,17 @@ from typing import Any
 
 from handlers import attempts
 from handlers.attempts import Wish
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import answering
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
 from handlers.connection.effects import Input, Written
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.errors import StoreUnavailable
-from handlers.store import items
+from handlers.store import control_items
+from handlers.store.connection_store import Store
 from handlers.store.event_items import FOR_EVER, Keeping
 from handlers.store.event_writer import STORED, OneWrite
 from handlers.store.requests import Requests
-from handlers.store.store import Store
 from local.chaos.schedule import Schedule
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
@@ -42,8 +42,8 @@ def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, 
     """The cursor is written whoever wrote it last."""
     store._dynamodb.put_item(
         TableName=store._control_table,
-        Item=items.key(stream_id, "cursor")
-        | {"cursor": {"S": cursor}, "fence": items.number(fence), "saved_at_ms": items.number(now_ms)},
+        Item=control_items.key(stream_id, "cursor")
+        | {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)},
     )
     return True
 
@@ -77,7 +77,7 @@ def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events:
 
 def takes_any_turn(store: Store, stream_id: str, fence: int, expires_at_ms: int, _now_ms: int) -> Lease:
     """A connection takes its turn whether another's lasts or not."""
-    values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
+    values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
     update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
     names = ("fence", "connected", "expires_at_ms")
     store._applied(stream_id, "lease", update, "#fence >= :fence", names, values)
@@ -100,7 +100,9 @@ def writes_no_rest(*given: Any) -> Generator[Wish, Any, Rest]:
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
     """What is to be written is written, whatever stands there by now."""
     with answering("PutItem"):
-        store._dynamodb.put_item(TableName=store._control_table, Item=items.key(stream_id, "rest") | items.rest(after))
+        store._dynamodb.put_item(
+            TableName=store._control_table, Item=control_items.key(stream_id, "rest") | control_items.rest(after)
+        )
     return True
 
 

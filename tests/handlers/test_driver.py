@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from handlers.driver import Clock, Driver
-from handlers.profile.parse import Profile, parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.store.connection_store import Store
 from handlers.store.requests import Invocation, Report
-from handlers.store.store import Store
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
 

@@ -76,7 +76,7 @@ def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
 READER = """
 import json, resource, sys, threading
 from handlers.framing.decoders import FramingError, decoder
-from handlers.profile.parse import UpstreamRequest
+from handlers.profile.behaviour import UpstreamRequest
 from handlers.connection.effects import Chunk, Closed
 from handlers.upstream.reader import Upstream
 threading.stack_size(256 * 1024)

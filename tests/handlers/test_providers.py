@@ -20,7 +20,8 @@ from handlers.connection.effects import Progress
 from handlers.driver import Clock
 from handlers.framing.decoders import Frame
 from handlers.invocation import keep
-from handlers.profile.parse import Profile, parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from handlers.store.requests import Invocation, Report
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour

@@ -15,7 +15,8 @@ from handlers.connection.effects import (
 )
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
-from handlers.profile.parse import Profile, parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 
 DEADLINE_MS = 100_000
 MARGIN_MS = 5_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 from local.cli import main
 from local.upstreams.behaviours import BEHAVIOURS
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving

@@ -8,7 +8,7 @@ import pytest
 from handlers.connection.effects import RecordLoss
 from handlers.connection.ledger import Gap
 from handlers.errors import StoreUnavailable, StreamDropped, StreamTakenOver
-from handlers.store import items
+from handlers.store import control_items
 from local.service.function_failures import Failure, Failures
 from local.service.stream_view import SILENT_MS, StreamView
 from states_language import load
@@ -27,14 +27,14 @@ def record(fence: int, lane: str, **numbers: int) -> dict[str, Any]:
 
 def loss(fence: int, number: int, cause: str) -> dict[str, Any]:
     """The record of a gap that the upstream announced."""
-    return items.loss("demo", RecordLoss(fence, number, 5_000, 6_500, cause))
+    return control_items.loss("demo", RecordLoss(fence, number, 5_000, 6_500, cause))
 
 
 def test_an_announced_loss_is_told_once() -> None:
     """Connection, number and cause; a gap between two connections is none, and what was before is no news."""
     ledger = StreamView("demo", since_ms=1_000)
-    between = items.gap("demo", Gap(2, 5_000, 6_000, "reset", True))
-    told = [between, loss(2, 1, "announced_by_upstream"), items.loss("demo", RecordLoss(1, 1, 0, 900, "old"))]
+    between = control_items.gap("demo", Gap(2, 5_000, 6_000, "reset", True))
+    told = [between, loss(2, 1, "announced_by_upstream"), control_items.loss("demo", RecordLoss(1, 1, 0, 900, "old"))]
     assert ledger.update(told, 2, 7_000) == ["demo: events of 1.5 s are lost: announced by upstream"]
     assert ledger.update(told, 2, 8_000) == []
 

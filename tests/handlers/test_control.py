@@ -16,7 +16,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
-from handlers.store.streams import NEWEST, LedgerStore
+from handlers.store.stream_records import NEWEST, LedgerStore
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
 
 MINE = "arn:mine"

@@ -11,9 +11,9 @@ from handlers.connection.effects import Claimed, ClaimRefused, Progress, Written
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.store.connection_store import Store
 from handlers.store.event_items import MAX_ITEM_BYTES, event_item, size_bytes
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED
-from handlers.store.store import Store
 from tests.handlers.aws import (
     CONTROL,
     EVENTS,
