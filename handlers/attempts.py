@@ -208,6 +208,6 @@ def _wait(invocation: Invocation, now_ms: int, rest: Rest) -> Generator[Wish, An
         return Outcome("", "stopped", "the stream is to be stopped")
     if superseded(lease, invocation.execution):
         return Outcome("", "superseded", "another execution keeps the stream connected")
-    if 0 < invocation.after_fence < lease.connected:
-        return Outcome("StreamTakenOver", "", f"connection {lease.connected} has taken over")
+    if 0 < invocation.after_fence < lease.connected_token:
+        return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
     return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, answering
+from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Claimed, ClaimRefused, Progress, RecordLoss, Written
 from handlers.connection.lease import Lease
@@ -21,8 +21,8 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store import control_items
 from handlers.store.control_table import ControlTable
-from handlers.store.dead_letters import DeadLetters
-from handlers.store.event_items import FOR_EVER, Keeping
+from handlers.store.dead_letters import DeadLetterQueue
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
 from handlers.store.objects import Objects, no_client
 
@@ -54,17 +54,22 @@ class Store:
         self._control_table = control_table
         self._table = ControlTable(dynamodb, control_table)
         self._ledger_keep_days = ledger_keep_days
-        objects, dead_letters = Objects(s3, events_bucket), DeadLetters(sqs, dead_letter_queue_url)
+        objects, dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
         self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, rest)
 
     def write(
-        self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent], keeping: Keeping = FOR_EVER
+        self,
+        stream_id: str,
+        fence: int,
+        first: int,
+        events: Sequence[StreamEvent],
+        policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
         """How many of `events` were new, known already, or dead letters; `first` numbers the first of them.
 
         All are answered for when it returns.
         """
-        return self._writer.write(stream_id, fence, first, events, keeping)
+        return self._writer.write(stream_id, fence, first, events, policy)
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +215,7 @@ class Store:
         for item in found:
             if item["SK"]["S"] in known:
                 continue
-            with contextlib.suppress(ConditionFailed), answering("PutItem"):
+            with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
                 # The gap that this connection ended is not written down yet; what is written is never changed.
                 self._dynamodb.put_item(
                     TableName=self._control_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
@@ -240,7 +245,7 @@ class Store:
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Writes down a gap that the upstream announced; written twice it is the same."""
-        with answering("PutItem"):
+        with translate_errors("PutItem"):
             self._dynamodb.put_item(TableName=self._control_table, Item=control_items.loss(stream_id, loss))
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -264,7 +269,7 @@ class Store:
         values: Any,
         answer: str = "NONE",
     ) -> control_items.Item:
-        with answering("UpdateItem"):
+        with translate_errors("UpdateItem"):
             response = self._dynamodb.update_item(
                 TableName=self._control_table,
                 Key=control_items.key(stream_id, key),

@@ -6,7 +6,7 @@ any answer of AWS but the records raises `StoreUnavailable`, after the client's 
 
 from typing import Any
 
-from handlers.aws.error_translation import answering
+from handlers.aws.error_translation import translate_errors
 from handlers.store import control_items
 
 # The index that holds leases alone, and of them their keys alone.
@@ -22,7 +22,7 @@ class ControlTable:
 
     def get(self, stream_id: str, key: str) -> control_items.Item | None:
         """The record of the stream with this sort key; None where there is none."""
-        with answering("GetItem"):
+        with translate_errors("GetItem"):
             response = self._dynamodb.get_item(
                 TableName=self._name, Key=control_items.key(stream_id, key), ConsistentRead=True
             )
@@ -31,7 +31,7 @@ class ControlTable:
 
     def newest(self, stream_id: str, prefix: str, most: int) -> list[control_items.Item]:
         """The records of the stream whose sort keys begin with `prefix`, the newest first and `most` at most."""
-        with answering("Query"):
+        with translate_errors("Query"):
             response = self._dynamodb.query(
                 TableName=self._name,
                 KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",

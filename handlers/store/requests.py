@@ -30,7 +30,7 @@ from handlers.connection.effects import (
 from handlers.connection.manager import Manager
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
-from handlers.store.event_items import FOR_EVER, Keeping
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 
 NO_REST = Rest()
 # What the manager is told of a request that was made: nothing where it need not know. Raises StoreUnavailable.
@@ -109,7 +109,7 @@ class Requests:
         self._store = store
         self._invocation = invocation
         self._now_ms = now_ms
-        self._keeping = FOR_EVER
+        self._policy = DEFAULT_POLICY
         self._held = invocation.held
 
     def read_lease(self) -> Input:
@@ -130,7 +130,7 @@ class Requests:
             case MarkConnected(fence, expires_at_ms):
                 return [lambda: _unheeded(store.mark_connected(stream_id, fence, expires_at_ms))]
             case Write(fence, first, events):
-                return [lambda: store.write(stream_id, fence, first, events, self._keeping)]
+                return [lambda: store.write(stream_id, fence, first, events, self._policy)]
             case SaveProgress():
                 return self._save(effect)
             case MarkReleased(fence):
@@ -152,7 +152,7 @@ class Requests:
             partitions=self._profile.partitions,
         )
         if isinstance(answer, Claimed):
-            self._keeping = Keeping(answer.partitions, self._profile.keep_days)
+            self._policy = StoragePolicy(answer.partitions, self._profile.keep_days)
         return answer
 
     def _save(self, effect: SaveProgress) -> list[Request]:

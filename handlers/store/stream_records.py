@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from handlers.api.status import Connection, Records
-from handlers.aws.error_translation import ConditionFailed, answering
+from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.lease import Lease
 from handlers.store import control_items
 from handlers.store.control_table import LEASES, ControlTable
@@ -19,7 +19,7 @@ from handlers.store.control_table import LEASES, ControlTable
 NEWEST = 100
 
 
-class LedgerStore:
+class StreamRecords:
     """The control table; the client is made once and shared by all invocations of a sandbox."""
 
     def __init__(self, dynamodb: Any, control_table: str) -> None:
@@ -75,7 +75,7 @@ class LedgerStore:
         # all may have been answered just now, and its execution not have claimed the stream yet.
         condition = {} if may_start else {"ConditionExpression": "attribute_exists(PK)"}
         try:
-            with answering("UpdateItem"):
+            with translate_errors("UpdateItem"):
                 response = self._dynamodb.update_item(
                     TableName=self._table,
                     Key=control_items.key(stream_id, "lease"),
@@ -95,7 +95,7 @@ class LedgerStore:
     def _started(self) -> Iterator[str]:
         place: dict[str, control_items.Item] = {}
         while True:
-            with answering("Scan"):
+            with translate_errors("Scan"):
                 response = self._dynamodb.scan(TableName=self._table, IndexName=LEASES, **place)
             for item in response["Items"]:
                 yield item["PK"]["S"]

@@ -87,7 +87,7 @@ class LiveView:
             # The embedded AWS may just be starting again; the next look is a second away.
             with contextlib.suppress(BotoCoreError, ClientError):
                 found, lease = await asyncio.to_thread(self._read, stream_id)
-                connected = lease.connected
+                connected = lease.connected_token
                 self._alert(stream_id, lease)
             for news in ledger.update(found, connected, _now_ms(), failed.get(stream_id, [])):
                 self._screen.say(news)

@@ -10,7 +10,7 @@ from typing import Any
 
 from handlers import attempts
 from handlers.attempts import Wish
-from handlers.aws.error_translation import answering
+from handlers.aws.error_translation import translate_errors
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
 from handlers.connection.effects import Input, Written
 from handlers.connection.lease import Lease
@@ -18,7 +18,7 @@ from handlers.connection.manager import Manager
 from handlers.errors import StoreUnavailable
 from handlers.store import control_items
 from handlers.store.connection_store import Store
-from handlers.store.event_items import FOR_EVER, Keeping
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import STORED, OneWrite
 from handlers.store.requests import Requests
 from local.chaos.schedule import Schedule
@@ -65,7 +65,9 @@ def overlooks_single_refusals(write: OneWrite, batch: Any) -> list[str]:
     return [STORED] * len(batch)
 
 
-def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events: Any, kept: Any = FOR_EVER) -> Written:
+def ignores_errors(
+    store: Store, stream_id: str, fence: int, first: int, events: Any, kept: Any = DEFAULT_POLICY
+) -> Written:
     """An event that the store refuses counts as stored."""
     for number, event in enumerate(events, first):
         try:
@@ -99,7 +101,7 @@ def writes_no_rest(*given: Any) -> Generator[Wish, Any, Rest]:
 
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
     """What is to be written is written, whatever stands there by now."""
-    with answering("PutItem"):
+    with translate_errors("PutItem"):
         store._dynamodb.put_item(
             TableName=store._control_table, Item=control_items.key(stream_id, "rest") | control_items.rest(after)
         )
@@ -126,7 +128,7 @@ def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace
 def spreads_as_its_profile_says(requests: Requests) -> Input:
     """The partitions are those of the version that runs, not those of the first claim."""
     answer = CLAIM(requests)
-    requests._keeping = Keeping(requests._profile.partitions)
+    requests._policy = StoragePolicy(requests._profile.partitions)
     return answer
 
 

@@ -21,7 +21,7 @@ from handlers.connection.effects import (
     SaveProgress,
     Write,
 )
-from handlers.connection.lease import Standing
+from handlers.connection.lease import LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import LIVE, Phase
 
@@ -71,7 +71,7 @@ class DoesNotWatchTheSuccessor(Manager):
     """A closed connection whose successor has claimed thinks itself dropped at once."""
 
     def _settle(self, now_ms: int, found: Any) -> list[Effect]:
-        if found is Standing.CLAIMED:
+        if found is LeaseView.CLAIMED:
             assert self._ending is not None
             return [Finish(self._ending)]
         return super()._settle(now_ms, found)

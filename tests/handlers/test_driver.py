@@ -117,7 +117,7 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> N
     assert record["unterminated_bytes"] == len(b"data: unterminated")
     assert record["claimed_ms"] <= record["opened_ms"] <= record["closed_ms"]
     lease = aws.store().read_lease(STREAM)
-    assert (lease.fence, lease.connected, lease.released, lease.holder) == (1, 1, 1, "A/r1")
+    assert (lease.fence, lease.connected_token, lease.released_token, lease.holder) == (1, 1, 1, "A/r1")
     assert report.connect_ms is not None
 
 

@@ -50,7 +50,7 @@ def connected(overlap: str = "evicts", **more: Any) -> Manager:
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
     if overlap == "forbids":
-        manager.handle(15, LeaseRead(Lease(fence=FENCE, connected=FENCE, execution="mine")))
+        manager.handle(15, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
     manager.handle(20, CursorRead("7"))
     manager.handle(30, Opened(200))
     return manager
