@@ -1,1 +1,1 @@
-"""Benchmarks: each measures the product beside its peer, in one run, and prints what it measured."""
+"""Benchmarks: each measures the product beside its peer in one run and prints the figures."""

@@ -1,9 +1,8 @@
-"""`python -m bench.endpoint`: a DynamoDB over HTTP in a process of its own, so that only its client is measured.
+"""`python -m bench.endpoint`: serves DynamoDB over HTTP in a process of its own, so that only its client is measured.
 
-Decides nothing of the tables: local/replay/table.py does, which is held against the embedded AWS by tests. It checks
-no signature. `--items-per-s` lets it take no more than so many items a second: what exceeds that is throttled, as AWS
-does it, statement by statement. Invariant: an answer is sent after the items are in the table; the first line it prints
-is its port.
+The tables are those of local/replay/table.py, which tests compare with the embedded AWS. Signatures are not checked.
+`--items-per-s` throttles the statements above that rate one by one, as AWS does.
+Invariant: the first line that it prints is its port; a response is sent after the items are in the table.
 """
 
 import argparse
@@ -32,12 +31,12 @@ class Tables:
         self._taken = 0
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The status and the body of an answer."""
+        """Return the status and the body of the response."""
         try:
             return 200, self._perform(operation, request)
         except ClientError as error:
-            told = error.response["Error"]
-            return 400, {"__type": f"com.amazonaws.dynamodb.v20120810#{told['Code']}", "message": told["Message"]}
+            code, message = error.response["Error"]["Code"], error.response["Error"]["Message"]
+            return 400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message}
 
     def _perform(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         if operation == "BatchExecuteStatement":
@@ -48,15 +47,15 @@ class Tables:
                     self._tables.put_item(TableName=table, Item=write["PutRequest"]["Item"])
             return {"UnprocessedItems": {}}
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
-        found: dict[str, Any] = getattr(self._tables, name)(**request)
-        return found
+        response: dict[str, Any] = getattr(self._tables, name)(**request)
+        return response
 
     def _insert(self, statement: dict[str, Any]) -> dict[str, Any]:
         if self._items_per_s and self._taken >= (time.monotonic() - self._begun_s) * self._items_per_s:
             return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
         self._taken += 1
-        found: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
-        return found
+        response: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
+        return response
 
 
 class Connection(asyncio.Protocol):
@@ -67,11 +66,11 @@ class Connection(asyncio.Protocol):
         self._held = bytearray()
 
     def connection_made(self, transport: Any) -> None:
-        """Keeps where the answers go."""
+        """Keep the transport for the responses."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answers each request that is complete."""
+        """Answer every complete request."""
         self._held += data
         while (head_bytes := self._held.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._held[:head_bytes])
@@ -93,7 +92,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(items_per_s: int) -> None:
-    """Serves until the process is ended."""
+    """Serve until the process ends."""
     tables = Tables(items_per_s)
     server = await asyncio.get_running_loop().create_server(lambda: Connection(tables), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -1,9 +1,9 @@
-"""`python -m bench.framing`: the speed of our SSE and NDJSON decoders beside the Python readers on PyPI, in one run.
+"""`python -m bench.framing`: measures our SSE and NDJSON decoders beside the Python readers on PyPI, in one run.
 
-Decides the events, how they are cut into chunks, and what is told of each reader: CPU time an event, the ratio to ours
-at the same work, and for SSE which rules it keeps. The readers are no dependency of the product: they are installed
-from bench/requirements.txt into an environment of their own, in which the benchmark runs. Invariant: a reader is timed
-only on wires that it reads rightly, and in turns with the others.
+For each reader it reports the CPU time of an event, the ratio to ours at the same work, and for SSE which rules it
+keeps. The readers are not dependencies of the product: they are installed from bench/requirements.txt into an
+environment of their own, in which the benchmark runs.
+Invariant: a reader is timed only on wires that it reads correctly, and in turns with the others.
 """
 
 import argparse
@@ -48,12 +48,12 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times ours is as fast."""
+        """How many times as fast ours is."""
         return self.cpu_us / self.ours_us
 
 
 class Task(NamedTuple):
-    """A reader with the work it does, and what its events must be."""
+    """A reader, the work it does, and how the text of one of its events is read."""
 
     name: str
     work: str
@@ -62,13 +62,13 @@ class Task(NamedTuple):
 
 
 def text(number: int, event_bytes: int) -> str:
-    """The JSON of an event, `event_bytes` long."""
+    """Return the JSON of an event, `event_bytes` long."""
     head = json.dumps({"number": number, "text": ""})
     return f"{head[:-2]}{'x' * (event_bytes - len(head))}{head[-2:]}"
 
 
 def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
-    """The events as they come: in reads of a socket, and each in a read of its own."""
+    """Return the wire in two cuts: as a socket reads it, and each event in a read of its own."""
     pattern = "event: update\nid: {}\ndata: {}\n\n" if framing == "sse" else "{1}\n"
     events = [pattern.format(number, one).encode() for number, one in enumerate(texts)]
     whole = b"".join(events)
@@ -76,8 +76,8 @@ def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
     return {f"{READ_BYTES // 1024} KB": reads, "event": events}
 
 
-def had(readers: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """The readers that can be had; of the others it is told why not."""
+def installed(readers: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """Yield the readers that are installed, and print why the others are left out."""
     for reader in readers:
         try:
             yield reader()
@@ -86,12 +86,12 @@ def had(readers: Iterable[Callable[[], T]]) -> Iterator[T]:
 
 
 def tasks(framing: str) -> list[list[Task]]:
-    """The readers, in groups that do the same work; the first of each group is ours."""
+    """Return the readers in groups that do the same work; the first of each group is ours."""
     if framing == "sse":
-        readers = had(peers_sse.READERS)
+        readers = installed(peers_sse.READERS)
         return [[Task(one.name, "events", _events_of(one), _data_of(one)) for one in readers]]
     groups: dict[str, list[Task]] = {}
-    for peer in had(peers_ndjson.READERS):
+    for peer in installed(peers_ndjson.READERS):
         if peer.work not in groups:
             own = peers_ndjson.ours(peer.work)
             groups[peer.work] = [Task(own.name, own.work, own.read, _text)]
@@ -108,13 +108,13 @@ def _data_of(reader: peers_sse.Reader) -> Callable[[Any], Any]:
 
 
 def _text(line: Any) -> Any:
-    """A line, or what was parsed of it, as the text that it was."""
-    found = getattr(line, "data", line)
-    return json.dumps(found) if isinstance(found, dict) else found.removesuffix("\n")
+    """Return the text of a line, also where the reader has parsed it."""
+    content = getattr(line, "data", line)
+    return json.dumps(content) if isinstance(content, dict) else content.removesuffix("\n")
 
 
 def timed(group: list[Task], chunks: list[bytes], expected: list[str], rounds: int) -> dict[str, float]:
-    """CPU seconds of each reader, the least of its rounds; raises ValueError where one reads something else."""
+    """Return the CPU seconds of each reader, the least of its rounds; raises ValueError where one reads wrongly."""
     least: dict[str, float] = {}
     for turn in range(rounds):
         for task in group:
@@ -130,7 +130,7 @@ def timed(group: list[Task], chunks: list[bytes], expected: list[str], rounds: i
 
 
 def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
-    """A row for each reader, framing, size and way of cutting."""
+    """Return a row for each reader, framing, size and cut."""
     rows = []
     for framing in ("sse", "ndjson"):
         for group in tasks(framing):
@@ -144,13 +144,13 @@ def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
 
 
 def kept() -> dict[str, dict[str, rules.Verdict]]:
-    """By reader, then by rule, whether it is kept."""
+    """Return by reader, then by rule, whether the reader keeps the rule."""
     with redirect_stdout(io.StringIO()):
-        return {reader.name: rules.verdicts(reader) for reader in had(peers_sse.READERS)}
+        return {reader.name: rules.verdicts(reader) for reader in installed(peers_sse.READERS)}
 
 
 def table(rows: list[Row], verdicts: dict[str, dict[str, rules.Verdict]]) -> Iterator[str]:
-    """The lines that a person reads: microseconds of CPU an event and the ratio to ours, then the rules."""
+    """Yield the lines of two tables: microseconds of CPU an event with the ratio to ours, and the rules."""
     columns = list(dict.fromkeys((row.event_bytes, row.chunks) for row in rows))
     for framing in ("sse", "ndjson"):
         heads = " | ".join(f"{event_bytes:,} B, {chunks}" for event_bytes, chunks in columns)
@@ -160,8 +160,8 @@ def table(rows: list[Row], verdicts: dict[str, dict[str, rules.Verdict]]) -> Ite
         for row in rows:
             if row.framing == framing:
                 cells.setdefault((row.work, row.reader), []).append(f"{row.cpu_us:.2f} ({row.ratio:.1f})")
-        for (work, reader), found in cells.items():
-            yield f"| {reader} | {work} | " + " | ".join(found) + " |"
+        for (work, reader), row_cells in cells.items():
+            yield f"| {reader} | {work} | " + " | ".join(row_cells) + " |"
         yield ""
     yield f"| rules of SSE | {' | '.join(rules.NAMES)} |"
     yield "|---" * (len(rules.NAMES) + 1) + "|"
@@ -170,12 +170,12 @@ def table(rows: list[Row], verdicts: dict[str, dict[str, rules.Verdict]]) -> Ite
 
 
 def behind(rows: list[Row]) -> list[Row]:
-    """Where a reader is faster than ours."""
+    """Return the rows of readers that are faster than ours."""
     return [row for row in rows if row.ratio < 1]
 
 
 def install() -> Path:
-    """The Python of the environment in which the readers are, made anew when the lock has changed."""
+    """Return the Python of the readers' environment, which is made again when the lock has changed."""
     python, note = FOLDER / "bin" / "python", FOLDER / "installed.txt"
     if not note.is_file() or note.read_text() != LOCK.read_text():
         print(f"bench.framing: installs {LOCK.relative_to(ROOT)} into {FOLDER.relative_to(ROOT)}", file=sys.stderr)
@@ -187,19 +187,19 @@ def install() -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 once it is measured; where a reader is ahead of ours is told on standard error."""
+    """Print the figures and return 0; readers that are ahead of ours are listed on standard error."""
     parser = argparse.ArgumentParser(prog="python -m bench.framing", description="Measures decoders of SSE and NDJSON.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often each reads; the least counts ({ROUNDS})")
     parser.add_argument("--here", action="store_true", help="install nothing: compare with what this Python has")
-    wanted = parser.parse_args(argv)
-    if not wanted.here:
+    options = parser.parse_args(argv)
+    if not options.here:
         again = [str(install()), "-m", "bench.framing", "--here", *(sys.argv[1:] if argv is None else argv)]
         return subprocess.run(again, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode
-    logging.disable()  # what a reader thinks of a wire is no part of the comparison
+    logging.disable()  # the readers' logs are not part of the comparison
     warnings.simplefilter("ignore")
-    rows, verdicts = measure(rounds=wanted.rounds), kept()
-    if wanted.json:
+    rows, verdicts = measure(rounds=options.rounds), kept()
+    if options.json:
         print(json.dumps({"rows": [row._asdict() | {"ratio": round(row.ratio, 2)} for row in rows], "rules": verdicts}))
     else:
         print("\n".join(table(rows, verdicts)))

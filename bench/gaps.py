@@ -1,8 +1,8 @@
-"""How long one stream was without a connection, and why, from what its upstream saw.
+"""Measures how long one stream had no connection, and why, from what its upstream saw.
 
-Decides which gap belongs to which cause: one that begins with a fault is the fault's, every other opening is a
-handover, with a gap of 0 where the older connection was still open. It does not know who connects or who does harm.
-Invariant: each opening but the first is counted once. Times are milliseconds of one clock, which the caller reads.
+A gap that begins with a fault is the fault's. Every other opening is a handover, with a gap of 0 where the older
+connection was still open. Times are milliseconds of one clock, which the caller reads.
+Invariant: each opening but the first is counted once.
 """
 
 import math
@@ -14,7 +14,7 @@ HANDOVER, DROP, KILL = "handover", "drop", "kill"
 
 @dataclass
 class Gauge:
-    """What the upstream of one stream saw: `changed` hears of its connections, `fault` of harm that is done now."""
+    """The gaps of one stream by cause; call `changed` for each change of its connections, `fault` before each fault."""
 
     gaps_ms: dict[str, list[float]] = field(default_factory=lambda: {HANDOVER: [], DROP: [], KILL: []})
     openings: int = 0
@@ -23,11 +23,11 @@ class Gauge:
     _closed_ms: float = 0.0
 
     def fault(self, kind: str) -> None:
-        """Notes that the newest connection of the stream is about to be ended by `kind`."""
+        """Record that a fault of this kind is about to end the newest connection of the stream."""
         self._fault = kind
 
     def changed(self, at_ms: float, connected: int) -> None:
-        """Takes the number of connections that the stream has from now on."""
+        """Record how many connections the stream has from now on."""
         before, self.connected = self.connected, connected
         if connected < before:
             self._closed_ms = at_ms
@@ -39,13 +39,13 @@ class Gauge:
 
     @property
     def unconnected_ms(self) -> float:
-        """How long nobody was connected, between the first opening and the last."""
+        """How long there was no connection, between the first opening and the last."""
         return sum(sum(gaps) for gaps in self.gaps_ms.values())
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Several gaps in one line, in milliseconds; `count` 0 makes the others None."""
+    """The percentiles of several gaps, in milliseconds; None where `count` is 0."""
 
     count: int
     p50_ms: float | None
@@ -54,7 +54,7 @@ class Summary:
 
 
 def summary(gaps_ms: Sequence[float]) -> Summary:
-    """Returns the summary; a percentile is the value of its nearest rank, so one that was measured."""
+    """Return the summary; a percentile is the value of its nearest rank, so one that was measured."""
     if not gaps_ms:
         return Summary(0, None, None, None)
     ordered = sorted(gaps_ms)

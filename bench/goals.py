@@ -1,7 +1,7 @@
-"""What the deployed machine is to reach on real sockets, and whether one run reached it.
+"""Judges whether a run of the deployed machine on real sockets met its goals.
 
-Decides the goals and which rows they are of: ours alone, for the plain machine is the peer. It does not measure.
-Invariant: a goal of which nothing was measured is missed, not met.
+Only the rows of the deployed machine have goals, for the plain machine is the peer.
+Invariant: a goal without a measurement is missed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ from bench.gaps import DROP, HANDOVER
 from bench.streams import CONNECTIONS
 
 DROP_MS = 2000
-# What a function that reconnects by itself may need besides the connect: drain, save, release, claim.
+# The time for a reconnection in place besides the connect: drain, save, release, claim.
 IN_PLACE_MS = 50
 IN_PLACE = "reconnects"
 
 
 class Measured(Protocol):
-    """What a goal reads of a row."""
+    """The fields of a row that the goals read."""
 
     @property
     def machine(self) -> str:
@@ -26,7 +26,7 @@ class Measured(Protocol):
 
     @property
     def policy(self) -> str:
-        """How the upstream takes a second connection, or what the profile asks for besides."""
+        """The upstream's overlap policy, or the name of what the profile asks for besides."""
 
     @property
     def gaps(self) -> dict[str, dict[str, Any]]:
@@ -43,7 +43,7 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Goal:
-    """One goal of one row; `limit_ms` and `measured_ms` are None where the goal is no time."""
+    """One goal of one row; `limit_ms` and `measured_ms` are None where the goal is not a time."""
 
     policy: str
     goal: str
@@ -59,12 +59,12 @@ class Goal:
 
 
 def goals(rows: Iterable[Measured]) -> list[Goal]:
-    """Returns every goal, judged."""
+    """Return every goal with its verdict."""
     return [goal for row in rows if row.machine == CONNECTIONS for goal in _of(row)]
 
 
 def _of(row: Measured) -> Iterator[Goal]:
-    # Where two are forbidden a handover leaves one release and one connect, and no goal says how much.
+    # Where an overlap is forbidden a handover takes a release and a connect, for which there is no goal.
     if row.policy != "forbids":
         yield _timed(row, "no gap at a handover", HANDOVER, "most_ms", 0)
     if row.policy == IN_PLACE:

@@ -1,8 +1,8 @@
-"""`python -m bench.handover`: how long a stream is without a connection, ours beside the plain machine, in one run.
+"""`python -m bench.handover`: measures how long a stream has no connection, ours beside the plain machine.
 
-Decides when harm is done and what is reported. The gaps are the upstream's own: from the moment it saw the last
-connection of a stream end until it answered the next. Both machines run at once, with the same function, settings and
-upstream, and each stream is harmed on its own: a third of the time not at all, a third by resets, a third by SIGKILL.
+The upstream measures the gaps: from the end of a stream's last connection until it answers the next. Both machines run
+at once, with the same function, settings and upstream. Each stream has faults of its own: none for the first third of
+the time, then resets, then SIGKILL.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from local import stages
 from local.upstreams.clockwork import Clockwork
 from local.user_error import UserError
 
-# Between two harms of one stream: long enough for the machine to be back in its rhythm.
-HARM_EVERY_S = (4.0, 8.0)
-# The first connections are made and, at the end, what was missed is asked for.
-SETTLE_S = 3.0
+# Between two faults of one stream: long enough for the lanes to alternate again.
+FAULT_EVERY_S = (4.0, 8.0)
+# At the end, the time to fetch the events that were missed.
+CATCH_UP_S = 3.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one stream; see docs/bench.md."""
+    """The figures of one stream; see docs/bench.md."""
 
     machine: str
     policy: str
@@ -46,7 +46,7 @@ class Row:
 
 
 async def measure(seconds: float, seed: int) -> list[Row]:
-    """Returns a row for each of STREAMS. Takes `seconds` and the service's start; raises UserError."""
+    """Return a row for each of STREAMS, after `seconds` and the service's start; raises UserError."""
     gauges = {stream.upstream_id: Gauge() for stream in STREAMS}
 
     def seen(upstream_id: str, connected: int) -> None:
@@ -58,29 +58,29 @@ async def measure(seconds: float, seed: int) -> list[Row]:
         started_s = time.monotonic()
         dice = random.Random(seed)
         await asyncio.gather(
-            *(_harm(stage, stream, gauges[stream.upstream_id], seconds, dice.random()) for stream in STREAMS)
+            *(_disturb(stage, stream, gauges[stream.upstream_id], seconds, dice.random()) for stream in STREAMS)
         )
         for gauge in gauges.values():
-            await _settled(gauge)
-        await asyncio.sleep(SETTLE_S)
+            await _connected(gauge)
+        await asyncio.sleep(CATCH_UP_S)
         elapsed_s = time.monotonic() - started_s
         return [await _row(stage, stream, gauges[stream.upstream_id], elapsed_s) for stream in STREAMS]
 
 
-async def _harm(stage: Stage, stream: Stream, gauge: Gauge, seconds: float, seed: float) -> None:
-    """Nothing, then resets, then kills, a third of the time each, at random moments at which somebody is connected."""
+async def _disturb(stage: Stage, stream: Stream, gauge: Gauge, seconds: float, seed: float) -> None:
+    """No fault, then resets, then kills, a third of the time each; a fault comes at random while connected."""
     dice = random.Random(seed)
     begun_s = time.monotonic()
     await asyncio.sleep(seconds / 3)
     while (elapsed_s := time.monotonic() - begun_s) < seconds:
-        kind, harm = (DROP, stage.drop) if elapsed_s < seconds * 2 / 3 else (KILL, stage.kill)
-        await _settled(gauge)
+        kind, fault = (DROP, stage.drop) if elapsed_s < seconds * 2 / 3 else (KILL, stage.kill)
+        await _connected(gauge)
         gauge.fault(kind)
-        harm(stream)
-        await asyncio.sleep(dice.uniform(*HARM_EVERY_S))
+        fault(stream)
+        await asyncio.sleep(dice.uniform(*FAULT_EVERY_S))
 
 
-async def _settled(gauge: Gauge) -> None:
+async def _connected(gauge: Gauge) -> None:
     while not gauge.connected:
         await asyncio.sleep(0.05)
 
@@ -102,42 +102,44 @@ async def _row(stage: Stage, stream: Stream, gauge: Gauge, elapsed_s: float) -> 
 
 
 def table(rows: Iterable[Row]) -> list[str]:
-    """Returns the lines that a person reads."""
+    """Return the lines of the table."""
     lines = [f"{'':<25}{'gaps: count / p50 / p99 / most, in ms':<72}", f"{'machine':<13}{'policy':<12}"]
     lines[1] += "".join(f"{kind:<24}" for kind in (HANDOVER, DROP, KILL, "(connect)"))
     lines[1] += f"{'missed':>7}{'stored':>7}{'lost':>5}{'dupl.':>6}{'conn./h':>8}"
     for row in rows:
-        cells = "".join(f"{_cell(found):<24}" for found in (*row.gaps.values(), row.connect))
+        cells = "".join(f"{_cell(gaps):<24}" for gaps in (*row.gaps.values(), row.connect))
         counts = f"{row.happened_unconnected:>7}{row.stored:>7}{row.lost:>5}{row.duplicates:>6}"
         lines.append(f"{row.machine:<13}{row.policy:<12}{cells}{counts}{row.connections_per_hour:>8}")
     return lines
 
 
-def _cell(found: dict[str, Any]) -> str:
-    if not found["count"]:
+def _cell(gaps: dict[str, Any]) -> str:
+    if not gaps["count"]:
         return "0"
-    return f"{found['count']} / {found['p50_ms']:.0f} / {found['p99_ms']:.0f} / {found['most_ms']:.0f}"
+    return f"{gaps['count']} / {gaps['p50_ms']:.0f} / {gaps['p99_ms']:.0f} / {gaps['most_ms']:.0f}"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0, or 2 where the service cannot be started."""
+    """Print the figures and return 0; 2 where the service cannot start."""
     parser = argparse.ArgumentParser(prog="python -m bench.handover", description="Measures gaps on real sockets.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--seconds", type=float, default=120, help="how long to measure (default 120)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the moments at which harm is done")
-    wanted = parser.parse_args(argv)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the moments of the faults")
+    options = parser.parse_args(argv)
     try:
-        rows = asyncio.run(measure(wanted.seconds, wanted.seed))
+        rows = asyncio.run(measure(options.seconds, options.seed))
     except UserError as mistake:
         print(f"bench.handover: {mistake}", file=sys.stderr)
         return 2
     limits = {name: stages.load(STAGE)[name] for name in ("function_timeout_s", "wait_s", "margin_s")}
-    if wanted.json:
-        about = {"seconds": wanted.seconds, "seed": wanted.seed, "limits": limits}
+    if options.json:
+        about = {"seconds": options.seconds, "seed": options.seed, "limits": limits}
         judged = [asdict(goal) for goal in goals(rows)]
         print(json.dumps(about | {"rows": [asdict(row) for row in rows], "goals": judged}, indent=1))
         return 0
-    print(f"{wanted.seconds:g} s, limits scaled down: {', '.join(f'{name} {limit}' for name, limit in limits.items())}")
+    print(
+        f"{options.seconds:g} s, limits scaled down: {', '.join(f'{name} {limit}' for name, limit in limits.items())}"
+    )
     print("\n".join(table(rows)))
     print("\n".join(["", *(goal.line for goal in goals(rows))]))
     return 0

@@ -1,8 +1,7 @@
-"""`python -m bench.ingest`: CPU per event from the socket to the acknowledged write, ours beside the plain handler.
+"""`python -m bench.ingest`: measures CPU per event from the socket to the acknowledged write, ours beside the peer.
 
-Decides how often each is run and what is reported. Each run is a process of its own, so that nothing but its CPU
-counts; upstream and DynamoDB are two other processes, the same for all. The median of the runs is reported, each kind
-in turn, so that what else the machine does meets all of them alike.
+Each run is a process of its own, so that only its CPU counts; upstream and DynamoDB are two other processes, the same
+for all. The kinds run in turn, so that other work on the machine disturbs all alike, and the median is reported.
 """
 
 import argparse
@@ -24,13 +23,13 @@ framing = "sse"
 end = { event = "end" }
 """
 KINDS = ("floor", "ours", "peer")
-# A run of the plain handler takes so much longer that a part of the events must do.
+# The plain handler is so much slower that it gets only a part of the events.
 PEERS_SHARE = 10
 
 
 @contextlib.contextmanager
 def process(*command: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The address of a module that prints its port, and its process, which is ended afterwards."""
+    """Run a module that prints its port; yield its address and its process, and end it afterwards."""
     running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None
     try:
@@ -42,7 +41,7 @@ def process(*command: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def environment(folder: Path, endpoint: str, upstream: str, events: int, event_bytes: int) -> dict[str, str]:
-    """What a function's environment is, and what the floor must know."""
+    """Return a function's environment, with the values that the floor needs."""
     return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_REGION": "us-east-1",
@@ -69,7 +68,7 @@ def environment(folder: Path, endpoint: str, upstream: str, events: int, event_b
 
 
 def run(kind: str, events: int, event_bytes: int) -> dict[str, Any]:
-    """What one of KINDS used for `events`, with an empty table."""
+    """Return the figures of one of KINDS for `events`, with an empty table."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         process("bench.endpoint") as (endpoint, _),
@@ -77,43 +76,43 @@ def run(kind: str, events: int, event_bytes: int) -> dict[str, Any]:
     ):
         (Path(folder) / "bench.toml").write_text(PROFILE)
         variables = environment(Path(folder), endpoint, upstream, events, event_bytes)
-        command = [sys.executable, "-m", "bench.takers", kind]
+        command = [sys.executable, "-m", "bench.consumers", kind]
         done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        assert found["events"] == events, f"{kind} stored {found['events']} of {events}"
-        return found
+        figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert figures["events"] == events, f"{kind} stored {figures['events']} of {events}"
+        return figures
 
 
 def measure(events: int, event_bytes: int, times: int) -> dict[str, Any]:
-    """The medians of `times` runs of each kind; `ratio` is the plain handler's by ours, `floors` ours by the floor."""
+    """Return the medians of `times` runs; `ratio` is the plain handler's by ours, `floors` ours by the floor."""
     runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for _ in range(times):
         for kind in KINDS:
             count = max(1, events // PEERS_SHARE) if kind == "peer" else events
             runs[kind].append(run(kind, count, event_bytes))
-    cpu_us = {kind: statistics.median(found["cpu_us"] for found in of) for kind, of in runs.items()}
-    per_s = {kind: round(statistics.median(found["events_per_s"] for found in of)) for kind, of in runs.items()}
+    cpu_us = {kind: statistics.median(each["cpu_us"] for each in of) for kind, of in runs.items()}
+    per_s = {kind: round(statistics.median(each["events_per_s"] for each in of)) for kind, of in runs.items()}
     return {
         "event_bytes": event_bytes,
         **{f"{kind}_us": cpu for kind, cpu in cpu_us.items()},
         "ratio": round(cpu_us["peer"] / cpu_us["ours"], 1),
         "floors": round(cpu_us["ours"] / cpu_us["floor"], 2),
         "events_per_s": per_s,
-        "max_rss_mb": max(found["max_rss_mb"] for found in runs["ours"]),
+        "max_rss_mb": max(each["max_rss_mb"] for each in runs["ours"]),
     }
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0."""
+    """Print the figures and return 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.ingest", description="Measures CPU per stored event.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--events", type=int, default=20_000, help="how many events a run stores (default 20000)")
     parser.add_argument("--times", type=int, default=3, help="how many runs of each (default 3)")
     parser.add_argument("--event-bytes", type=int, nargs="+", default=[200, 1000], help="bytes of JSON in an event")
-    wanted = parser.parse_args(argv)
-    rows = [measure(wanted.events, event_bytes, wanted.times) for event_bytes in wanted.event_bytes]
-    if wanted.json:
-        print(json.dumps({"events": wanted.events, "times": wanted.times, "rows": rows}, indent=1))
+    options = parser.parse_args(argv)
+    rows = [measure(options.events, event_bytes, options.times) for event_bytes in options.event_bytes]
+    if options.json:
+        print(json.dumps({"events": options.events, "times": options.times, "rows": rows}, indent=1))
         return 0
     print(f"{'event':>8}{'ours':>10}{'peer':>10}{'floor':>10}{'ratio':>8}{'floors':>8}{'ours':>12}{'peer':>12}")
     print(f"{'bytes':>8}{'µs':>10}{'µs':>10}{'µs':>10}{'':>8}{'':>8}{'events/s':>12}{'events/s':>12}")

@@ -1,8 +1,8 @@
-"""`python -m bench.interpreter`: transitions a second, ours beside moto's interpreter and aws-local-stepfunctions.
+"""`python -m bench.interpreter`: measures transitions a second beside moto and aws-local-stepfunctions.
 
-Decides the machine, a loop of a Pass and a Choice, and what is counted: states entered, with the history made. moto
-slows down with the length of a history, so it is stopped after `--moto-seconds` and its rate until then is told. Each
-interpreter runs by itself, one after the other, on the same lengths.
+The machine is a loop of a Pass and a Choice; the states entered count, and the history is written. moto slows down as
+the history grows, so it is stopped after `--moto-seconds` and its rate until then is reported. The interpreters run
+one after the other, on the same lengths.
 """
 
 import argparse
@@ -52,7 +52,7 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEF
 
 @dataclass(frozen=True)
 class Row:
-    """One run of the loop; `whole` is whether it came to its end, `events` 0 where they were not counted."""
+    """One run of the loop; `whole` is whether it reached its end, `events` 0 where they were not counted."""
 
     interpreter: str
     iterations: int
@@ -69,12 +69,12 @@ class Row:
 
     @property
     def cpu_rate(self) -> float:
-        """Transitions a second of CPU time, which a machine that does other things too leaves as it is."""
+        """Transitions a second of CPU time, which other work on the machine does not change."""
         return self.transitions / self.cpu_seconds
 
 
 def ours(lengths: tuple[int, ...]) -> Iterator[Row]:
-    """Yields a row for each length, the limit of 25,000 events lifted."""
+    """Yield a row for each length, without the limit of 25,000 events."""
     load(LOOP).execute({"n": 0, "most": lengths[0]}, history_limit=None)
     for most in lengths:
         machine = load(LOOP)
@@ -86,21 +86,21 @@ def ours(lengths: tuple[int, ...]) -> Iterator[Row]:
 
 
 def npm(lengths: tuple[int, ...]) -> Iterator[Row]:
-    """Yields a row for each length; needs Node.js and node_modules."""
+    """Yield a row for each length; needs Node.js and node_modules."""
     node = shutil.which("node")
     if node is None or not (ROOT / "node_modules" / NPM).is_dir():
         print(f"bench.interpreter: {NPM} is left out: it needs Node.js and `make setup`.", file=sys.stderr)
         return
-    given = json.dumps({"definition": LOOP, "lengths": lengths})
-    run = subprocess.run([node, str(_NODE)], input=given, capture_output=True, text=True, check=True, cwd=ROOT)
+    loops = json.dumps({"definition": LOOP, "lengths": lengths})
+    run = subprocess.run([node, str(_NODE)], input=loops, capture_output=True, text=True, check=True, cwd=ROOT)
     for line in run.stdout.splitlines():
-        found = json.loads(line)
-        most, whole = found["iterations"], found["reached"] == found["iterations"]
-        yield Row(NPM, most, 2 * most + 1, 0, found["seconds"], found["cpu_seconds"], whole)
+        figures = json.loads(line)
+        most, whole = figures["iterations"], figures["reached"] == figures["iterations"]
+        yield Row(NPM, most, 2 * most + 1, 0, figures["seconds"], figures["cpu_seconds"], whole)
 
 
 def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
-    """Yields a row for each length, cut off after limit_s; the API is polled ten times a second."""
+    """Yield a row for each length, stopped after limit_s; the API is polled ten times a second."""
     settings: Any = {"stepfunctions": {"execute_state_machine": True}}
     with _no_log(), patch.dict(os.environ, _CREDENTIALS), mock_aws(config=settings):
         client = boto3.client("stepfunctions", region_name="us-east-1")
@@ -109,8 +109,8 @@ def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
         )["stateMachineArn"]
         for most in lengths:
             begun_s, before_s = time.perf_counter(), time.process_time()
-            given = json.dumps({"n": 0, "most": most})
-            execution = client.start_execution(stateMachineArn=arn, name=f"loop-{most}", input=given)
+            input_ = json.dumps({"n": 0, "most": most})
+            execution = client.start_execution(stateMachineArn=arn, name=f"loop-{most}", input=input_)
             named = {"executionArn": execution["executionArn"]}
             while client.describe_execution(**named)["status"] == "RUNNING":
                 if time.perf_counter() - begun_s > limit_s:
@@ -127,7 +127,7 @@ def moto(lengths: tuple[int, ...], limit_s: float) -> Iterator[Row]:
 
 @contextmanager
 def _no_log() -> Iterator[None]:
-    """Nothing is logged inside: to moto a stopped execution is a defect worth a page of text."""
+    """Log nothing inside: moto logs a page of text when an execution is stopped."""
     before = logging.root.manager.disable
     logging.disable()
     try:
@@ -137,7 +137,7 @@ def _no_log() -> Iterator[None]:
 
 
 def hottest(most: int = 10_000, count: int = 5) -> list[str]:
-    """Returns the functions of ours that take the most time of their own in the loop, each with its share."""
+    """Return our functions that take the most time of their own in the loop, each with its share."""
     machine = load(LOOP)
     profile = cProfile.Profile()
     profile.enable()
@@ -153,17 +153,17 @@ def hottest(most: int = 10_000, count: int = 5) -> list[str]:
 
 
 def ratios(rows: list[Row]) -> dict[str, dict[str, float]]:
-    """Returns ours as a multiple of each peer's transitions a second, by the peer and the rounds of the loop."""
+    """Return ours as a multiple of each peer's transitions a second, by the peer and the rounds of the loop."""
     own = {row.iterations: row.rate for row in rows if row.interpreter == OURS}
-    found: dict[str, dict[str, float]] = {}
+    multiples: dict[str, dict[str, float]] = {}
     for row in rows:
         if row.interpreter != OURS:
-            found.setdefault(row.interpreter, {})[str(row.iterations)] = round(own[row.iterations] / row.rate, 1)
-    return found
+            multiples.setdefault(row.interpreter, {})[str(row.iterations)] = round(own[row.iterations] / row.rate, 1)
+    return multiples
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Returns the lines that a person reads: rates, and ours as a multiple of each peer's."""
+    """Return the lines of the tables: rates, and ours as a multiple of each peer's."""
     cut = {(row.interpreter, row.iterations) for row in rows if not row.whole}
     by_time = {(row.interpreter, row.iterations): row.rate for row in rows}
     by_cpu = {(row.interpreter, row.iterations): row.cpu_rate for row in rows}
@@ -182,18 +182,18 @@ def _rates(title: str, rates: dict[tuple[str, int], float], cut: set[tuple[str, 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 once all is measured."""
+    """Print the figures and return 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.interpreter", description="Measures transitions a second.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--moto-seconds", type=float, default=20, help="after how long moto is stopped (20)")
     parser.add_argument(
         "--lengths", type=int, nargs="+", default=LENGTHS, metavar="N", help="rounds of the loop (1000 10000 100000)"
     )
-    wanted = parser.parse_args(argv)
-    lengths = tuple(wanted.lengths)
-    rows = [*ours(lengths), *npm(lengths), *moto(lengths, wanted.moto_seconds)]
+    options = parser.parse_args(argv)
+    lengths = tuple(options.lengths)
+    rows = [*ours(lengths), *npm(lengths), *moto(lengths, options.moto_seconds)]
     profile = hottest()
-    if wanted.json:
+    if options.json:
         print(
             json.dumps(
                 {

@@ -1,8 +1,8 @@
-"""The NDJSON readers that `bench.framing` compares, each fed with chunks, without a network.
+"""Wraps the NDJSON readers that `bench.framing` compares, so that each reads chunks without a network.
 
-Decides how a reader is given its bytes: most read a file, so they get one whose reads are the chunks. `Work` says what
-a reader does: text where it can hand over the lines, else JSON by the standard library or by orjson; ours is measured
-with the same work. Invariant: what a reader gives back is its own, all of it.
+Most read a file, so they get one whose reads are the chunks. `Work` says what a reader does with a line: text where it
+can return the line itself, else JSON by the standard library or by orjson. Ours is measured with the same work.
+Invariant: a wrapper returns everything that the reader returns, unchanged.
 """
 
 import importlib
@@ -21,7 +21,7 @@ Work = Literal["text", "json", "orjson"]
 
 
 class Reader(NamedTuple):
-    """A reader, and what it does with a line."""
+    """A reader, and its work on a line."""
 
     name: str
     work: Work
@@ -40,7 +40,7 @@ class Chunks(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """How many bytes were read: the next chunk, as much of it as there is room for; 0 at the end."""
+        """Read as much of the next chunk as there is room for, and return the number of bytes; 0 at the end."""
         chunk = self._rest or next(self._chunks, b"")
         count = min(len(chunk), len(buffer))
         buffer[:count] = chunk[:count]
@@ -49,17 +49,17 @@ class Chunks(io.RawIOBase):
 
 
 def file(chunks: Sequence[bytes]) -> io.BufferedReader:
-    """A binary file of the chunks."""
+    """Return a binary file of the chunks."""
     return io.BufferedReader(Chunks(chunks), BUFFER_BYTES)
 
 
 def text_file(chunks: Sequence[bytes]) -> io.TextIOWrapper:
-    """A text file of the chunks."""
+    """Return a text file of the chunks."""
     return io.TextIOWrapper(file(chunks), "utf-8", newline="\n")
 
 
 def ours(work: Work) -> Reader:
-    """The product's decoder as its reader calls it, and the same parser behind it as the peer's."""
+    """The product's decoder as its reader calls it, with the peer's parser behind it."""
 
     def read(chunks: Sequence[bytes]) -> Iterable[Any]:
         return chain.from_iterable(map(NdjsonDecoder(MAX_FRAME_BYTES).feed, chunks))
@@ -71,8 +71,8 @@ def ours(work: Work) -> Reader:
 
 
 def _load_of_orjson() -> Callable[[Any], Any]:
-    found: Callable[[Any], Any] = importlib.import_module("orjson").loads
-    return found
+    loads: Callable[[Any], Any] = importlib.import_module("orjson").loads
+    return loads
 
 
 def _same(line: str) -> str:
@@ -114,8 +114,8 @@ def ijson() -> Reader:
     module = importlib.import_module("ijson")
 
     def read(chunks: Sequence[bytes]) -> Iterable[Any]:
-        found: Iterable[Any] = module.items(file(chunks), "", multiple_values=True, use_float=True)
-        return found
+        items: Iterable[Any] = module.items(file(chunks), "", multiple_values=True, use_float=True)
+        return items
 
     return Reader("ijson", "orjson", read)
 

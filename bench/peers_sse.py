@@ -1,8 +1,8 @@
-"""The SSE readers that `bench.framing` compares, each fed with chunks, without a network.
+"""Wraps the SSE readers that `bench.framing` compares, so that each reads chunks without a network.
 
-Decides how a reader is given its bytes: as its own HTTP library hands them over, or in larger pieces where it asks for
-very small ones, which is to its advantage. Does not know what is right. Invariant: what a reader gives back is its own
-events, all of them; they are looked into after the clock is stopped.
+A reader gets its bytes as its own HTTP library delivers them, or in larger pieces where it asks for very small ones,
+which is to its advantage.
+Invariant: a wrapper returns all events of the reader, unchanged; they are examined after the clock is stopped.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ URL = "http://stream.test/events"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a reader makes of the chunks: its events as they come, and the reconnection time it took, once they have."""
+class Outcome:
+    """What a reader makes of the chunks: its events, and after them the reconnection time that it has set."""
 
     events: Iterable[Any]
     retry: Callable[[list[Any]], Any]
@@ -33,31 +33,31 @@ class Found:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader: `look` tells an event's data and the last event ID that a client would resume with."""
+    """A reader; `look` returns an event's data and the last event ID with which a client would resume."""
 
     name: str
-    read: Callable[[Sequence[bytes]], Found]
+    read: Callable[[Sequence[bytes]], Outcome]
     look: Callable[[Any], tuple[Any, Any]]
 
 
 class Over(Exception):
-    """The chunks are over: what a reader gets that would connect again."""
+    """Raised at the end of the chunks, where a reader would connect again."""
 
 
 class Raw:
-    """A body as http.client and urllib3 hand it over: a read brings what has come, however much was asked for."""
+    """A body like http.client's and urllib3's: a read returns what has arrived, whatever its size."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
 
     def read(self, _size: int = -1) -> bytes:
-        """The next chunk; raises Over at the end."""
+        """Return the next chunk; raises Over at the end."""
         for chunk in self._chunks:
             return chunk
         raise Over
 
     def stream(self, _size: int = -1, **_: Any) -> Iterable[bytes]:
-        """The chunks."""
+        """Return the chunks."""
         return self._chunks
 
 
@@ -68,9 +68,9 @@ def _raise_over() -> None:
 def ours() -> Reader:
     """The product's decoder."""
 
-    def read(chunks: Sequence[bytes]) -> Found:
+    def read(chunks: Sequence[bytes]) -> Outcome:
         decoder = SseDecoder(MAX_FRAME_BYTES)
-        return Found(chain.from_iterable(map(decoder.feed, chunks)), lambda _: decoder.reconnection_ms)
+        return Outcome(chain.from_iterable(map(decoder.feed, chunks)), lambda _: decoder.reconnection_ms)
 
     return Reader("streamkeeper", read, lambda event: (event.data, event.last_id))
 
@@ -79,21 +79,21 @@ def sseclient_py() -> Reader:
     """sseclient-py."""
     module = importlib.import_module("sseclient")
 
-    def read(chunks: Sequence[bytes]) -> Found:
-        return Found(module.SSEClient(iter(chunks)).events(), _of_the_last)
+    def read(chunks: Sequence[bytes]) -> Outcome:
+        return Outcome(module.SSEClient(iter(chunks)).events(), _of_the_last)
 
     return Reader("sseclient-py", read, lambda event: (event.data, event.id))
 
 
 def sseclient() -> Reader:
-    """sseclient, whose module has the name of sseclient-py's package and is loaded by its place therefore."""
+    """sseclient; its module has the name of sseclient-py's package, so it is loaded by its path."""
     beside = importlib.import_module("six").__file__ or ""
     module = _load("sseclient_module", beside.replace("six.py", "sseclient.py"))
 
-    def read(chunks: Sequence[bytes]) -> Found:
+    def read(chunks: Sequence[bytes]) -> Outcome:
         answer = SimpleNamespace(raw=Raw(chunks), encoding="utf-8", raise_for_status=lambda: None)
         source = module.SSEClient(URL, session=SimpleNamespace(get=lambda *_, **__: answer))
-        return Found(_until_over(source), _of_the_last)
+        return Outcome(_until_over(source), _of_the_last)
 
     return Reader("sseclient", read, lambda event: (event.data, event.id))
 
@@ -102,9 +102,9 @@ def httpx_sse() -> Reader:
     """httpx-sse with a response of httpx."""
     module, httpx = importlib.import_module("httpx_sse"), importlib.import_module("httpx")
 
-    def read(chunks: Sequence[bytes]) -> Found:
+    def read(chunks: Sequence[bytes]) -> Outcome:
         answer = httpx.Response(200, headers={"content-type": TYPE}, content=iter(chunks))
-        return Found(module.EventSource(answer).iter_sse(), _of_the_last)
+        return Outcome(module.EventSource(answer).iter_sse(), _of_the_last)
 
     return Reader("httpx-sse", read, lambda event: (event.data, event.id))
 
@@ -113,14 +113,14 @@ def requests_sse() -> Reader:
     """requests-sse with a response of requests."""
     module, requests = importlib.import_module("requests_sse"), importlib.import_module("requests")
 
-    def read(chunks: Sequence[bytes]) -> Found:
+    def read(chunks: Sequence[bytes]) -> Outcome:
         answer = requests.Response()
         answer.status_code, answer.url, answer.raw = 200, URL, Raw(chunks)
         answer.headers["Content-Type"] = TYPE
         session = SimpleNamespace(request=lambda **_: answer)
         source = module.EventSource(URL, session=session, on_error=_raise_over)
         source.connect()
-        return Found(_until_over(source), _changed(source))
+        return Outcome(_until_over(source), _changed(source))
 
     return Reader("requests-sse", read, lambda event: (event.data, event.last_event_id))
 
@@ -129,20 +129,20 @@ def launchdarkly() -> Reader:
     """launchdarkly-eventsource: the two readers inside its client."""
     module = importlib.import_module("ld_eventsource.reader")
 
-    def read(chunks: Sequence[bytes]) -> Found:
+    def read(chunks: Sequence[bytes]) -> Outcome:
         times: list[int] = []
         lines = module._BufferedLineReader.lines_from(iter(chunks))
-        found = module._SSEReader(lines, set_retry=times.append).events_and_comments()
-        return Found(found, lambda _: times[-1] if times else None)
+        events = module._SSEReader(lines, set_retry=times.append).events_and_comments()
+        return Outcome(events, lambda _: times[-1] if times else None)
 
     return Reader("launchdarkly-eventsource", read, lambda event: (event.data, event.last_event_id))
 
 
 def ssec() -> Reader:
-    """ssec, which is told of events by a listener."""
+    """ssec, which calls a listener for each event."""
     module = importlib.import_module("ssec")
 
-    def read(chunks: Sequence[bytes]) -> Found:
+    def read(chunks: Sequence[bytes]) -> Outcome:
         answer = SimpleNamespace(
             raw=Raw(chunks),
             status_code=200,
@@ -157,7 +157,7 @@ def ssec() -> Reader:
             source.add_event_listener(name, lambda event: events.append((event, source._last_event_id)))
         with suppress(Over):
             source.open()
-        return Found(events, retry)
+        return Outcome(events, retry)
 
     return Reader("ssec", read, lambda event: (event[0].data, event[1]))
 
@@ -166,12 +166,12 @@ def aiosseclient() -> Reader:
     """aiosseclient with a stream of aiohttp."""
     module, aiohttp = importlib.import_module("aiosseclient"), importlib.import_module("aiohttp")
 
-    async def consume(chunks: Sequence[bytes]) -> Found:
+    async def consume(chunks: Sequence[bytes]) -> Outcome:
         answer = SimpleNamespace(status=200, content=stream_of(chunks), close=lambda: None)
         session = _AioSession(answer)
         with patch.object(aiohttp, "ClientSession", lambda **_: session):
             events = [event async for event in module.aiosseclient(URL)]
-        return Found(events, _of_the_last)
+        return Outcome(events, _of_the_last)
 
     return Reader("aiosseclient", in_loop(consume), lambda event: (event.data, event.id))
 
@@ -180,7 +180,7 @@ def aiohttp_sse(package: str) -> Reader:
     """aiohttp-sse-client, or its successor, with a stream of aiohttp."""
     module = importlib.import_module(f"{package}.client")
 
-    async def consume(chunks: Sequence[bytes]) -> Found:
+    async def consume(chunks: Sequence[bytes]) -> Outcome:
         origin = SimpleNamespace(origin=lambda: URL)
         answer = SimpleNamespace(
             status=200, content=stream_of(chunks), content_type=TYPE, real_url=origin, close=lambda: None
@@ -192,7 +192,7 @@ def aiohttp_sse(package: str) -> Reader:
         with suppress(Over):
             async for event in source:
                 events.append(event)
-        return Found(events, retry)
+        return Outcome(events, retry)
 
     return Reader(package.replace("_", "-"), in_loop(consume), lambda event: (event.data, event.last_event_id))
 
@@ -234,23 +234,23 @@ class _AioSession:
 
 
 def stream_of(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """A stream of aiohttp that has got the chunks and its end."""
+    """Return a stream of aiohttp that has received the chunks and its end."""
     protocol = importlib.import_module("aiohttp.base_protocol").BaseProtocol(asyncio.get_running_loop())
     stream: Any = importlib.import_module("aiohttp.streams").StreamReader(protocol, 1 << 26)
     for chunk in chunks:
         stream.feed_data(chunk)
     stream.feed_eof()
-    found: AsyncIterator[bytes] = stream
-    return found
+    iterator: AsyncIterator[bytes] = stream
+    return iterator
 
 
-def in_loop(consume: Callable[[Sequence[bytes]], Any]) -> Callable[[Sequence[bytes]], Found]:
-    """`consume` for callers without a loop; the loop is kept, so that making one is not measured."""
+def in_loop(consume: Callable[[Sequence[bytes]], Any]) -> Callable[[Sequence[bytes]], Outcome]:
+    """Return `consume` for callers without an event loop; one loop serves all calls, so making it is not measured."""
     runner = asyncio.Runner()
 
-    def read(chunks: Sequence[bytes]) -> Found:
-        found: Found = runner.run(consume(chunks))
-        return found
+    def read(chunks: Sequence[bytes]) -> Outcome:
+        outcome: Outcome = runner.run(consume(chunks))
+        return outcome
 
     return read
 

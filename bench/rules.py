@@ -1,19 +1,19 @@
-"""What `bench.framing` asks of every reader besides its speed: the rules of WHATWG HTML 9.2.6 that streams depend on.
+"""Tests whether a reader keeps the rules of WHATWG HTML 9.2.6 that streams depend on.
 
-Decides the wires and what is right for each. Each wire is read whole, byte by byte and cut in two at every place.
-Invariant: our decoder keeps every rule, which a test holds.
+Each rule has a wire, which is read whole, byte by byte, and cut in two at every place.
+Invariant: our decoder keeps every rule, as a test proves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from bench.peers_sse import Found, Reader
+from bench.peers_sse import Reader
 
 Verdict = Literal["kept", "broken", "only whole", "raises"]
 
 
 class Rule(NamedTuple):
-    """A wire, and whether what a reader made of it is right: given the events as (data, id), and the time it took."""
+    """A wire, and a test of its events as (data, id) and of the reconnection time that they have set."""
 
     name: str
     wire: bytes
@@ -32,7 +32,7 @@ RULES = (
     Rule("CR", b"data: a\rdata: b\r\rdata: c\r\r", _data("a\nb", "c")),
     # No other character ends a line: U+2028 and U+0085 are text.
     Rule("other line ends", "data: a\u2028b\x85c\x0bd\n\n".encode(), _data("a\u2028b\x85c\x0bd")),
-    # A reader that tells an event's own id may say that there is none; one that resumes with it has 1.
+    # A reader that reports an event's own id may report none; one that reports the last event ID has 1.
     Rule(
         "id with NUL",
         b"id: 1\ndata: a\n\nid: 2\0x\ndata: b\n\n",
@@ -42,32 +42,32 @@ RULES = (
     ),
     # "If the field value consists of only ASCII digits": these have more, and the events go on.
     *(
-        Rule("retry", b"retry: " + wish + b"\ndata: a\n\n", lambda events, retry: _data("a")(events, 0) and not retry)
-        for wish in (b"+5", b"1_0", b"-7", "\u0663".encode(), b"soon")
+        Rule("retry", b"retry: " + value + b"\ndata: a\n\n", lambda events, retry: _data("a")(events, 0) and not retry)
+        for value in (b"+5", b"1_0", b"-7", "\u0663".encode(), b"soon")
     ),
     # "The data buffer is an empty string": nothing is dispatched, and the last event ID is set all the same.
     Rule("id alone", b"id: 7\n\ndata: a\n\n", lambda events, _: events == [("a", "7")]),
-    # "Any pending data must be discarded": a block that no blank line ended is no event.
+    # "Any pending data must be discarded": a block without a blank line after it is not an event.
     Rule("tail", b"data: a\n\ndata: b\n", _data("a")),
 )
 NAMES = tuple(dict.fromkeys(rule.name for rule in RULES))
 
 
 def cuts(wire: bytes) -> Iterator[Sequence[bytes]]:
-    """The wire byte by byte, and in two at every place."""
+    """Yield the wire byte by byte, and cut in two at every place."""
     yield [wire[at : at + 1] for at in range(len(wire))]
     for at in range(1, len(wire)):
         yield [wire[:at], wire[at:]]
 
 
 def verdicts(reader: Reader) -> dict[str, Verdict]:
-    """What is to be said of a reader, by the rule's name; where a rule has several wires, the worst."""
-    found: dict[str, Verdict] = {}
+    """Return the verdict on a reader by the rule's name; where a rule has several wires, the worst counts."""
+    worst: dict[str, Verdict] = {}
     order: tuple[Verdict, ...] = ("kept", "only whole", "broken", "raises")
     for rule in RULES:
         verdict = _verdict(reader, rule)
-        found[rule.name] = max(found.get(rule.name, "kept"), verdict, key=order.index)
-    return found
+        worst[rule.name] = max(worst.get(rule.name, "kept"), verdict, key=order.index)
+    return worst
 
 
 def _verdict(reader: Reader, rule: Rule) -> Verdict:
@@ -86,6 +86,6 @@ def _verdict(reader: Reader, rule: Rule) -> Verdict:
 
 
 def _is_kept(reader: Reader, rule: Rule, chunks: Sequence[bytes]) -> bool:
-    found: Found = reader.read(chunks)
-    events = list(found.events)
-    return rule.is_kept([reader.look(event) for event in events], found.retry(events))
+    outcome = reader.read(chunks)
+    events = list(outcome.events)
+    return rule.is_kept([reader.look(event) for event in events], outcome.retry(events))

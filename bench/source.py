@@ -1,8 +1,8 @@
-"""`python -m bench.source`: an upstream in a process of its own that sends events as fast as they are taken.
+"""`python -m bench.source`: an upstream in a process of its own that sends events as fast as they are read.
 
-Decides what an event looks like: server-sent, with an id and some 200 bytes of JSON, one in each chunk of the transfer
-encoding, as most servers send it. Invariant: each connection gets the same events; the first line it prints is its
-port, and after each connection one JSON line says how long sending stood still.
+An event is server-sent, with an id and some 200 bytes of JSON, one in each chunk of the transfer encoding, as most
+servers send it. The first line that it prints is its port; after each connection a JSON line says how long it could not
+send. Invariant: each connection gets the same events.
 """
 
 import argparse
@@ -11,31 +11,31 @@ import socket
 import time
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-# A write of this size or more goes to the kernel: many events at once, as a server under load would.
+# The size of a write: many events at once, as a server under load sends them.
 WRITE_BYTES = 64 * 1024
 _TEXT = "The quick brown fox jumps over the lazy dog. "
 
 
 def data(number: int, event_bytes: int) -> str:
-    """The JSON of one event."""
-    said = {"n": number, "user": f"user-{number % 97}", "wiki": "enwiki", "at_ms": 1_700_000_000_000 + number}
-    room = max(0, event_bytes - len(json.dumps(said)) - 12)
-    return json.dumps(said | {"text": (_TEXT * (room // len(_TEXT) + 1))[:room]})
+    """Return the JSON of one event."""
+    fields = {"n": number, "user": f"user-{number % 97}", "wiki": "enwiki", "at_ms": 1_700_000_000_000 + number}
+    room = max(0, event_bytes - len(json.dumps(fields)) - 12)
+    return json.dumps(fields | {"text": (_TEXT * (room // len(_TEXT) + 1))[:room]})
 
 
 def frame(number: int, event_bytes: int) -> bytes:
-    """One event as it stands on the wire."""
+    """Return one event as bytes of the stream."""
     return f"id: {number}\ndata: {data(number, event_bytes)}\n\n".encode()
 
 
 def body(count: int, event_bytes: int) -> bytes:
-    """All of a stream: `count` events, then the one that ends it, each a chunk."""
+    """Return a whole stream: `count` events, then the one that ends it, each a chunk."""
     frames = [frame(number, event_bytes) for number in range(count)] + [b"event: end\ndata: x\n\n"]
     return b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in frames) + b"0\r\n\r\n"
 
 
 def send(connection: socket.socket, content: bytes) -> float:
-    """Seconds in which the peer took nothing."""
+    """Send the content and return the seconds in which the peer read nothing."""
     stood_s = 0.0
     for at in range(0, len(content), WRITE_BYTES):
         piece = memoryview(content)[at : at + WRITE_BYTES]
@@ -46,12 +46,12 @@ def send(connection: socket.socket, content: bytes) -> float:
 
 
 def main() -> None:
-    """Serves one connection after the other until the process is ended."""
+    """Serve one connection after the other until the process ends."""
     parser = argparse.ArgumentParser(prog="python -m bench.source")
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--event-bytes", type=int, default=200)
-    wanted = parser.parse_args()
-    content = HEAD + body(wanted.events, wanted.event_bytes)
+    options = parser.parse_args()
+    content = HEAD + body(options.events, options.event_bytes)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         while True:

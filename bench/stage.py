@@ -1,7 +1,7 @@
-"""The local service in this process with both machines, and one upstream for all streams, which tells what it sees.
+"""Runs the local service with both machines, and one upstream for all streams, which reports their connections.
 
-Decides nothing about what is measured. It knows the product only as the local run does: the compiled template, with the
-plain machine laid beside the deployed one. Invariant: when `open_stage` is left, no process and no file of it is left.
+The service runs the compiled template, as a local run does, with the plain machine added beside the deployed one.
+Invariant: after `open_stage` no process and no file of it is left.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from local.service.screen import Screen
 from local.upstreams.demo_streams import Upstreams
 
 STAGE = "test"
-# No connection is dropped but by the benchmark.
+# Only the benchmark drops connections.
 _NEVER_S = (86_400.0, 86_400.0)
 
 
 class Stage:
-    """What a benchmark does with the running service."""
+    """The actions of a benchmark on the running service."""
 
     def __init__(self, service: Service, upstreams: Upstreams, upstream_port: int, logs: Path) -> None:
         self._service = service
@@ -45,7 +45,7 @@ class Stage:
         self._endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
 
     async def start(self, stream: Stream) -> None:
-        """Returns when an execution of the stream's machine has been started."""
+        """Start an execution of the stream's machine."""
         name = f"{stages.SERVICE}-{STAGE}-{stream.machine}"
         arn = next(described.arn for described in self._service.stack.machines if described.name == name)
         text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
@@ -53,37 +53,37 @@ class Stage:
         await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
 
     def drop(self, stream: Stream) -> None:
-        """Resets the newest connection of the stream."""
+        """Reset the newest connection of the stream."""
         self._upstreams.drop(stream.upstream_id)
 
     def kill(self, stream: Stream) -> None:
-        """Kills the function that has the newest connection of the stream, with SIGKILL."""
+        """Kill the function that has the newest connection of the stream, with SIGKILL."""
         _, port = self._upstreams.presence.clients(stream.upstream_id)[-1]
         for pid in _owners(set(_inodes(port, self._upstream_port))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     async def stored(self, stream: Stream) -> list[int]:
-        """Returns the numbers of the stored events, in order."""
+        """Return the numbers of the stored events, in order."""
         bodies = await asyncio.to_thread(self._bodies, stream.stream_id)
         return sorted(json.loads(body)["n"] for body in bodies)
 
     async def duplicates(self, stream: Stream) -> int:
-        """Returns how many deliveries were turned away, as the connections count them."""
+        """Return how many deliveries were duplicates, as the connections count them."""
         items = await asyncio.to_thread(self._records, stream.stream_id)
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 
     def connects(self, stream: Stream) -> list[float]:
-        """Returns how long each connection that has ended took from its request to its answer, in milliseconds."""
-        found = []
+        """Return how long each ended connection took from its request to its response, in milliseconds."""
+        connects_ms = []
         for path in sorted(self._logs.glob("*-connection-manager.log*")):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                # The runtime's own lines are none of ours.
+                # The runtime's own lines are not JSON objects.
                 with contextlib.suppress(ValueError, AttributeError):
-                    told = json.loads(line)
-                    if told.get("stream_id") == stream.stream_id and told.get("connect_ms") is not None:
-                        found.append(float(told["connect_ms"]))
-        return found
+                    record = json.loads(line)
+                    if record.get("stream_id") == stream.stream_id and record.get("connect_ms") is not None:
+                        connects_ms.append(float(record["connect_ms"]))
+        return connects_ms
 
     def _bodies(self, stream_id: str) -> list[str | bytes]:
         client = self._endpoints.client("dynamodb")
@@ -101,7 +101,7 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def open_stage(watch: Callable[[str, int], None]) -> AsyncIterator[Stage]:
-    """Gives the running stage; `watch` hears of each change of a stream's connections. Raises UserError."""
+    """Yield the running stage; `watch` is called at each change of a stream's connections. Raises UserError."""
     listener: Listener
     upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=_NEVER_S, watch=watch)
     listener = Listener(upstreams.app, bind(0, "the benchmark's upstream"))
@@ -124,18 +124,18 @@ async def open_stage(watch: Callable[[str, int], None]) -> AsyncIterator[Stage]:
 
 
 class _Silence(Screen):
-    """A screen on which nothing is shown: what is printed is the measurement."""
+    """A screen that shows nothing, for only the measurement is printed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.interactive = False
 
     def plain(self, text: str) -> None:
-        """Prints nothing."""
+        """Print nothing."""
 
 
 def _changed(template: dict[str, Any], streams: Path) -> dict[str, Any]:
-    """The template with the plain machine in it, which is not deployed, and with the benchmark's profiles."""
+    """Return the template with the plain machine, which is not deployed, and the benchmark's profiles."""
     definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
     whole = stages.resolve(definition, stages.load(STAGE), stages.names(STAGE))
     changed = copy.deepcopy(template)
@@ -153,12 +153,12 @@ def _changed(template: dict[str, Any], streams: Path) -> dict[str, Any]:
 
 
 def _fail() -> None:
-    # What is measured after this is the failure, and the numbers tell: nothing is stored any more.
+    # The figures show the failure: nothing is stored any more.
     return
 
 
 def _inodes(port: int, remote_port: int) -> Iterator[int]:
-    """The socket on 127.0.0.1 that is connected from `port` to `remote_port`. Source: proc(5), /proc/net/tcp."""
+    """Yield the socket on 127.0.0.1 from `port` to `remote_port`. Source: proc(5), /proc/net/tcp."""
     ends = [f"0100007F:{port:04X}", f"0100007F:{remote_port:04X}"]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -167,7 +167,7 @@ def _inodes(port: int, remote_port: int) -> Iterator[int]:
 
 
 def _owners(inodes: set[int]) -> Iterator[int]:
-    """The processes that hold one of the sockets; never this one, which holds the other ends."""
+    """Yield the processes that have one of the sockets, but not this one, which has the other ends."""
     wanted = {f"socket:[{inode}]" for inode in inodes if inode}
     for folder in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):

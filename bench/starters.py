@@ -1,8 +1,8 @@
-"""`python -m bench.starters WHO`: one cold start; the last line it prints is its CPU in milliseconds at the first byte.
+"""`python -m bench.starters KIND`: runs one cold start and prints its CPU milliseconds at the first byte.
 
-Imports nothing that the one who is measured does not import, so that all CPU of the process is theirs: user and system,
-from the start of the interpreter on. Invariant: the number is taken in the moment in which the first byte of the
-stream's body has been read.
+It imports nothing that the measured code does not import, so all CPU of the process is that code's: user and system,
+from the start of Python. Invariant: the CPU is read at the moment at which the first byte of the stream's body has
+been read.
 """
 
 import os
@@ -11,23 +11,23 @@ import sys
 
 
 def cpu_ms() -> float:
-    """The CPU of this process since it began."""
+    """Return the CPU of this process since it began."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return (usage.ru_utime + usage.ru_stime) * 1000
 
 
 def ours() -> float:
-    """The handler's module, then an invocation; what it does after the first chunk does not count."""
-    from handlers.connection.effects import Chunk
+    """Import the handler and invoke it; its work after the first chunk does not count."""
+    from handlers.connection.inputs import Chunk
     from handlers.connection_manager import handler
     from handlers.upstream.inbox import Inbox
 
-    found: list[float] = []
+    first_ms: list[float] = []
     put = Inbox.put
 
     def watched(inbox: Inbox[object], item: object, size_bytes: int = 0) -> bool:
-        if isinstance(item, Chunk) and not found:
-            found.append(cpu_ms())
+        if isinstance(item, Chunk) and not first_ms:
+            first_ms.append(cpu_ms())
         return put(inbox, item, size_bytes)
 
     class LambdaContext:
@@ -38,11 +38,11 @@ def ours() -> float:
 
     Inbox.put = watched  # type: ignore[method-assign, assignment]
     handler({"pathParameters": {"streamId": "bench"}}, LambdaContext())
-    return found[0]
+    return first_ms[0]
 
 
 def peer() -> float:
-    """The plain handler's imports, its client, and its stream; nothing is asked of DynamoDB."""
+    """Import what the plain handler does, make its client and open its stream, without a request to DynamoDB."""
     import boto3
     import urllib3
     from aws_lambda_powertools import Logger, Metrics
@@ -55,7 +55,7 @@ def peer() -> float:
 
 
 def bare() -> float:
-    """The interpreter."""
+    """Start Python alone."""
     return cpu_ms()
 
 

@@ -1,7 +1,8 @@
-"""Which streams are measured: each machine with each policy, and ours with what a profile may ask for besides.
+"""Lists the streams that are measured, and writes their profiles.
 
-Decides the rows of the table and writes their profiles, those of the demonstration streams with a field changed. It
-does not know how they are measured. Invariant: each row has a stream of its own at the upstream.
+They are each machine with each overlap policy, and ours with reconnection in place and with a hot standby. The profiles
+are those of the demonstration streams, with a field changed. Invariant: each row has a stream of its own at the
+upstream.
 """
 
 import shutil
@@ -13,7 +14,7 @@ CONNECTIONS, STAGGERED = "connections", "staggered"
 
 @dataclass(frozen=True)
 class Stream:
-    """One row: a machine, how the upstream takes a second connection, and the profile."""
+    """One row: a machine, the upstream's overlap policy, and the profile."""
 
     machine: str
     policy: str
@@ -23,17 +24,17 @@ class Stream:
 
     @property
     def stream_id(self) -> str:
-        """The stream as the product knows it."""
+        """The name of the stream in the product."""
         return f"{self.profile}:{self.name}"
 
     @property
     def upstream_id(self) -> str:
-        """The stream as its upstream knows it."""
+        """The name of the stream at its upstream."""
         return f"{self.upstream}:{self.name}"
 
 
 _POLICIES = {"evicts": "demo", "tolerates": "demo-ndjson", "forbids": "demo-exclusive"}
-# A profile of the benchmark's own: the upstream that tolerates two, with reconnection in place.
+# A profile of the benchmark's own: the upstream that tolerates an overlap, with reconnection in place.
 _RECONNECTS = "demo-reconnects"
 _BESIDES = {"reconnects": _RECONNECTS, "hot standby": "demo-standby"}
 
@@ -45,7 +46,7 @@ STREAMS = (
 
 
 def write_profiles(source: Path, folder: Path) -> None:
-    """Fills `folder` with the profiles of STREAMS, from the demonstration profiles in `source`."""
+    """Fill `folder` with the profiles of STREAMS, made from the demonstration profiles in `source`."""
     folder.mkdir()
     for profile in (*_POLICIES.values(), "demo-standby"):
         shutil.copy(source / f"{profile}.toml", folder)

@@ -1,8 +1,8 @@
-"""`python -m bench.year`: a year of the deployed machine in virtual time, its renewals included.
+"""`python -m bench.year`: measures a year of the deployed machine in virtual time, its renewals included.
 
-Decides what stands in for the function: a connection that is taken over by the next one, of its own execution or of the
-successor, and that is connected for as long as a function may run. Nothing fails, so what is measured is the machine
-and the interpreter. No peer has virtual time: theirs would take the year. Invariant: the same year every time.
+The function is a stand-in: each connection lasts until the next one takes over, of its own execution or of the
+successor, or until a function's time is over. Nothing fails, so the figures are the machine's and the interpreter's. No
+peer has virtual time: theirs would take the year. Invariant: every run has the same year.
 """
 
 import argparse
@@ -28,16 +28,20 @@ OVERLAP_MS = 2_000
 
 
 class StreamTakenOver(Exception):
-    """A newer connection of the same execution holds the stream."""
+    """A newer connection of the same execution has the stream."""
 
 
 class ConnectionExpired(Exception):
-    """The function's limit is near and nobody has taken over."""
+    """The function's time is nearly over and no other connection has taken over."""
+
+
+class RenewalDue(Exception):
+    """Either of the two, in the cycle in which a renewal is due; the message begins with which."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the year came to; resident_mb is the most memory that the process ever had."""
+class Figures:
+    """The figures of the year; resident_mb is the most memory that the process has had."""
 
     days: int
     seconds: float
@@ -51,7 +55,7 @@ class Found:
 
 
 class Year:
-    """The stream of one year: who is connected, and the executions that keep it so."""
+    """The stream of one year: its connection, and the executions that keep it connected."""
 
     def __init__(self, machine: Machine, clock: VirtualClock, margin_s: int) -> None:
         self.machine, self.clock, self.margin_ms = machine, clock, margin_s * 1000
@@ -61,7 +65,7 @@ class Year:
         self.executions = self.connections = self.events = self.transitions = self.failed = 0
 
     def start(self, data: Any) -> Execution:
-        """Returns a new execution; those that have ended are counted and let go."""
+        """Start an execution; those that have ended are counted and dropped."""
         for ended in [one for one in self.running if one.status != "RUNNING"]:
             self.running.remove(ended)
             self.transitions += ended.transitions
@@ -74,7 +78,7 @@ class Year:
         return execution
 
     async def connect(self, payload: Any, context: LambdaContext) -> Any:
-        """Returns how the stream ended for this connection; raises what the connection manager raises."""
+        """Return or raise what the connection manager does when a connection ends."""
         self.connections += 1
         before, taken = self.holder, asyncio.get_running_loop().create_future()
         self.holder = payload["execution"], taken
@@ -83,15 +87,17 @@ class Year:
         limit = self.clock.call_at(context.deadline_ms - self.margin_ms, functools.partial(_expire, taken))
         taker = await taken
         limit.cancel()
-        if taker is None:
-            raise ConnectionExpired
-        await self.clock.sleep_until(self.clock.now_ms() + OVERLAP_MS)
-        if taker == payload["execution"]:
-            raise StreamTakenOver
-        return {"status": "superseded"}
+        if taker is not None:
+            await self.clock.sleep_until(self.clock.now_ms() + OVERLAP_MS)
+        if taker not in (None, payload["execution"]):
+            return {"status": "superseded"}
+        error = ConnectionExpired if taker is None else StreamTakenOver
+        if payload["cycles"] + 1 >= payload["renew_after"]:
+            raise RenewalDue(f"{error.__name__}: a renewal is due")
+        raise error
 
     async def other(self, call: TaskCall) -> Any:
-        """Returns the answer of a service: the table agrees to everything, Step Functions starts the successor."""
+        """Return the response of a service: DynamoDB accepts everything, Step Functions starts the successor."""
         if call.action == "startExecution":
             execution = self.start(call.parameters["Input"])
             return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms / 1000}
@@ -106,20 +112,20 @@ def _expire(taken: asyncio.Future[str | None]) -> None:
         taken.set_result(None)
 
 
-def measure(days: int) -> Found:
-    """Returns what so many days came to."""
+def measure(days: int) -> Figures:
+    """Return the figures of so many days."""
     definition = yaml.safe_load((stages.ROOT / "statemachines" / "connections.asl.yml").read_text())
-    found = stages.load(STAGE)
+    values = stages.load(STAGE)
     begun_s, before_s = time.perf_counter(), time.process_time()
     clock = VirtualClock()
-    year = Year(load(stages.resolve(definition, found, stages.names(STAGE))), clock, int(found["margin_s"]))
+    year = Year(load(stages.resolve(definition, values, stages.names(STAGE))), clock, int(values["margin_s"]))
 
     async def run() -> None:
         year.start({"pathParameters": {"streamId": "year"}})
         await clock.sleep_until(clock.now_ms() + days * DAY_S * 1000)
 
     clock.run(run())
-    return Found(
+    return Figures(
         days=days,
         seconds=round(time.perf_counter() - begun_s, 2),
         cpu_seconds=round(time.process_time() - before_s, 2),
@@ -133,13 +139,17 @@ def measure(days: int) -> Found:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 once it is measured."""
+    """Print the figures and return 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.year", description="Runs a year in virtual time.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--days", type=int, default=365, help="how long (365)")
-    wanted = parser.parse_args(argv)
-    found = measure(wanted.days)
-    print(json.dumps(asdict(found)) if wanted.json else "\n".join(f"{k:<12}{v:>12,}" for k, v in asdict(found).items()))
+    options = parser.parse_args(argv)
+    figures = measure(options.days)
+    print(
+        json.dumps(asdict(figures))
+        if options.json
+        else "\n".join(f"{k:<12}{v:>12,}" for k, v in asdict(figures).items())
+    )
     return 0
 
 

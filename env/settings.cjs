@@ -14,10 +14,11 @@ const NUMBERS = {
   throttle_delay_s: [1, 3600],
   throttle_max_delay_s: [2, 3600],
   cool_down_s: [1, 3600],
-  // With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
-  renew_after: [1, 144],
-  // With more passes an execution that no successor takes over from could have more than 24,900.
-  give_up_after: [2, 133],
+  jitter_s: [0, 900],
+  // With more cycles an execution could have more than 20,000 history events; local/bounds.py computes it.
+  renew_after: [1, 161],
+  // With more cycles an execution that no successor takes over from could have more than 24,900.
+  give_up_after: [2, 148],
   unconnected_after_s: [1, 86400],
   memory_mb: [128, 10240],
   log_retention_days: [1, 3653],
@@ -51,6 +52,10 @@ function checked(table, where) {
   if (!(table.wait_s + table.margin_s < table.function_timeout_s)) {
     throw new Error(`${where}: wait_s + margin_s must be less than function_timeout_s.`);
   }
+  // Jitter makes the wait shorter, so that no overlap does.
+  if (table.jitter_s >= table.wait_s) {
+    throw new Error(`${where}: jitter_s must be less than wait_s.`);
+  }
   if (table.throttle_delay_s > table.throttle_max_delay_s) {
     throw new Error(`${where}: throttle_delay_s must not exceed throttle_max_delay_s.`);
   }
@@ -60,7 +65,7 @@ function checked(table, where) {
   }
   return {
     ...table,
-    // What is left for the lanes is a pass in which a successor is asked for.
+    // What is left for the lanes is a cycle in which a successor is asked for.
     claim_tries: table.give_up_after - 1,
     task_timeout_s: table.function_timeout_s + table.start_allowance_s,
     // A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of

@@ -5,6 +5,7 @@ made once, at the cold start, where a bad environment fails it. Invariant: a log
 and our own words, never an address, a header or what the upstream sent.
 """
 
+import functools
 import os
 import tomllib
 from collections.abc import Mapping
@@ -16,14 +17,14 @@ from aws_lambda_powertools.metrics import MetricUnit
 from handlers import errors
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.secret_values import SecretValues
+from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
-from handlers.invocation import keep
+from handlers.invocation import run_invocation
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.settings import Settings, load, plain_aws
 from handlers.store.connection_store import Store
-from handlers.store.requests import Invocation, Report
 
 TRIES = 4
 # The metric that counts an end, by what ended the function.
@@ -97,7 +98,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     )
     logger.info("connecting", extra={"remaining_ms": deadline_ms - clock.now_ms()})
     try:
-        report = keep(profile, store, secrets, invocation, clock, lambda report: _tell(report, profile.name))
+        report = run_invocation(profile, store, secrets, invocation, clock, functools.partial(_log, profile.name))
     except errors.StreamkeeperError as error:
         logger.info(str(error), extra={"outcome": type(error).__name__})
         raise
@@ -146,7 +147,7 @@ def read_profile(stream_id: str, settings: Settings) -> Profile:
     return profile
 
 
-def _tell(report: Report, profile_name: str) -> None:
+def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
     """Writes one log line and one metrics document about the connection."""
     outcome, progress = report.outcome, report.progress
     logger.info(
@@ -155,7 +156,7 @@ def _tell(report: Report, profile_name: str) -> None:
             "outcome": outcome.error or outcome.status,
             "ended_by": progress.ended_by,
             "connect_ms": report.connect_ms,
-            "blocked_ms": report.blocked_ms,
+            "blocked_ms": blocked_ms,
             **_counts(report),
         },
     )
@@ -163,7 +164,7 @@ def _tell(report: Report, profile_name: str) -> None:
     metrics.add_metric("Stored", MetricUnit.Count, progress.stored)
     metrics.add_metric("Duplicates", MetricUnit.Count, progress.duplicates)
     metrics.add_metric("DeadLettered", MetricUnit.Count, progress.dead_lettered)
-    metrics.add_metric("BlockedMs", MetricUnit.Milliseconds, report.blocked_ms)
+    metrics.add_metric("BlockedMs", MetricUnit.Milliseconds, blocked_ms)
     if report.connect_ms is not None:
         metrics.add_metric("ConnectMs", MetricUnit.Milliseconds, report.connect_ms)
     if outcome.error in _ENDS:

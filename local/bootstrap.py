@@ -1,8 +1,7 @@
-"""The first thing that runs in a child process of the local service: it ties the child's life to its parent's.
+"""Ties a child process to the local service: the child ends when its parent ends.
 
-`python -m local.bootstrap HANDLER` then runs AWS's runtime client for one Lambda sandbox. It does not know what the
-function does. Invariant: no child outlives its parent, not even when the parent is killed with SIGKILL while the
-child is busy.
+`python -m local.bootstrap` runs AWS's runtime client for one Lambda sandbox. Invariant: no child outlives its parent,
+not even when the parent is killed with SIGKILL while the child is busy.
 """
 
 import ctypes

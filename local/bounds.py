@@ -1,22 +1,26 @@
-"""How many history events an execution of a machine may come to, computed from its definition alone.
+"""Computes from a definition alone how many history events an execution of it can have at most.
 
-A lane counts its passes in a Pass state, and a Choice state compares the count with `renew_after`. Every loop of a lane
-must go through that count, so what lies between two counts is a graph without loops, and its longest path is the worst
-pass. A Task can be retried once for each use that its Retriers allow, and MaxAttempts holds for one Error Name, not
-for a Retrier: so each name of each Retrier counts, and one of States.ALL in a lane bounds nothing and is refused.
+A state that counts adds one to a variable on each way out of it: `Connect` of a lane counts cycles, the claim counts
+tries. Every loop goes through such a state, so what lies between two counts is a graph without loops, and its longest
+path is the worst cycle. A Task is retried once for each use that its Retriers allow, and MaxAttempts holds for one
+Error Name, not for a Retrier: so each name of each Retrier counts, and one of States.ALL in a lane bounds nothing.
 
-A try to claim the stream counts as a pass of every lane, for it adds no more events than they would: `try_events` says
-how many. So what is left of the tries is what the lanes may make, and the bounds hold for both.
+A count bounds something only where it is compared. Either each way back to the counting state passes a Choice that
+compares it, or the state's own Arguments raise an error where it is too high: so a handover, Wait and Task, needs no
+Choice, whatever the function raises.
 
-Where no successor takes over the lanes go on beyond `renew_after`, a look and a start in each pass, until
-`give_up_after` ends them: that bound is hard.
+A try to claim the stream counts as a cycle of every lane, for it adds no more events than they would. What is left of
+the tries is what the lanes may have, and the bounds hold for both. Where no successor takes over the lanes go on beyond
+`renew_after`, reading the lease and starting a successor in each cycle, until `give_up_after` ends them.
 
-It knows no clock and no interpreter; tests hold it against histories that the interpreter made. Invariants: no
-execution has more events than `history_events` says until its lanes have made `GRACE_PASSES` passes beyond
-`renew_after`, and none ever has more than `full_history`.
+Invariants, which tests hold against histories of the interpreter: no execution has more events than `history_events`
+until its lanes have had `GRACE_CYCLES` cycles beyond `renew_after`, and none ever has more than `full_history`.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from typing import Any
 
 from states_language.drawing.labels import targets
@@ -25,8 +29,8 @@ LIMIT = 25_000
 ALLOWED = LIMIT * 4 // 5
 # The longest history of an execution whose successor cannot be started.
 HARD = LIMIT - 100
-# The pass in which renewal is due, and one more until the successor is connected.
-GRACE_PASSES = 2
+# The cycle in which renewal is due, and one more until the successor is connected.
+GRACE_CYCLES = 2
 # Outside the lanes a Retrier may name States.ALL. One visit of such a state meets hardly more kinds of failure than
 # these: throttled, a fault of the service, of the network, a time-out.
 KINDS_OF_FAILURE = 4
@@ -34,12 +38,25 @@ KINDS_OF_FAILURE = 4
 _FRAME = 2 + 4
 # The Fail state that ends the lanes, and what is aborted with it: that state and the sibling's.
 _LANE_END = 2
+_ONE_MORE = re.compile(r"\{%\s*\$(\w+) \+ 1\s*%\}")
 
 Definition = Mapping[str, Any]
 
 
 class Unbounded(ValueError):
-    """The definition bounds no pass; the message names the state."""
+    """The definition bounds no cycle; the message names the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The state that counts, and the variable that it adds one to."""
+
+    state: str
+    variable: str
+
+    def limits(self, text: str) -> list[int]:
+        """Returns the numbers with which an expression compares the variable."""
+        return [int(number) for number in re.findall(rf"\${self.variable} >= (\d+)", text)]
 
 
 def task_events(name: str, state: Definition, *, kinds: int | None = None) -> int:
@@ -58,30 +75,28 @@ def task_events(name: str, state: Definition, *, kinds: int | None = None) -> in
     return 2 + 3 * attempts
 
 
-def pass_events(lane: Definition, *, due: bool = False) -> int:
+def cycle_events(lane: Definition, *, due: bool = False) -> int:
     """Returns the most events from one count of a lane to the next; `due` says whether renewal is among them."""
-    count, compare = _counter(lane)
-    return _Longest(lane, count, compare, due=due).after(count)
+    return _Longest(lane, due=due).cycle()
 
 
 def try_events(definition: Definition) -> int:
-    """Returns the most events from one counted try to claim the stream to the next; Unbounded if lanes make fewer."""
-    count, compare = _counter(definition)
+    """Returns the most events from one try to claim the stream to the next; Unbounded if lanes have fewer."""
+    count = _count(definition)
     # What never leads back is no part of a try; it is visited once.
-    beyond = {name for name in definition["States"] if count not in _reached(definition, name)}
-    longest = _Longest(definition, count, compare, due=True, beyond=beyond, kinds=KINDS_OF_FAILURE)
-    found = longest.after(count)
-    if found > sum(pass_events(lane) for lane in _lanes(definition)):
-        raise Unbounded(f"{count}: a try has {found} events, more than a pass of each lane")
-    return found
+    beyond = {name for name in definition["States"] if count.state not in _reached(definition, name)}
+    events = _Longest(definition, due=True, beyond=beyond, kinds=KINDS_OF_FAILURE).cycle()
+    if events > sum(cycle_events(lane) for lane in _lanes(definition)):
+        raise Unbounded(f"{count.state}: a try has {events} events, more than a cycle of each lane")
+    return events
 
 
 def history_events(definition: Definition, renew_after: int | None = None) -> int:
-    """Returns the most events of an execution that renews after so many passes; by default what the definition says."""
+    """Returns the most events of an execution that renews after so many cycles; by default what the definition says."""
     total = _outside(definition)
     for lane in _lanes(definition):
-        passes = renew_after if renew_after is not None else _renews_at(lane)
-        total += passes * pass_events(lane) + GRACE_PASSES * pass_events(lane, due=True)
+        cycles = renew_after if renew_after is not None else _renews_at(lane)
+        total += cycles * cycle_events(lane) + GRACE_CYCLES * cycle_events(lane, due=True)
     return total
 
 
@@ -89,33 +104,32 @@ def full_history(definition: Definition, give_up_after: int | None = None, renew
     """Returns the most events of an execution whose successor never takes over; by default what the definition says."""
     total = _outside(definition)
     for lane in _lanes(definition):
-        passes = give_up_after if give_up_after is not None else _gives_up_at(lane)
-        total += renew_after * pass_events(lane) + (passes - renew_after) * pass_events(lane, due=True)
+        cycles = give_up_after if give_up_after is not None else _gives_up_at(lane)
+        total += renew_after * cycle_events(lane) + (cycles - renew_after) * cycle_events(lane, due=True)
     return total
 
 
-def most_passes(definition: Definition, allowed: int = ALLOWED) -> int:
+def most_renew_after(definition: Definition, allowed: int = ALLOWED) -> int:
     """Returns the largest `renew_after` with which an execution has at most so many events; may be 0 or less."""
     none = history_events(definition, 0)
     return (allowed - none) // (history_events(definition, 1) - none)
 
 
-def most_tries(definition: Definition, allowed: int = HARD) -> int:
+def most_give_up_after(definition: Definition, allowed: int = HARD) -> int:
     """Returns the largest `give_up_after` with which an execution has at most so many events, whatever fails."""
     none = full_history(definition, 0, 0)
     return (allowed - none) // (full_history(definition, 1, 0) - none)
 
 
 def _outside(definition: Definition) -> int:
-    """The events of all that is no pass of a lane: the states outside, and each lane's way to its first count."""
-    try_events(definition)  # what is tried again counts as a pass
+    """The events of all that is no cycle of a lane: the states outside, and each lane's way to its first count."""
+    try_events(definition)  # what is tried again counts as a cycle
     total = _FRAME
     for name, state in definition["States"].items():
         if state["Type"] != "Parallel":
             total += _weight(name, state, KINDS_OF_FAILURE)
     for lane in _lanes(definition):
-        count, compare = _counter(lane)
-        total += _LANE_END + _Longest(lane, count, compare, due=False).path(lane["StartAt"])
+        total += _LANE_END + _Longest(lane, due=False).path(lane["StartAt"])
     return total
 
 
@@ -124,43 +138,64 @@ def _lanes(definition: Definition) -> Iterator[Definition]:
         yield from state.get("Branches", [])
 
 
-def _counter(lane: Definition) -> tuple[str, str]:
-    """Returns the names of the counting Pass state of a lane, or of the tries, and of the Choice that compares it."""
-    for name, state in lane["States"].items():
-        if state["Type"] == "Pass" and "States.MathAdd" in str(state.get("Parameters", "")):
-            return name, state["Next"]
-    raise Unbounded(f"what begins with {lane['StartAt']} counts no passes")
+def _count(line: Definition) -> Count:
+    """Returns what counts the cycles of a lane, or the tries; Unbounded where nothing does, or nothing compares it."""
+    for name, state in line["States"].items():
+        assigned = [catcher.get("Assign", {}) for catcher in state.get("Catch", [])]
+        if "Next" in state and name in {state["Next"], *_reached(line, state["Next"])}:
+            assigned.append(state.get("Assign", {}))
+        counted = set.intersection(*map(_counted, assigned)) if assigned else set()
+        for variable in counted:
+            count = Count(name, variable)
+            if not _raises(state, count) and name in _reached(line, name, beside=count):
+                raise Unbounded(f"{name}: a loop goes through it that compares no ${variable}")
+            return count
+    raise Unbounded(f"what begins with {line['StartAt']} counts no cycles")
 
 
-def _due(rule: Definition) -> bool:
-    return "NumericGreaterThanEquals" in rule
+def _counted(assigned: Definition) -> set[str]:
+    matches = {name: _ONE_MORE.fullmatch(value) for name, value in assigned.items() if isinstance(value, str)}
+    return {name for name, match in matches.items() if match is not None and match[1] == name}
+
+
+def _raises(state: Definition, count: Count) -> bool:
+    """Whether a Task's own Arguments raise an error where the count is too high."""
+    text = json.dumps(state.get("Arguments", {}))
+    return bool(count.limits(text)) and "$error(" in text
+
+
+def _limits(line: Definition, count: Count) -> Iterator[tuple[int, str]]:
+    """Yields what Choices compare the count with, and where the rule leads."""
+    for state in line["States"].values():
+        for rule in state.get("Choices", []):
+            yield from ((limit, rule["Next"]) for limit in count.limits(rule.get("Condition", "")))
 
 
 def _renews_at(lane: Definition) -> int:
     """The count at which a successor is due."""
-    _, compare = _counter(lane)
-    (found,) = [rule["NumericGreaterThanEquals"] for rule in lane["States"][compare]["Choices"] if _due(rule)]
-    return int(found)
+    return min(limit for limit, _ in _limits(lane, _count(lane)))
 
 
 def _gives_up_at(lane: Definition) -> int:
     """The count at which the lane fails, whichever way it goes."""
-    states = lane["States"]
-    rules = [rule for state in states.values() for rule in state.get("Choices", []) if _due(rule)]
-    (found,) = {rule["NumericGreaterThanEquals"] for rule in rules if states[rule["Next"]]["Type"] == "Fail"}
-    return int(found)
+    (limit,) = {limit for limit, target in _limits(lane, _count(lane)) if lane["States"][target]["Type"] == "Fail"}
+    return limit
 
 
-def _reached(line: Definition, name: str) -> set[str]:
-    """The states that a state may lead to, in any number of steps."""
-    found: set[str] = set()
+def _reached(line: Definition, name: str, beside: Count | None = None) -> set[str]:
+    """The states that a state may lead to, in any number of steps, without the Choices that compare `beside`."""
+    states = line["States"]
+    reached: set[str] = set()
     ahead = [name]
     while ahead:
-        for target, _ in targets(line["States"][ahead.pop()]):
-            if target not in found:
-                found.add(target)
+        state = states[ahead.pop()]
+        if beside and any(beside.limits(rule.get("Condition", "")) for rule in state.get("Choices", [])):
+            continue
+        for target, _ in targets(state):
+            if target not in reached:
+                reached.add(target)
                 ahead.append(target)
-    return found
+    return reached
 
 
 def _weight(name: str, state: Definition, kinds: int | None = None) -> int:
@@ -170,43 +205,42 @@ def _weight(name: str, state: Definition, kinds: int | None = None) -> int:
 
 
 class _Longest:
-    """The longest path that ends where the count begins, or the lane ends, or one of the states `beyond` begins."""
+    """The longest path that ends where the line counts, or ends, or one of the states `beyond` begins.
+
+    Before a renewal is due no rule is taken that compares the count.
+    """
 
     def __init__(
-        self,
-        lane: Definition,
-        count: str,
-        compare: str,
-        *,
-        due: bool,
-        beyond: Set[str] = frozenset(),
-        kinds: int | None = None,
+        self, line: Definition, *, due: bool, beyond: Set[str] = frozenset(), kinds: int | None = None
     ) -> None:
-        self._states = lane["States"]
-        self._count = count
+        self._states = line["States"]
+        self._count = _count(line)
         self._kinds = kinds
         self._skipped = set(beyond)
         if not due:
-            self._skipped |= {rule["Next"] for rule in self._states[compare]["Choices"] if _due(rule)}
+            self._skipped |= {target for _, target in _limits(line, self._count)}
         self._known: dict[str, int] = {}
         self._open: set[str] = set()
 
-    def after(self, name: str) -> int:
-        """Returns the events of a state and of the longest path from it to the next count."""
+    def cycle(self) -> int:
+        """Returns the events of the counting state and of the longest path from it to the next count."""
+        return self._after(self._count.state)
+
+    def path(self, name: str) -> int:
+        """Returns the events of the longest path from a state to the next count, 0 for the count itself."""
+        if name == self._count.state:
+            return 0
+        if name in self._open:
+            raise Unbounded(f"{name}: a loop goes through it that counts no cycles")
+        if name not in self._known:
+            self._open.add(name)
+            self._known[name] = self._after(name)
+            self._open.discard(name)
+        return self._known[name]
+
+    def _after(self, name: str) -> int:
         state = self._states[name]
         if state["Type"] == "Fail":
             return 0  # the end of the lane, counted once
         following = [target for target, _ in targets(state) if target not in self._skipped]
         return _weight(name, state, self._kinds) + max((self.path(target) for target in following), default=0)
-
-    def path(self, name: str) -> int:
-        """Returns the events of the longest path from a state to the next count, 0 for the count itself."""
-        if name == self._count:
-            return 0
-        if name in self._open:
-            raise Unbounded(f"{name}: a loop goes through it that counts no passes")
-        if name not in self._known:
-            self._open.add(name)
-            self._known[name] = self.after(name)
-            self._open.discard(name)
-        return self._known[name]

@@ -1,45 +1,60 @@
-"""The command `streamkeeper`: which verb runs, and how a mistake of the user's is told.
+"""The command `streamkeeper`: which verb runs, and how a mistake of the user's is reported.
 
-Each verb is a module with `add(subparsers)` and `run(arguments)`; only the one that is asked for is imported, for a
-replay takes less time than importing the service. Invariant: a UserError is one sentence on standard error and exit
-status 2, whichever verb raised it.
+Each verb is a module with `add(subparsers)`, which sets `run(arguments)`; only the one that is asked for is imported.
+So `--help` and `--version` need no package besides what ships to Lambda, and a replay starts without the service.
+Invariant: a UserError, and a package that is not installed, is one sentence on standard error and exit status 2.
 """
 
 import argparse
 import importlib
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from local.checkout import require_checkout
 from local.user_error import UserError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb. help: what --help says of it. in_checkout: whether it reads the project's own files in any case."""
+
+    module: str
+    help: str
+    in_checkout: bool = False
+
+
 VERBS = {
-    "run": "local.service.command",
-    "profile": "local.profiles.command",
-    "replay": "local.replay.command",
-    "chaos": "local.chaos.command",
-    "asl": "local.workbench.command",
+    "run": Verb("local.service.command", "run the whole service on this machine", in_checkout=True),
+    "profile": Verb("local.profiles.command", "check stream profiles"),
+    "replay": Verb(
+        "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
+    ),
+    "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
+    "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
 }
+OURS = frozenset({"handlers", "local", "timeline"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 for a mistake of the user's."""
-    parser = argparse.ArgumentParser(
-        prog="streamkeeper", description="Keeps HTTP streams connected; here, on this machine."
-    )
-    subparsers = parser.add_subparsers(required=True, metavar="VERB")
-    given = sys.argv[1:] if argv is None else argv
-    asked = [module for verb, module in VERBS.items() if given[:1] == [verb]]
-    for module in asked or VERBS.values():
-        importlib.import_module(module).add(subparsers)
-    arguments = parser.parse_args(given)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        status: int = arguments.run(arguments)
+        status = _run(arguments)
         sys.stdout.flush()
     except UserError as mistake:
         print(f"streamkeeper: {mistake}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if not package or package in OURS:
+            raise
+        print(f"streamkeeper: {_needs(package, arguments)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -48,6 +63,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return status
+
+
+def _run(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="streamkeeper", description="Keeps HTTP streams connected; here, on this machine."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    subparsers = parser.add_subparsers(required=True, metavar="VERB")
+    for name, verb in VERBS.items():
+        if arguments[:1] != [name]:
+            subparsers.add_parser(name, help=verb.help)
+            continue
+        if verb.in_checkout and not {"-h", "--help"} & set(arguments):
+            require_checkout(f"`streamkeeper {name}`")
+        importlib.import_module(verb.module).add(subparsers)
+    parsed = parser.parse_args(arguments)
+    status: int = parsed.run(parsed)
+    return status
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("streamkeeper")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _needs(package: str, arguments: list[str]) -> str:
+    return (
+        f"`streamkeeper {arguments[0]}` needs the Python package {package}, which is not installed: in a checkout, "
+        "`pip install --editable ./states-language --editable '.[local]'` installs all that every verb needs."
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""What a stage's settings are, and what they make of the `${self:custom...}` variables of the machine files.
+"""Loads and checks the settings of a stage, and resolves the `${self:custom...}` variables of the machine files.
 
-Decides whether a settings file is usable, by the same rules and in the same words as env/settings.cjs, which osls runs;
-a test holds the two together. Does not know serverless.yml, processes or AWS.
-Invariant: settings that came out of `load` or `checked` are complete, in bounds and consistent with each other.
+The rules and their sentences are those of env/settings.cjs, which osls runs; a test holds the two together. Invariant:
+settings that `load` or `checked` returned are complete, in bounds and consistent with each other.
 """
 
 import re
@@ -12,9 +11,10 @@ from typing import Any
 
 import yaml
 
+from local import checkout
 from local.user_error import UserError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = checkout.ROOT
 SERVICE = "streamkeeper"
 
 Setting = int | str
@@ -30,10 +30,11 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "throttle_delay_s": (1, 3600),
     "throttle_max_delay_s": (2, 3600),
     "cool_down_s": (1, 3600),
-    # With more passes an execution could have more than 20,000 history events; local/bounds.py computes it.
-    "renew_after": (1, 144),
-    # With more passes an execution that no successor takes over from could have more than 24,900.
-    "give_up_after": (2, 133),
+    "jitter_s": (0, 900),
+    # With more cycles an execution could have more than 20,000 history events; local/bounds.py computes it.
+    "renew_after": (1, 161),
+    # With more cycles an execution that no successor takes over from could have more than 24,900.
+    "give_up_after": (2, 148),
     "unconnected_after_s": (1, 86400),
     "memory_mb": (128, 10240),
     "log_retention_days": (1, 3653),
@@ -53,14 +54,15 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
     """
     path = root / "env" / f"{stage}.yml"
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,15}", stage) or not path.is_file():
+        checkout.require_checkout(f"Stage {stage!r}")
         raise UserError(f"There is no stage {stage!r}: env/{stage}.yml does not exist.")
     try:
         table = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"env/{stage}.yml is no readable YAML: {' '.join(str(error).split())}.") from None
+        raise UserError(f"env/{stage}.yml is not readable YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(table, dict):
         raise UserError(f"env/{stage}.yml must be a table of settings.")
-    where = f"env/{stage}.yml with the settings given" if overrides else f"env/{stage}.yml"
+    where = f"env/{stage}.yml with overrides" if overrides else f"env/{stage}.yml"
     return checked(table | dict(overrides or {}), where)
 
 
@@ -88,6 +90,9 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     # The successor must be connected before the predecessor leaves.
     if not table["wait_s"] + table["margin_s"] < table["function_timeout_s"]:
         raise UserError(f"{where}: wait_s + margin_s must be less than function_timeout_s.")
+    # Jitter makes the wait shorter, so that no overlap does.
+    if table["jitter_s"] >= table["wait_s"]:
+        raise UserError(f"{where}: jitter_s must be less than wait_s.")
     if table["throttle_delay_s"] > table["throttle_max_delay_s"]:
         raise UserError(f"{where}: throttle_delay_s must not exceed throttle_max_delay_s.")
     # A successor is asked for once at least.
@@ -97,7 +102,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     # the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
     spare_s = table["function_timeout_s"] - table["wait_s"] - table["margin_s"] - table["lease_every_s"]
     return dict(table) | {
-        # What is left for the lanes is a pass in which a successor is asked for.
+        # What is left for the lanes is a cycle in which a successor is asked for.
         "claim_tries": table["give_up_after"] - 1,
         "task_timeout_s": table["function_timeout_s"] + table["start_allowance_s"],
         "overlap_max_s": max(0, spare_s - table["margin_s"] // 2),

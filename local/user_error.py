@@ -1,6 +1,6 @@
-"""What a person who starts the local service is told when it cannot do what they asked.
+"""The error that a person gets when the command cannot do what they asked.
 
-Decides nothing. Invariant: the text of a UserError is one sentence that names what is wrong and what to do.
+Invariant: the text of a UserError is one sentence that names what is wrong and what to do.
 """
 
 

@@ -1,4 +1,4 @@
-// What osls makes of ${file(packaging/alert-subscriptions.cjs)}: who hears of alarms, from the stage's `alert_email`.
+// What osls makes of ${file(packaging/alert-subscriptions.cjs)}: who gets the alarms, from the stage's `alert_email`.
 // Nobody where it is empty; an address has to confirm the mail that SNS sends to it.
 'use strict';
 

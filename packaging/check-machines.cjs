@@ -1,4 +1,4 @@
-// An osls plugin that refuses to package a state machine which is no valid Amazon States Language.
+// An osls plugin that refuses to package a state machine that is not valid Amazon States Language.
 // It checks a copy: the same check inside serverless-step-functions (`validate: true`) writes QueryLanguage into every state of
 // the definition it deploys, which CloudFormation's schema does not allow in a Succeed state.
 'use strict';

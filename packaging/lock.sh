@@ -1,6 +1,7 @@
 #!/bin/sh
 # Writes requirements.txt (what ships to Lambda), requirements-dev.txt (with all that a laptop needs besides) and
-# package-lock.json from pyproject.toml and package.json. $1 is the Python to resolve for. No lock names a registry.
+# package-lock.json from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No
+# lock names a registry.
 set -eu
 tools=.streamkeeper-build/lock
 [ -x "$tools/bin/pip-compile" ] || {
@@ -9,8 +10,8 @@ tools=.streamkeeper-build/lock
 }
 compile() {
   "$tools/bin/pip-compile" --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
-    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file "$@" pyproject.toml
+    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file "$@"
 }
-compile requirements.txt
-compile requirements-dev.txt --extra dev
+compile requirements.txt pyproject.toml
+compile requirements-dev.txt --extra local --extra dev pyproject.toml states-language/pyproject.toml
 npm install --package-lock-only --ignore-scripts --loglevel=error

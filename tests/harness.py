@@ -62,7 +62,7 @@ class Service:
 
     @property
     def log(self) -> str:
-        """Returns what the service has printed."""
+        """The lines that the service has printed."""
         return self._log.read_text()
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
@@ -70,17 +70,17 @@ class Service:
         assert self.process is not None
         below = self.descendants()
         self.process.send_signal(with_signal)
-        status = self.process.wait(timeout=30)
+        status = self.process.wait(timeout=300)
         assert support.until(lambda: not any(support.running(pid) for pid in below), 15), "processes are left"
         return status
 
     def descendants(self) -> list[int]:
         """Returns the process ids below the service."""
         assert self.process is not None
-        found = support.children(self.process.pid)
-        for pid in found:
-            found.extend(support.children(pid))
-        return found
+        pids = support.children(self.process.pid)
+        for pid in pids:
+            pids.extend(support.children(pid))
+        return pids
 
     def sandboxes(self) -> list[int]:
         """Returns the process ids of the functions' sandboxes."""
@@ -89,7 +89,7 @@ class Service:
     def post(self, stream_id: str) -> dict[str, Any]:
         """Returns the answer to POST /connections/{stream_id}."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
-        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=30) as response:
+        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=120) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
 
@@ -97,27 +97,27 @@ class Service:
         """Returns status and JSON of a request to /connections/{stream_id}, to /connections for ""."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}".rstrip("/")
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=30) as response:
+            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=120) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as refusal:
             with refusal:
                 return refusal.code, json.load(refusal)
 
     def events(self, stream_id: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Returns the events of a stream as GET /connections/{stream_id}/events gives them, page behind page."""
+        """Returns the events of a stream as GET /connections/{stream_id}/events returns them, page by page."""
         code, page = self.ask("GET", f"{stream_id}/events?limit={limit}")
-        found = list(page["events"])
+        collected = list(page["events"])
         while page["next"] is not None:
             code, page = self.ask("GET", f"{stream_id}/events?limit={limit}&after={page['next']}")
             assert code == 200, page
-            found += page["events"]
-        return found
+            collected += page["events"]
+        return collected
 
     def execution(self, arn: str) -> dict[str, Any]:
-        """Returns what Step Functions tells of an execution."""
+        """Returns DescribeExecution's answer."""
         with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{self.port + 1}")) as client:
-            found: dict[str, Any] = client.describe_execution(executionArn=arn)
-            return found
+            description: dict[str, Any] = client.describe_execution(executionArn=arn)
+            return description
 
     def items(self, table: str, stream_id: str, prefix: str = "") -> list[dict[str, Any]]:
         """Returns the items of a stream whose sort key begins with `prefix`, their values plain.

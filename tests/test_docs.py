@@ -23,13 +23,15 @@ PROSE_COLUMNS = 99
 README_LINES = 100
 # A page that a program writes has the lines that the program writes.
 WRITTEN = {ROOT / "statemachines" / "README.md"}
-DUE = {ROOT / "docs" / f"{name}.md" for name in ("asl", "conformance", "second-opinion", "chaos", "proofs")}
+DUE = {ROOT / "docs" / f"{name}.md" for name in ("chaos", "proofs")}
 DUE |= {ROOT / "env" / "README.md"}
 DECISIONS = ROOT / "docs" / "decisions"
 # What a page may name although no checkout has it: the reader writes it, or a program does.
 NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:[\w<>*{},.-]+/)+[\w<>*{}.-]+\.(?:py|md|yml|yaml|toml|cjs|sh|json|txt))(?::\w+)?`")
+MODULE = re.compile(r"python -m ((?:[a-z_]+\.)+[a-z_]+)")
+TARGET = re.compile(r"`make ([a-z-]+)")
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 
@@ -50,7 +52,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken(page: Path) -> Iterator[str]:
-    """The links and paths of a page that lead nowhere."""
+    """The links, paths, modules and targets of a page that lead nowhere."""
     text = page.read_text(encoding="utf-8")
     for link in LINK.findall(text):
         path, _, fragment = link.partition("#")
@@ -64,11 +66,17 @@ def broken(page: Path) -> Iterator[str]:
         places = (ROOT, page.parent, page.parent.parent)
         if not NOT_IN_A_CHECKOUT.fullmatch(path) and not any((place / path).exists() for place in places):
             yield path
+    for module in MODULE.findall(text):
+        file = module.replace(".", "/")
+        if not any((place / f"{file}.py").exists() for place in (ROOT, ROOT / "states-language" / "src")):
+            yield module
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+    yield from (f"make {target}" for target in TARGET.findall(text) if f"\n{target}:" not in targets)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_exists(page: Path) -> None:
-    """Every relative link with its fragment, and every file that is named in full."""
+    """Every relative link with its fragment, every file and module that is named in full, every `make` target."""
     assert list(broken(page)) == []
 
 
@@ -81,10 +89,14 @@ def test_lines_of_prose_end_before_column_100(page: Path) -> None:
 
 
 def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
-    """A link, a fragment and a path that lead nowhere are each named."""
+    """A link, a fragment, a path, a module and a target that lead nowhere are each named."""
     page = tmp_path / "page.md"
-    page.write_text("# One\n[a](gone.md) [b](page.md#two) [c](#one) [d](https://gone.example)\n`handlers/gone.py`\n")
-    assert list(broken(page)) == ["gone.md", "page.md#two", "handlers/gone.py"]
+    page.write_text(
+        "# One\n[a](gone.md) [b](page.md#two) [c](#one) [d](https://gone.example)\n"
+        "`handlers/gone.py` `handlers/errors.py`\n"
+        "`python -m bench.gone` `python -m bench.handover` `make gone` `make run`\n"
+    )
+    assert list(broken(page)) == ["gone.md", "page.md#two", "handlers/gone.py", "bench.gone", "make gone"]
 
 
 def test_the_readme_is_short() -> None:

@@ -2,8 +2,8 @@
 
 A history is the list that GetExecutionHistory answers with: each event has `id`, `previousEventId`, `type`,
 `timestamp` and the details of its type. Lanes are found by following previousEventId: the first state of a branch
-points to its ParallelStateStarted. Lane A is the branch that begins with a Wait; the others are B, C … in order. A
-machine without a Parallel has the one lane B.
+points to its ParallelStateStarted. Lane A is the branch that waits before it has a Task, whatever comes before that;
+the others are B, C … in order. A machine without a Parallel has the one lane B.
 
 A Task that calls no function (it starts a successor, say) is no part of what a lane is there for, and is left out.
 It knows nothing of connections: a Task that runs may still be connecting. Invariant: rows are in the order of the
@@ -132,26 +132,51 @@ def _reading(event: Event) -> tuple[str, str]:
 
 def _with_lanes(history: list[Event]) -> Iterator[tuple[Event, str]]:
     """Yields each event with its lane, "" where it belongs to none."""
-    has_parallel = any(event["type"] == "ParallelStateStarted" for event in history)
-    lane_of: dict[int, str] = {}
-    starts: set[int] = set()
-    taken: dict[int, int] = {}  # how many branches of a Parallel have a letter after A already
+    if not any(event["type"] == "ParallelStateStarted" for event in history):
+        for event in history:
+            yield event, "" if _is_outside(event) else "B"
+        return
+    branches = _branches(history)
+    letters = _letters(history, branches)
     for event in history:
-        kind, previous = event["type"], event.get("previousEventId", 0)
-        if kind == "ParallelStateStarted":
-            starts.add(event["id"])
-        if kind.startswith(("ParallelState", "Execution")):
-            lane = ""
-        elif previous in starts and kind.endswith("StateEntered"):
-            if kind == "WaitStateEntered" and not taken.get(-previous):
-                taken[-previous] = 1
-                lane = "A"
-            else:
-                taken[previous] = taken.get(previous, 0) + 1
-                lane = chr(ord("A") + taken[previous])
-        elif has_parallel:
-            lane = lane_of.get(previous, "")
+        yield event, letters.get(branches.get(event["id"], 0), "")
+
+
+def _is_outside(event: Event) -> bool:
+    return bool(event["type"].startswith(("ParallelState", "Execution")))
+
+
+def _branches(history: list[Event]) -> dict[int, int]:
+    """Returns the branch of each event that has one: the id of the event that entered the branch's first state."""
+    starts: set[int] = set()
+    branches: dict[int, int] = {}
+    for event in history:
+        number, previous = event["id"], event.get("previousEventId", 0)
+        if event["type"] == "ParallelStateStarted":
+            starts.add(number)
+        if _is_outside(event):
+            continue
+        if previous in starts and event["type"].endswith("StateEntered"):
+            branches[number] = number
+        elif previous in branches:
+            branches[number] = branches[previous]
+    return branches
+
+
+def _letters(history: list[Event], branches: Mapping[int, int]) -> dict[int, str]:
+    """Returns the letter of each branch: of those of a Parallel, A is the first one that waits before it has a Task."""
+    waits: dict[int, bool] = {}
+    for event in history:
+        if event["id"] in branches and event["type"] in ("WaitStateEntered", "TaskStateEntered"):
+            waits.setdefault(branches[event["id"]], event["type"] == "WaitStateEntered")
+    letters: dict[int, str] = {}
+    taken: dict[int, str] = {}  # the last letter of a Parallel after A; and whether A is taken, under its negative
+    for event in history:
+        number, parallel = event["id"], event.get("previousEventId", 0)
+        if branches.get(number) != number:
+            continue
+        if waits.get(number) and -parallel not in taken:
+            letters[number] = taken[-parallel] = "A"
         else:
-            lane = "B"
-        lane_of[event["id"]] = lane
-        yield event, lane
+            letters[number] = taken[parallel] = chr(ord(taken.get(parallel, "A")) + 1)
+    return letters

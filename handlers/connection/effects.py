@@ -1,104 +1,25 @@
-"""The words between the manager and whoever drives it: inputs (what happened) and effects (what to do), all plain data.
+"""What a connection asks for: the effects of the manager, all plain data.
 
-They are data so that a driver on sockets, a driver in virtual time and a model checker can all speak them, and a trace
-of them can be printed, compared and replayed. This module decides nothing.
+Each says by which input it is answered; most are answered by nothing. They are data so that sockets, virtual time and a
+model checker can all perform them, and a trace of them can be printed, compared and replayed. This module decides
+nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from handlers.connection.lease import Lease
 from handlers.framing.events import StreamEvent
-
-# --- inputs -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """The claim was made; `lease.fence` is this connection's own.
-
-    `partitions` is over how many partition keys the stream's events are spread, as its first claim has fixed it.
-    """
-
-    lease: Lease
-    partitions: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRefused:
-    """The claim was refused: the stop wish stands, or another execution holds the stream."""
-
-    lease: Lease
-
-
-@dataclass(frozen=True, slots=True)
-class CursorRead:
-    """The answer to ReadCursor; None when nothing was saved yet. `saved_ms` is when it was."""
-
-    cursor: str | None
-    saved_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The upstream answered; header names are lower case."""
-
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Bytes as read."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The upstream connection is gone, or could not be opened; `reason` is one word, `detail` is for people."""
-
-    reason: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRead:
-    """The lease as it stands now."""
-
-    lease: Lease
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The oldest Write was answered: how many events were new, known already, or went to the dead-letter queue."""
-
-    stored: int
-    duplicates: int
-    dead_lettered: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFailed:
-    """The store refuses after its own retries."""
-
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Woken:
-    """`wake_at_ms` has come."""
-
-
-Input = Claimed | ClaimRefused | CursorRead | Opened | Chunk | Closed | LeaseRead | Written | StoreFailed | Woken
-
-# --- effects ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Raise the stream's fence; answered by Claimed or ClaimRefused."""
+    """Raise the stream's fencing token; answered by Claimed or ClaimRefused.
+
+    `after_fence` is the last token that this invocation has claimed, 0 where this is its first.
+    """
+
+    after_fence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ a takeover; of every other end the machine connects again at once.
 
 from __future__ import annotations
 
-from handlers.connection.effects import Closed, Outcome
+from handlers.connection.effects import Outcome
+from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")

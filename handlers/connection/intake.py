@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from handlers.connection import ends
-from handlers.connection.effects import Effect, Opened, Outcome, Write
+from handlers.connection.effects import Effect, Outcome, Write
+from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, judge
 from handlers.connection.reading import Reading, read
 from handlers.connection.record import CURSOR_EXPIRED, Record
@@ -66,19 +67,20 @@ class Intake:
         found = read(self._profile, frames, last_id, now_ms, f"{record.fence:012d}", record.events)
         record.frames += found.frames
         record.bytes += len(data)
-        effects: list[Effect] = []
+        writes: list[Effect] = []
         for first in range(0, len(found.events), MOST_EVENTS):
             events = found.events[first : first + MOST_EVENTS]
-            effects.append(Write(record.fence, record.events, events))
+            writes.append(Write(record.fence, record.events, events))
             record.sent(len(events), next((one.cursor for one in reversed(events) if one.cursor is not None), None))
         if found.cursor is not None:
             record.pending.skipped(found.cursor)
-        effects += [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(found.losses)]
+        # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
+        losses: list[Effect] = [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(found.losses)]
         if found.stop is None and failure is None:
-            return effects, None
+            return losses + writes, None
         self._discards = True
-        lost, end = self._stopped(now_ms, found, failure, record, before_ms)
-        return effects + lost, end
+        expired, end = self._stopped(now_ms, found, failure, record, before_ms)
+        return losses + expired + writes, end
 
     def tail_bytes(self) -> int:
         """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""

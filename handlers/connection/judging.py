@@ -6,7 +6,8 @@ is no stream, whatever its status.
 
 from datetime import UTC, datetime
 
-from handlers.connection.effects import Opened, Outcome
+from handlers.connection.effects import Outcome
+from handlers.connection.inputs import Opened
 from handlers.framing import content_codings
 from handlers.framing.decoders import refuses
 from handlers.profile.behaviour import Profile

@@ -19,25 +19,27 @@ from typing import ClassVar
 from handlers.connection import ends
 from handlers.connection.draining import Closing
 from handlers.connection.effects import (
-    Chunk,
     Claim,
-    Claimed,
-    ClaimRefused,
-    Closed,
     CloseUpstream,
-    CursorRead,
     Effect,
     Finish,
-    Input,
-    LeaseRead,
     MarkConnected,
     Open,
-    Opened,
     Outcome,
     Progress,
     ReadCursor,
-    StoreFailed,
     TakeTurn,
+)
+from handlers.connection.inputs import (
+    Chunk,
+    Claimed,
+    ClaimRefused,
+    Closed,
+    CursorRead,
+    Input,
+    LeaseRead,
+    Opened,
+    StoreFailed,
     Woken,
     Written,
 )
@@ -56,7 +58,8 @@ class Manager(Closing):
 
     `deadline_ms` is when the function is killed, `margin_ms` what is kept before (`handlers/connection/lifetime.py`).
     `execution` is the execution that started it ("" where none is known). An overlap ends after `overlap_max_ms` at
-    most, for a longer one would leave its lane too late for its next turn.
+    most, for a longer one would leave its lane too late for its next turn. `after_fence` is the token of the
+    invocation's connection before, 0 for none.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Manager(Closing):
         progress_every_ms: int,
         overlap_max_ms: int | None = None,
         execution: str = "",
+        after_fence: int = 0,
     ) -> None:
         ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
         stay = Stay(
@@ -82,6 +86,7 @@ class Manager(Closing):
         super().__init__(profile, stay, ttl_ms)
         self._lease_every_ms = lease_every_ms
         self._progress_every_ms = progress_every_ms
+        self._after_fence = after_fence
         self.wake_at_ms: int | None = None
 
     @property
@@ -99,7 +104,7 @@ class Manager(Closing):
         self._record.begins(now_ms)
         self._stay.begins(now_ms)
         self.wake_at_ms = self._stay.alarm_ms
-        return [Claim()]
+        return [Claim(self._after_fence)]
 
     def handle(
         self, now_ms: int, given: Input, *, arrived_ms: int | None = None, unread_ms: int | None = None
@@ -163,7 +168,7 @@ class Manager(Closing):
             return [*effects, *self._leave(now_ms, end.outcome, end.ended_by, ask_lease=end.asks_lease)]
         self.phase = Phase.CONNECTED
         self.lease_due_ms = now_ms + self._lease_every_ms
-        return [MarkConnected(self.fence, self.expires_at_ms(now_ms)), self._save(now_ms), *effects]
+        return [MarkConnected(self.fence, self.expires_at_ms(now_ms)), *effects, self._save(now_ms)]
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ connection has a number of its own.
 
 from __future__ import annotations
 
-from handlers.connection.effects import CursorRead, Progress, RecordLoss, SaveProgress, Written
+from handlers.connection.effects import Progress, RecordLoss, SaveProgress
+from handlers.connection.inputs import CursorRead, Written
 from handlers.connection.liveness import Vouching
 from handlers.connection.pending import Pending
 

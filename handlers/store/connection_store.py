@@ -14,7 +14,8 @@ from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
-from handlers.connection.effects import Claimed, ClaimRefused, Progress, RecordLoss, Written
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.inputs import Claimed, ClaimRefused, Written
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import gaps
 from handlers.errors import StoreUnavailable

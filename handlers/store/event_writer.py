@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, Refused, translate_errors
-from handlers.connection.effects import Written
+from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
-from handlers.store.requests import Invocation
 
 T = TypeVar("T")
 # What is left of the function's time when it no longer waits for the store: a quarter of the margin, half a second at

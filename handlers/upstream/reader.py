@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import urllib3
 from urllib3 import exceptions
 
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.framing import content_codings
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused

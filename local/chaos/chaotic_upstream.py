@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from local.chaos.link import Client, Link, frame
 from local.chaos.schedule import Schedule
 from states_language.clock import Clock
@@ -25,7 +25,10 @@ LATE_MS = 40
 
 
 class ChaoticUpstream:
-    """The upstream of one run. `emitted_ms[n]` is when event n came to be; `links` are all openings so far."""
+    """The upstream of one run. `emitted_ms[n]` is when event n came to be; `links` are all openings so far.
+
+    It sends no event of `lost` to anybody. The event after each announces that, so it is one of `notices`.
+    """
 
     def __init__(self, clock: Clock, schedule: Schedule, say: Callable[[str], None]) -> None:
         self._clock = clock
@@ -37,6 +40,8 @@ class ChaoticUpstream:
         self._back = REORDER_DEPTH if any(fault.kind == "reorders" for fault in schedule.faults) else 0
         self._swapped: int | None = None
         self.emitted_ms: list[int] = []
+        self.lost: set[int] = set()
+        self.notices: set[int] = set()
         self.links: list[Link] = []
         self.open_links: list[Link] = []
         self.excess: list[str] = []
@@ -68,7 +73,7 @@ class ChaoticUpstream:
 
     def truncate(self, draws: random.Random) -> None:
         """Ends every open link in the middle of the next event's frame."""
-        whole = frame(len(self.emitted_ms))
+        whole = self.frame(len(self.emitted_ms))
         for link in list(self.open_links):
             if not link.silent:
                 link.client.arrived(link, Chunk(link.held + whole[: draws.randrange(1, len(whole))]))
@@ -176,11 +181,16 @@ class ChaoticUpstream:
     def _emit(self) -> None:
         number = len(self.emitted_ms)
         self.emitted_ms.append(self._clock.now_ms())
+        if self._swapped is None and self._holds("losses") and self._draws.random() < 0.4:
+            self.lost.add(number)
+            number += 1
+            self.notices.add(number)
+            self.emitted_ms.append(self._clock.now_ms())
         numbers = [number]
         if self._swapped is not None:
             self.emitted_ms[self._swapped] = self._clock.now_ms()  # nobody could have had it before
             numbers, self._swapped = [number, self._swapped], None
-        elif self._holds("reorders") and self._draws.random() < 0.3:
+        elif number not in self.notices and self._holds("reorders") and self._draws.random() < 0.3:
             self._swapped = number
             return
         if self._holds("duplicates") and self._draws.random() < 0.5:
@@ -192,18 +202,24 @@ class ChaoticUpstream:
         """A link without a cursor began with the events that came to be after it was answered."""
         return link.cursor is not None or self.emitted_ms[number] >= (link.opened_ms or 0)
 
+    def frame(self, number: int) -> bytes:
+        """The event on the wire."""
+        return frame(number, announces_loss=number in self.notices)
+
     def _send(self, link: Link, numbers: list[int]) -> None:
+        numbers = [number for number in numbers if number not in self.lost] if self.lost else numbers
         if link.silent:
             link.waiting += numbers
             link.delayed.update(numbers)
             return
-        data = link.held + b"".join(frame(number) for number in numbers)
+        data = link.held + b"".join(self.frame(number) for number in numbers)
         if not data:
             return
         # The network cuts where it likes; what is held back comes a little later.
         cut = self._draws.randrange(1, 60) if self._draws.random() < 0.2 else 0
         whole, link.held = (data[:-cut], data[-cut:]) if 0 < cut < len(data) else (data, b"")
         link.sent += numbers
+        link.notices += [number for number in numbers if number in self.notices]
         link.last_byte_ms = self._clock.now_ms()
         link.client.arrived(link, Chunk(whole))
         if link.held:

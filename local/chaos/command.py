@@ -28,7 +28,6 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "chaos",
-        help="run generated schedules of faults in virtual time",
         description="Runs generated schedules of faults in virtual time and checks that the promise holds in each.",
         epilog="docs/chaos.md explains the faults and what is counted.",
     )

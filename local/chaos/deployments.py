@@ -16,6 +16,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from local import stages
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+from local.chaos.link import LOSS
 from local.chaos.schedule import Schedule
 
 STAGE = "local"
@@ -33,6 +34,7 @@ LIMITS: Mapping[str, int] = {
     "throttle_delay_s": 1,
     "throttle_max_delay_s": 4,
     "cool_down_s": 4,
+    "jitter_s": 1,
 }
 RENEWS_SOON, RENEWS_LATE = 3, 100
 # What a redeployment may change, each to the other value: settings of the definition and of the functions, and the
@@ -111,6 +113,7 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     found: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",
+        "loss": {"event": LOSS},
         "overlap": schedule.policy,
         "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
         "stall_after_s": STALL_AFTER_MS / 1000,

@@ -21,7 +21,7 @@ def strike(world: World, fault: Fault) -> None:
     until_ms = world.clock.now_ms() + fault.for_ms
     upstream, draws = world.upstream, random.Random(fault.value)
     match fault.kind:
-        case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store":
+        case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store" | "kill between steps":
             _strike_function(world, fault, until_ms)
         case "slow starts":
             world.starts_late = (until_ms, fault.value)
@@ -50,7 +50,7 @@ def strike(world: World, fault: Fault) -> None:
             upstream.pause(until_ms)
         case "burst":
             upstream.burst(fault.value)
-        case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders":
+        case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders" | "losses":
             upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
         case _:
             _strike_execution(world, fault)
@@ -71,7 +71,10 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
     elif fault.kind == "kill":
         world.kill(function, fault.value, "Runtime.ExitError")
     else:
-        function.slow.dies_in = fault.value % 12
+        if fault.kind == "kill in the store":
+            function.slow.dies_in = fault.value % 12
+        else:
+            function.dies_after = fault.value % 8
         function.on_kill = lambda: world.kill(function, 0, "Runtime.ExitError")
 
 

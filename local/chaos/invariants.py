@@ -69,6 +69,7 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
     after_ms = {
         "kill": fault.value,
         "kill in the store": 6_000,
+        "kill between steps": 6_000,
         # Nobody hears of its end, so the machine waits for its answer.
         "vanish": task_timeout_s * 1000,
         # Nobody ends it: it lives to its deadline.
@@ -97,7 +98,8 @@ def bound_ms(world: World) -> int:
     settle_ms = SETTLE_MS
     if world.schedule.policy == "forbids":
         settle_ms += CONNECT_TIMEOUT_MS + lease_ttl_ms(world) + 2 * world.schedule.skew_ms
-    return max(int(settings[name]) for name in names) * 1000 + settle_ms + CONNECT_MS + most_ms(world)
+    rest_s = max(int(settings[name]) for name in names) + int(settings["jitter_s"])
+    return rest_s * 1000 + settle_ms + CONNECT_MS + most_ms(world)
 
 
 def violations(world: World) -> list[Violation]:

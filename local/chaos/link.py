@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
+
+# The name of an event that announces a loss.
+LOSS = "lost"
 
 
 class Client(Protocol):
@@ -41,7 +44,8 @@ class Link:
 
     `delayed` are the events that came late or never, `came_ms` when those came that did. `claimed_ms` is when its claim
     was sent, `marked_ms` when all could know that it is connected. `looked_ms` is when its function looked last for a
-    rest, `took_ms` when it took the try after one; `settled_ms` when all could know what came of the link.
+    rest, `took_ms` when it took the try after one; `settled_ms` when all could know how it ended. `notices` are the
+    sent events that announce a loss, in order.
     """
 
     client: Client
@@ -64,6 +68,7 @@ class Link:
     delayed: set[int] = field(default_factory=set)
     came_ms: dict[int, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
+    notices: list[int] = field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
@@ -76,6 +81,7 @@ def data_of(number: int) -> str:
     return f"event number {number} of the stream"
 
 
-def frame(number: int) -> bytes:
-    """The event on the wire."""
-    return f"id: {number}\ndata: {data_of(number)}\n\n".encode()
+def frame(number: int, *, announces_loss: bool = False) -> bytes:
+    """The event on the wire; it may announce that the upstream has lost the event before it."""
+    name = f"event: {LOSS}\n" if announces_loss else ""
+    return f"id: {number}\n{name}data: {data_of(number)}\n\n".encode()

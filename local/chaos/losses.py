@@ -15,7 +15,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.deployments import STREAM
-from local.chaos.link import Link, frame
+from local.chaos.link import Link
 from local.chaos.world import World
 
 # How long an event may be on its way to the table.
@@ -44,11 +44,29 @@ def missing(world: World) -> dict[int, str]:
         if min(opened) < at_ms <= until_ms
         and number not in world.watch.stored
         and not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in told)
+        and not (number in world.upstream.lost and _is_recorded(world, number, slack_ms))
     ]
     if not found:
         return {}
     excuses = dict(_excuses(world, records))
-    return {number: excuses.get(number, "") for number in found}
+    # Whoever has not had the notice knows nothing of the loss that it announces.
+    return {n: excuses.get(n, "") or (excuses.get(n + 1, "") if n in world.upstream.lost else "") for n in found}
+
+
+def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
+    """Whether a connection that was sent the notice of a lost event has written the loss down.
+
+    One that was connected when the event was lost says when that was, or when the notice came if it came late; one that
+    is sent the notice again, behind a cursor, can only say when that was.
+    """
+    for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
+        link = world.link_of(fence)
+        if link is not None and link.notices[count - 1] == number + 1:
+            at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
+            is_old = link.opened_ms is None or at_ms < link.opened_ms
+            if is_old or from_ms - slack_ms <= at_ms <= to_ms + slack_ms:
+                return True
+    return False
 
 
 def uncovered(world: World, from_ms: int, to_ms: int, *, stalled_counts: bool = True) -> list[tuple[int, int]]:
@@ -115,9 +133,9 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     for link in links:
         if link in unheard or _was_killed(link):
             late = [number for number in link.delayed if _was_on_its_way(link, number)]
-            yield from ((number, CAME_LATE) for number in [*late, *_halves(link)])
+            yield from ((number, CAME_LATE) for number in [*late, *_halves(world, link)])
         elif link.ended_by in ("closed_here", "ended_by_upstream"):
-            yield from ((number, PEER_DIED) for number in [*link.waiting, *_halves(link)])
+            yield from ((number, PEER_DIED) for number in [*link.waiting, *_halves(world, link)])
 
 
 def _was_on_its_way(link: Link, number: int) -> bool:
@@ -127,14 +145,14 @@ def _was_on_its_way(link: Link, number: int) -> bool:
     return came_ms is None or min(ends, default=came_ms) - came_ms <= ON_ITS_WAY_MS
 
 
-def _halves(link: Link) -> Iterator[int]:
+def _halves(world: World, link: Link) -> Iterator[int]:
     """The events whose frames the silence cut off."""
     rest_bytes = len(link.held) if link.silent else 0
     for number in reversed(link.sent):
         if rest_bytes <= 0:
             return
         yield number
-        rest_bytes -= len(frame(number))
+        rest_bytes -= len(world.upstream.frame(number))
 
 
 def _was_killed(link: Link) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 
-from handlers.attempts import TRY_MS
+from handlers.connection.attempts import TRY_MS
 from handlers.connection.backoff import FailureKind
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.chaos.link import Link

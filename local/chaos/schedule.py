@@ -88,6 +88,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
     # Functions: `value` is how long the dead function's socket lingers at the upstream.
     "kill": (6, _instant((0, 0, 300, 2_500))),
     "kill in the store": (4, _instant()),
+    "kill between steps": (4, _instant()),
     "vanish": (2, _instant((0, 2_000))),
     "orphan": (2, _instant()),
     "freeze": (2, _lasting(100, 2_000)),
@@ -110,6 +111,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "duplicates": (3, _lasting(1_000, 15_000)),
     "reorders": (3, _lasting(1_000, 15_000)),
     "burst": (3, _instant((5, 20))),
+    "losses": (3, _lasting(1_000, 15_000)),
     # People. A redeployment changes code and definition; `value` says what of them. Without successors an execution
     # cannot renew, or does and is not told so.
     "redeploy": (3, _instant()),

@@ -12,17 +12,17 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from handlers.connection.effects import StoreFailed
+from handlers.connection.inputs import StoreFailed
+from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
-from handlers.store.requests import Invocation
 from handlers.store.worker import hard_stop_ms
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB, nothing
 from states_language.clock import Clock
 
 T = TypeVar("T")
 # A pause: until an instant of the run's clock, or, where it says so, until something arrives.
-Pause = tuple[int, bool]
-Steps = Generator[Pause, None, T]
+Wait = tuple[int, bool]
+Waits = Generator[Wait, None, T]
 
 
 NOTHING_ASKED = StoreFailed("nothing was asked")
@@ -56,7 +56,7 @@ class SlowRequests:
         self._draws = draws
         self.dies_in: int | None = None
 
-    def ask(self, *requests: Callable[[], T]) -> Steps[T | StoreFailed]:
+    def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
         """The answer of the last, or that there is none of one: then the others are not made."""
         answer: T | StoreFailed = NOTHING_ASKED
         for request in requests:

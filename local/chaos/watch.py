@@ -29,6 +29,7 @@ class Watch:
         self._vouched: dict[int, int] = {}
         self._partitions = 1
         self.stored: dict[int, int] = {}
+        self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
         self.duplicated: list[str] = []
         self.torn: list[str] = []
         self.ahead: list[str] = []
@@ -42,6 +43,9 @@ class Watch:
             self._cursor(item)
         elif key[1] == "lease":
             self._lease(item)
+        elif key[1].startswith("gap#") and key[1].count("#") == 2:
+            _, fence, count = key[1].split("#")
+            self.losses[int(fence), int(count)] = int(item["from_ms"]["N"]), int(item["to_ms"]["N"])
 
     def _event(self, key: Key, item: Item) -> None:
         number = int(key[1]) if key[1].isdigit() else -1
@@ -54,14 +58,15 @@ class Watch:
         self.stored[number] = self._clock.now_ms()
 
     def _cursor(self, item: Item) -> None:
-        cursor, fence = int(item["cursor"]["S"]), int(item["fence"]["N"])
+        text, fence = item["cursor"]["S"], int(item["fence"]["N"])
+        cursor = int(text) if text.isdigit() else -1
         if fence < self._cursor_fence:
             self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
         self._cursor_fence = max(self._cursor_fence, fence)
         link = self._link_of(fence)
         first = self._vouched.get(fence, 0)
         if link is None or cursor not in link.sent:
-            self.ahead.append(self._said(f"the cursor {cursor} of connection {fence} was never sent to it"))
+            self.ahead.append(self._said(f"the cursor {text!r} of connection {fence} was never sent to it"))
             return
         try:
             at = link.sent.index(cursor, first)
@@ -70,6 +75,9 @@ class Watch:
         missing = [number for number in link.sent[first : at + 1] if number not in self.stored]
         if missing:
             self.ahead.append(self._said(f"the cursor {cursor} was saved before event {missing[0]} was stored"))
+        announced = sum(number in link.notices for number in link.sent[: at + 1]) if link.notices else 0
+        if any((fence, count) not in self.losses for count in range(1, announced + 1)):
+            self.ahead.append(self._said(f"the cursor {cursor} was saved before a loss that it passes was recorded"))
         self._vouched[fence] = at
 
     def _lease(self, item: Item) -> None:

@@ -1,1 +1,1 @@
-"""Who performs a Task on this machine: Lambda functions in sandboxes, other services through botocore."""
+"""Performs Tasks on this machine: Lambda functions in sandboxes, other services through botocore."""

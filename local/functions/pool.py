@@ -1,7 +1,7 @@
-"""The Lambda functions of the local run: which sandbox takes an invocation, and when an idle sandbox ends.
+"""Keeps the Lambda functions of the local service: starts sandboxes, reuses warm ones and ends idle ones.
 
-It does not know what a function does. Invariants: a sandbox has one invocation at a time; a sandbox whose process
-ended is never used again, and none takes an invocation after `renew` that was there before; logs are bounded.
+Invariants: a sandbox has one invocation at a time; a sandbox whose process ended is never used again; after `renew` no
+older sandbox gets another invocation; logs are bounded.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class UnknownFunction(Exception):
 
 
 class BoundedLog:
-    """Appends bytes to a file; a full file becomes `<name>.1`, which it replaces. What a full disk refuses is lost."""
+    """Appends bytes to a file; a full file replaces `<name>.1`. What a full disk refuses is lost."""
 
     def __init__(self, path: Path, most_bytes: int = _LOG_BYTES) -> None:
         self._path = path
@@ -35,8 +35,8 @@ class BoundedLog:
         self._file = path.open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Appends `data` at once; nothing is kept back."""
-        # Who reads a function's output must go on reading it: a full pipe would halt the function.
+        """Appends `data` at once, without a buffer."""
+        # The reader of a function's output must never stop: a full pipe would halt the function.
         with contextlib.suppress(OSError):
             if self._file.tell() > self._most_bytes:
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
@@ -50,10 +50,10 @@ class BoundedLog:
 
 
 def function_name(name_or_arn: str) -> str:
-    """Returns the bare name of a function given by name, by ARN or partial ARN, a version or alias behind it or not."""
+    """Returns the bare name from a name, an ARN or a partial ARN, with or without a version or alias."""
     # Source: the FunctionName of Invoke in the AWS Lambda API reference.
-    found = _FUNCTION_NAME.fullmatch(name_or_arn)
-    return found[1] if found else name_or_arn
+    match = _FUNCTION_NAME.fullmatch(name_or_arn)
+    return match[1] if match else name_or_arn
 
 
 class Pool:
@@ -89,7 +89,7 @@ class Pool:
         if name not in self._functions:
             raise UnknownFunction(name)
         if self._closed:
-            # A machine retries what the end of its function left. It is not told of this end, and nothing is started.
+            # A machine would retry. It gets no answer, so that nothing is started while the service ends.
             await asyncio.get_running_loop().create_future()
         sandbox = self._take_idle(name) or await self._new(name)
         try:
@@ -106,7 +106,7 @@ class Pool:
         return answer
 
     def renew(self, functions: Iterable[Function] | None = None) -> None:
-        """Makes every invocation from now on begin in a new sandbox, of these functions; those under way go on."""
+        """Starts every invocation from now on in a new sandbox of these functions; running ones continue."""
         if functions is not None:
             self._functions = {function.name: function for function in functions}
         self._stale |= self._all
@@ -117,7 +117,7 @@ class Pool:
                 self._discard(sandbox)
 
     def kill_all(self) -> None:
-        """Kills every sandbox at once; invocations under way are answered with Runtime.ExitError."""
+        """Kills every sandbox at once; running invocations are answered with Runtime.ExitError."""
         for sandbox in self._all:
             sandbox.kill()
 

@@ -1,8 +1,7 @@
-"""One Lambda sandbox: a subprocess under AWS's own runtime client, served by a Runtime API of its own.
+"""Runs one Lambda sandbox: a subprocess under AWS's own runtime client, served by a Runtime API of its own.
 
-Decides when a function is killed and what its invoker is told. It does not know who invokes or why. Invariants: an
-invocation is answered exactly once; a function that reaches its deadline is killed with SIGKILL, so nothing of it
-runs on.
+Invariants: an invocation is answered exactly once; a function that reaches its deadline is killed with SIGKILL, so
+nothing of it continues to run.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from local.service.listener import HOST, Listener, bind
 from local.service.stack import REGION, Function
 
 _BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap.py"
-# The init phase has ten seconds of its own; the deadline counts from the moment the function is handed its event.
+# The init phase has ten seconds of its own; the deadline counts from the moment the function gets its event.
 # Source: AWS Lambda developer guide, "Understanding the Lambda execution environment lifecycle".
 _INIT_LIMIT_S = 10.0
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR")
@@ -36,7 +35,7 @@ _API = "/2018-06-01/runtime"
 
 @dataclass(frozen=True)
 class Answer:
-    """What an invocation came to; `function_error` is None when the function returned, else "Unhandled"."""
+    """The result of an invocation; `function_error` is None when the function returned, else "Unhandled"."""
 
     payload: bytes
     function_error: str | None
@@ -44,7 +43,7 @@ class Answer:
 
 
 def failure(error_type: str, message: str, request_id: str) -> Answer:
-    """Returns the answer that Lambda itself gives for a function that could not answer."""
+    """Returns Lambda's own answer for a function that could not answer."""
     text = json.dumps({"errorType": error_type, "errorMessage": f"RequestId: {request_id} Error: {message}"})
     return Answer(text.encode(), "Unhandled", request_id)
 
@@ -54,7 +53,6 @@ class _Invocation:
     request_id: str
     payload: bytes
     answer: "asyncio.Future[Answer]"
-    handed_over: bool = False
 
 
 class Sandbox:
@@ -91,7 +89,7 @@ class Sandbox:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Returns when the subprocess is running; its init phase goes on meanwhile. Once killed, it starts nothing."""
+        """Returns when the subprocess runs, while its init phase continues. Once killed, it starts nothing."""
         async with self._starting:
             if not self._doomed:
                 await self._listener.start()
@@ -106,7 +104,7 @@ class Sandbox:
         self._tasks = [asyncio.create_task(self._watch(self._process)), asyncio.create_task(self._copy(self._process))]
 
     async def invoke(self, payload: bytes) -> Answer:
-        """Returns what the function made of `payload` (JSON); never raises for what the function does."""
+        """Returns the function's answer to `payload` (JSON); whatever the function does, this does not raise."""
         request_id = str(uuid.uuid4())
         invocation = _Invocation(request_id, payload, asyncio.get_running_loop().create_future())
         self._current = invocation
@@ -122,7 +120,7 @@ class Sandbox:
             self._current = None
 
     def kill(self) -> None:
-        """Ends the subprocess at once with SIGKILL; an invocation under way is answered with Runtime.ExitError."""
+        """Ends the subprocess at once with SIGKILL; a running invocation is answered with Runtime.ExitError."""
         self._doomed = True
         if self._process is not None and self._process.returncode is None and not self._signalled:
             # Once: a signal to a process that is just gone reaps it, and asyncio, which waits for it, loses its status.
@@ -134,7 +132,7 @@ class Sandbox:
         """Returns when the subprocess has gone and its listener is closed."""
         self.kill()
         async with self._starting:
-            # It may have come into being meanwhile.
+            # It may have been spawned meanwhile.
             self.kill()
         self._offered.put_nowait(None)
         await self._listener.close()
@@ -175,7 +173,6 @@ class Sandbox:
         invocation = await self._offered.get()
         if invocation is None:
             return Response(status_code=410)
-        invocation.handed_over = True
         self._arm(self._function.function_timeout_s)
         deadline_ms = int(time.time() * 1000) + self._function.function_timeout_s * 1000
         return Response(

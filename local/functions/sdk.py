@@ -1,8 +1,7 @@
-"""Between the JSON of a Task and botocore: names, values and errors as AWS's SDK integrations have them.
+"""Translates between the JSON of a Task and botocore: names, values and errors as AWS's SDK integrations spell them.
 
-Decides how a parameter, an answer's member and an error are called and spelled. It does not know what a Task is, and
-asks nobody. Sources: AWS Step Functions Developer Guide, "Learning to use AWS service SDK integrations"; what was
-recorded on AWS decides where the two differ.
+Example: `listStateMachines` is called with `maxResults`, where the Task wrote `MaxResults`. Sources: AWS Step Functions
+Developer Guide, "Learning to use AWS service SDK integrations"; a recording from AWS decides where the two differ.
 """
 
 import datetime
@@ -32,12 +31,12 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z][a-z]+\d*|[a-z]+\d*|\d+")
 
 
 def client_name(service: str) -> str:
-    """Returns what boto3 calls a service that a Resource names as AWS's SDK for Java does."""
+    """Returns boto3's name of a service; a Resource has the name of AWS's SDK for Java."""
     return str(_CLIENTS.get(service, service))
 
 
 def prefix(service: str, *, sdk: bool, model: ServiceModel | None = None) -> str:
-    """Returns how the error names of a service begin."""
+    """Returns the beginning of a service's error names."""
     if not sdk and service in _OPTIMISED:
         return _OPTIMISED[service][0]
     # The SDK for Java capitalises each word of the service's id: DynamoDB is DynamoDb, Secrets Manager SecretsManager.
@@ -53,53 +52,55 @@ def refused(service: str, *, sdk: bool, model: ServiceModel, refusal: ClientErro
     name, status = prefix(service, sdk=sdk, model=model), metadata.get("HTTPStatusCode", 400)
     message, request_id = error.get("Message", ""), metadata.get("RequestId", "")
     if sdk:
-        told = f"Service: {name}, Status Code: {status}, Request ID: {request_id}"
+        details = f"Service: {name}, Status Code: {status}, Request ID: {request_id}"
         if metadata.get("HostId"):
-            told += f", Extended Request ID: {metadata['HostId']}"
-        return f"{name}.{_exception(modelled or name)}", f"{message} ({told})"
+            details += f", Extended Request ID: {metadata['HostId']}"
+        return f"{name}.{_exception(modelled or name)}", f"{message} ({details})"
     _, general, spelled = _OPTIMISED.get(service, (name, f"{name}Exception", name))
-    told = f"Service: {spelled}; Status Code: {status}; Error Code: {error.get('Code', '')}; Request ID: {request_id}"
-    return f"{name}.{_exception(modelled) if modelled else general}", f"{message} ({told}; Proxy: null)"
+    details = (
+        f"Service: {spelled}; Status Code: {status}; Error Code: {error.get('Code', '')}; Request ID: {request_id}"
+    )
+    return f"{name}.{_exception(modelled) if modelled else general}", f"{message} ({details}; Proxy: null)"
 
 
-def unusable(given: Any, report: str) -> str:
-    """Returns the cause of parameters that fit no request, as Step Functions words it; report: botocore's, by lines."""
+def unusable(parameters: Any, report: str) -> str:
+    """Returns Step Functions' cause for parameters that fit no request; `report` is botocore's, one problem a line."""
     lines = report.removeprefix("Parameter validation failed:").strip().splitlines()
-    told = [_UNKNOWN.sub(r'The field "\1" is not supported by Step Functions', line) for line in lines]
-    told = [_MISSING.sub(r"The field '\1' is required but was missing", line) for line in told]
-    return f"The Parameters '{compact(given)}' could not be used to start the Task: [{', '.join(told)}]"
+    details = [_UNKNOWN.sub(r'The field "\1" is not supported by Step Functions', line) for line in lines]
+    details = [_MISSING.sub(r"The field '\1' is required but was missing", line) for line in details]
+    return f"The Parameters '{compact(parameters)}' could not be used to start the Task: [{', '.join(details)}]"
 
 
-def arguments(given: Any, shape: Shape | None) -> Any:
-    """Returns parameters as botocore takes them: a machine writes Pascal case, some services' own names begin small."""
-    if isinstance(shape, StructureShape) and isinstance(given, dict):
+def arguments(parameters: Any, shape: Shape | None) -> Any:
+    """Returns parameters as botocore expects them: a Task writes Pascal case, some services do not."""
+    if isinstance(shape, StructureShape) and isinstance(parameters, dict):
         members = {name.lower(): name for name in shape.members}
-        spelled = {members.get(name.lower(), name): value for name, value in given.items()}
+        spelled = {members.get(name.lower(), name): value for name, value in parameters.items()}
         return {name: arguments(value, shape.members.get(name)) for name, value in spelled.items()}
-    if isinstance(shape, ListShape) and isinstance(given, list):
-        return [arguments(item, shape.member) for item in given]
-    if isinstance(shape, MapShape) and isinstance(given, dict):
-        return {key: arguments(value, shape.value) for key, value in given.items()}
-    if shape is not None and shape.type_name in ("string", "blob") and not isinstance(given, str):
-        # A text may be given as JSON, such as the MessageBody of sqs:sendMessage or the Body of s3:putObject.
-        return compact(given)
-    return given
+    if isinstance(shape, ListShape) and isinstance(parameters, list):
+        return [arguments(item, shape.member) for item in parameters]
+    if isinstance(shape, MapShape) and isinstance(parameters, dict):
+        return {key: arguments(value, shape.value) for key, value in parameters.items()}
+    if shape is not None and shape.type_name in ("string", "blob") and not isinstance(parameters, str):
+        # A Task may write a text as JSON, such as the MessageBody of sqs:sendMessage or the Body of s3:putObject.
+        return compact(parameters)
+    return parameters
 
 
-def result(found: Any, shape: Shape | None) -> Any:
+def result(answer: Any, shape: Shape | None) -> Any:
     """Returns an answer as a state sees it: members in Pascal case, times as ISO texts, bytes as text."""
-    if isinstance(shape, StructureShape) and isinstance(found, dict):
+    if isinstance(shape, StructureShape) and isinstance(answer, dict):
         members = shape.members
-        return {pascal(name): result(value, members.get(name)) for name, value in found.items()}
-    if isinstance(shape, ListShape) and isinstance(found, list):
-        return [result(item, shape.member) for item in found]
-    if isinstance(shape, MapShape) and isinstance(found, dict):
-        return {key: result(value, shape.value) for key, value in found.items()}
-    return plain(found)
+        return {pascal(name): result(value, members.get(name)) for name, value in answer.items()}
+    if isinstance(shape, ListShape) and isinstance(answer, list):
+        return [result(item, shape.member) for item in answer]
+    if isinstance(shape, MapShape) and isinstance(answer, dict):
+        return {key: result(value, shape.value) for key, value in answer.items()}
+    return plain(answer)
 
 
 def http_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns what an optimised integration adds to an answer, out of botocore's ResponseMetadata."""
+    """Returns the members that an optimised integration adds to an answer, from botocore's ResponseMetadata."""
     headers = {str(name): str(value) for name, value in metadata.get("HTTPHeaders", {}).items()}
     return {
         "SdkHttpMetadata": {
@@ -112,7 +113,7 @@ def http_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value of botocore's as JSON has it."""
+    """Returns a value of botocore's as JSON."""
     if isinstance(value, datetime.datetime):
         return value.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, StreamingBody):
@@ -123,12 +124,12 @@ def plain(value: Any) -> Any:
 
 
 def pascal(name: str) -> str:
-    """Returns a name with its first letter large."""
+    """Returns a name with its first character in upper case."""
     return f"{name[:1].upper()}{name[1:]}"
 
 
 def compact(value: Any) -> str:
-    """Returns JSON text as AWS writes it, without spaces (the checksum of an object put was recorded)."""
+    """Returns JSON text as AWS writes it, without spaces (recorded by the checksum of a stored object)."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -1,7 +1,6 @@
-"""What a Task state does on this machine: Lambda functions in sandboxes, every other AWS service through botocore.
+"""Performs a Task state: Lambda functions run in sandboxes, every other AWS service is called through botocore.
 
-Decides who answers a call, and when one that is answered later is. It does not know which machine asks. Invariant:
-whatever goes wrong comes back as a TaskFailure with AWS's name for it.
+Invariant: whatever goes wrong is raised as a TaskFailure with AWS's name for it.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from states_language.tasks.resources import ACTIVITY
 
 
 class StatesApi(Protocol):
-    """Step Functions itself, which runs in this process; `local.stepfunctions.StepFunctions` answers."""
+    """Step Functions itself, which runs in this process; `local.stepfunctions.actions.StepFunctions` does."""
 
     tokens: Tokens
     activities: Activities
@@ -41,7 +40,7 @@ class StatesApi(Protocol):
 
 
 class TaskPerformer:
-    """Carries out Task states."""
+    """Performs Task states."""
 
     def __init__(self, functions: Pool, endpoints: Endpoints, states: StatesApi) -> None:
         self._functions = functions
@@ -50,24 +49,24 @@ class TaskPerformer:
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
 
     async def perform(self, call: TaskCall) -> Any:
-        """Returns the result of one Task, as its service gives it; raises TaskFailure."""
+        """Returns the result of one Task, as its service returns it; raises TaskFailure."""
         self._states.tokens.watch(call.pending)
         if call.function is not None:
             return await self._invoke(call, call.function)
         if call.service == ACTIVITY:
-            return self._states.activities.hand(call)
+            return self._states.activities.offer(call)
         if call.service in ("states", "sfn"):
-            return await self._ask_states(call)
+            return await self._call_states(call)
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._threads, self._request, call)
         if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
             # Recorded: an entry that was refused fails the Task, and the cause is the whole answer.
-            told = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
-            raise TaskFailure("EventBridge.FailedEntry", sdk.compact(told))
+            cause = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
+            raise TaskFailure("EventBridge.FailedEntry", sdk.compact(cause))
         return answer
 
     def close(self) -> None:
-        """Gives the threads back; requests under way are not waited for."""
+        """Ends the threads; requests in flight are not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _invoke(self, call: TaskCall, function: str) -> Any:
@@ -84,31 +83,31 @@ class TaskPerformer:
             error = "Lambda.Unknown"
         raise TaskFailure(error, text)
 
-    async def _ask_states(self, call: TaskCall) -> Any:
+    async def _call_states(self, call: TaskCall) -> Any:
         operation = self._operation("stepfunctions", call.action)
-        given = sdk.arguments(call.parameters or {}, operation.input_shape)
+        arguments = sdk.arguments(call.parameters or {}, operation.input_shape)
         if operation.name == "StartExecution" and not call.sdk and call.parameters.get("Input") is None:
-            given["input"] = "{}"  # recorded: an Input of null is none
+            arguments["input"] = "{}"  # recorded: an Input of null is an empty one
         try:
-            answer = await self._states.call(operation.name, given)
+            answer = await self._states.call(operation.name, arguments)
         except Refusal as refusal:
             raise TaskFailure(*_refused_by_states(call, operation, refusal)) from None
         if call.pending is not None and call.pattern.startswith(SYNC):
             pending = call.pending
             self._states.on_end(answer["executionArn"], lambda ended: settle(pending, call.pattern, ended))
-        found = sdk.result(_dated(answer), operation.output_shape)
-        return found if call.sdk else found | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
+        result = sdk.result(_dated(answer), operation.output_shape)
+        return result if call.sdk else result | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
 
     def _request(self, call: TaskCall) -> Any:
         try:
             operation = self._operation(sdk.client_name(call.service), call.action)
             client = self._endpoints.client(sdk.client_name(call.service))
-            given = sdk.arguments(_completed(call), operation.input_shape)
-            answer = getattr(client, _method(client, operation.name))(**given)
+            arguments = sdk.arguments(_completed(call), operation.input_shape)
+            answer = getattr(client, _method(client, operation.name))(**arguments)
         except ClientError as refusal:
             model = operation.service_model
-            told = sdk.refused(call.service, sdk=call.sdk, model=model, refusal=refusal)
-            raise TaskFailure(*told) from None
+            failure = sdk.refused(call.service, sdk=call.sdk, model=model, refusal=refusal)
+            raise TaskFailure(*failure) from None
         except ParamValidationError as refusal:
             raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, str(refusal))) from None
         except UnknownServiceError:
@@ -117,8 +116,8 @@ class TaskPerformer:
             name = sdk.prefix(call.service, sdk=call.sdk)
             raise TaskFailure(f"{name}.SdkClientException", str(refusal)) from None
         metadata = answer.pop("ResponseMetadata", {})
-        found = sdk.result(answer, operation.output_shape)
-        return found if call.sdk else found | sdk.http_metadata(metadata)
+        result = sdk.result(answer, operation.output_shape)
+        return result if call.sdk else result | sdk.http_metadata(metadata)
 
     def _operation(self, client_name: str, action: str) -> OperationModel:
         model = self._endpoints.client(client_name).meta.service_model
@@ -134,13 +133,13 @@ def _completed(call: TaskCall) -> Any:
 
     Source: AWS Step Functions Developer Guide, "Add EventBridge events with Step Functions".
     """
-    given = call.parameters or {}
-    if (call.service, call.action, call.sdk) != ("events", "putEvents", False) or "Entries" not in given:
-        return given
+    parameters = call.parameters or {}
+    if (call.service, call.action, call.sdk) != ("events", "putEvents", False) or "Entries" not in parameters:
+        return parameters
     machine_arn = call.execution_arn.rpartition(":")[0].replace(":execution:", ":stateMachine:")
     named = [call.execution_arn, machine_arn]
-    return given | {
-        "Entries": [entry | {"Resources": entry.get("Resources", []) + named} for entry in given["Entries"]]
+    return parameters | {
+        "Entries": [entry | {"Resources": entry.get("Resources", []) + named} for entry in parameters["Entries"]]
     }
 
 
@@ -150,10 +149,12 @@ def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refus
     model = operation.service_model
     request_id = uuid.uuid4()
     if call.sdk:
-        told = f"Service: Sfn, Status Code: 400, Request ID: {request_id}"
+        details = f"Service: Sfn, Status Code: 400, Request ID: {request_id}"
     else:
-        told = f"Service: AWSStepFunctions; Status Code: 400; Error Code: {code}; Request ID: {request_id}; Proxy: null"
-    return f"{sdk.prefix(call.service, sdk=call.sdk, model=model)}.{name}", f"{refusal} ({told})"
+        details = (
+            f"Service: AWSStepFunctions; Status Code: 400; Error Code: {code}; Request ID: {request_id}; Proxy: null"
+        )
+    return f"{sdk.prefix(call.service, sdk=call.sdk, model=model)}.{name}", f"{refusal} ({details})"
 
 
 def _dated(answer: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The verb `profile`: whether a profile's file is sound; `profile_try` is its other half.
+"""The verb `profile`: `check` names every problem of profile files; `try` is in `trial`.
 
-Decides nothing about profiles: the function's own rules do, and those of its network for an address that is a number.
-Invariant: every problem of every file is told, one a line, and a file that passes is not refused by the function for
-its profile.
+The rules are the function's own, and for a numeric address those of its network. Invariants: every problem of every
+file is printed, one a line; the function accepts every profile that passes.
 """
 
 import argparse
@@ -28,7 +27,7 @@ MOST_S = 86_400
 
 def add(subparsers: Any) -> None:
     """Adds the verb."""
-    parser = subparsers.add_parser("profile", help="check stream profiles", description="Works on stream profiles.")
+    parser = subparsers.add_parser("profile", description="Works on stream profiles.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     check = verbs.add_parser(
         "check",
@@ -40,16 +39,14 @@ def add(subparsers: Any) -> None:
     check.set_defaults(run=run)
     try_once = verbs.add_parser(
         "try",
-        help="connect to a stream once and show what its profile makes of it",
+        help="connect to a stream once and show how its profile reads it",
         description="Connects once, stores nothing.",
-        epilog="Exit status: 0 the answer was a stream, 1 it was none, 2 there is no such stream, profile or secret.",
+        epilog="Exit status: 0 the upstream answered with a stream, 1 it did not, 2 no such stream, profile or secret.",
     )
     try_once.add_argument("stream_id", metavar="STREAM_ID")
     try_once.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="how long to read (10)")
-    try_once.add_argument("--cursor", help="where to go on from")
-    try_once.add_argument(
-        "--played", action="store_true", help="its provider as it is played here, in place of the real one"
-    )
+    try_once.add_argument("--cursor", help="the cursor to resume after")
+    try_once.add_argument("--played", action="store_true", help="connect to the provider as it is played here")
     try_once.set_defaults(run=trial.run)
 
 
@@ -58,36 +55,36 @@ def run(arguments: argparse.Namespace) -> int:
     status = 0
     for path in arguments.files:
         try:
-            found = problems(path)
+            sentences = problems(path)
         except UserError as mistake:
             print(f"streamkeeper: {mistake}", file=sys.stderr)
             status = 2
             continue
-        for problem in found:
+        for problem in sentences:
             print(problem, file=sys.stderr)
-        status = max(status, bool(found))
+        status = max(status, bool(sentences))
     return status
 
 
 def problems(path: Path) -> list[str]:
     """Returns the problems of one file, each a sentence that begins with the file's name; raises UserError."""
     text = profile_text(path)
-    found = _problems_of_name(path)
+    sentences = _problems_of_name(path)
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        return [f"{path}: {one}" for one in [*found, f"is no TOML: {problem}"]]
+        return [f"{path}: {one}" for one in [*sentences, f"is not valid TOML: {problem}"]]
     try:
         profile = parse(path.stem, table, placeholders(text) | dict(os.environ))
     except BadProfile as bad:
-        found += bad.problems
+        sentences += bad.problems
     else:
-        found += _problems_of_address(profile)
-    return [f"{path}: {problem}" for problem in found]
+        sentences += _problems_of_address(profile)
+    return [f"{path}: {problem}" for problem in sentences]
 
 
 def _problems_of_name(path: Path) -> list[str]:
-    """The file's name is the stream's: one that no stream id can begin with is never read."""
+    """The problem of a file's name: one that no stream id can begin with is never read."""
     try:
         named = path.suffix == ".toml" and check_stream_id(path.stem) == path.stem
     except ProfileError:
@@ -96,13 +93,13 @@ def _problems_of_name(path: Path) -> list[str]:
 
 
 def _problems_of_address(profile: Profile) -> list[str]:
-    """Whether an address that is a number, however it is spelled, is one that the function never connects to."""
+    """The problem of a numeric address, however it is spelled, that the function never connects to."""
     host = (urlsplit(profile.address).hostname or "").rstrip(".")
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        places = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
-        return []  # a name: where it leads is judged when it is connected to
-    reasons = (refusal(str(place[0]), allow_private=profile.allow_private) for *_, place in found)
+        return []  # a name: its addresses are checked when it is connected to
+    reasons = (refusal(str(place[0]), allow_private=profile.allow_private) for *_, place in places)
     return [f"the profile {profile.name!r}: address leads to {why}" for why in reasons if why]
 
 

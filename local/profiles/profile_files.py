@@ -1,7 +1,7 @@
-"""Whether a stream can be started on this machine: its id, its profile, and the profile's variables.
+"""Reads profile files, and checks whether a stream can be started from them on this machine.
 
-Decides the status and the sentence of a refusal. It does not know HTTP routes. Invariant: the rules are the
-function's own, read from the same files; so what passes here is not refused there for its id or its profile.
+Invariant: the rules are the function's own, read from the same files, so the function accepts the id and the profile of
+every stream that passes.
 """
 
 import re
@@ -13,11 +13,9 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from local.user_error import UserError
 
-# A variable is an address that is known where the function runs; whether it is set here says nothing of the file.
+# A variable is an address that is known where the function runs; it need not be set here for the file to be right.
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
-
-
-# What a profile may be long, in bytes: more is some other file.
+# The most bytes of a profile: a larger file is something else.
 _MOST_BYTES = 1_000_000
 
 
@@ -33,11 +31,11 @@ def profile_text(path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise UserError(f"{path} cannot be read: it is no text in UTF-8.") from None
+        raise UserError(f"{path} cannot be read: it is not UTF-8 text.") from None
 
 
 def placeholders(text: str) -> dict[str, str]:
-    """Returns an address for each variable that the text of a profile names, for a look at the profile alone."""
+    """Returns an address for each variable in the text of a profile, to check the profile by itself."""
     return dict.fromkeys(_VARIABLE.findall(text), "https://upstream.invalid")
 
 
@@ -57,7 +55,7 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[i
     try:
         profile = parse(name, tomllib.loads(path.read_text(encoding="utf-8")), variables)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        return 422, _sentence(f"the profile {name!r} is no readable TOML: {problem}")
+        return 422, _sentence(f"the profile {name!r} is not valid TOML: {problem}")
     except ProfileError as problem:
         return 422, _sentence(str(problem))
     try:

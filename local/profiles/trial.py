@@ -1,8 +1,7 @@
-"""The verb `profile try`: connects to a stream once and shows what its profile makes of what comes.
+"""The verb `profile try`: connects to a stream once and prints how its profile reads what arrives.
 
-Decides nothing about the stream: the request, the kinds of frames, keys and cursors are the function's own. It stores
-nothing and claims nothing. Invariant: no secret and no header of the request is shown; the connection is closed however
-the command ends.
+Requests, kinds of frames, keys and cursors are the function's own. It stores nothing and claims no stream. Invariant:
+no secret and no header of the request is printed; the connection is closed however the command ends.
 """
 
 import argparse
@@ -12,12 +11,11 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import boto3
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, judge
 from handlers.connection.reading import cursor_behind
 from handlers.errors import StreamkeeperError
@@ -28,48 +26,49 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.upstream.reader import Upstream
+from local.checkout import ROOT, require_checkout
 from local.profiles.profile_files import placeholders, profile_text
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.player_server import moved, playing
 from local.user_error import UserError
 
-STREAMS = Path(__file__).resolve().parents[2] / "env" / "streams"
+STREAMS = ROOT / "env" / "streams"
 _SHOWN_CHARACTERS = 70
 _ENDS = {
-    Kind.END: "the stream has ended: no connection would be made any more",
-    Kind.DISCONNECT: "the upstream wants a new connection",
-    Kind.EXPIRED: "the cursor is too old: a gap, and on without it",
+    Kind.END: "the stream has ended: the function would not connect again",
+    Kind.DISCONNECT: "the upstream asks for a new connection",
+    Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
 
 
 @dataclass
 class Trial:
-    """What came so far, told line by line with `say`; `asked` is the cursor that was asked for."""
+    """What arrived so far, printed line by line with `say`; `requested` is the cursor of the request."""
 
     profile: Profile
     say: Callable[[str], None]
-    asked: str | None = None
+    requested: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
     cursor: str | None = None
     ended: bool = False
 
-    def opened(self, given: Opened) -> None:
-        """Tells of the answer."""
-        self.say(f"answered {given.status}, {printable(given.headers.get('content-type', 'no content type'))}")
-        meaning = self.profile.meaning(given.status)
-        if meaning == "expired" and self.profile.asks(self.asked):
+    def opened(self, answer: Opened) -> None:
+        """Prints the upstream's answer."""
+        self.say(f"answered {answer.status}, {printable(answer.headers.get('content-type', 'no content type'))}")
+        meaning = self.profile.meaning(answer.status)
+        if meaning == "expired" and self.profile.asks(self.requested):
             self.ended = True
             self.say(_ENDS[Kind.EXPIRED])
             return
-        refusal = judge(self.profile, given, meaning)
-        if refusal is None and self.asked and not is_confirmed(self.profile, given, self.asked):
-            self.say("the answer does not begin behind the cursor: a gap")
+        refusal = judge(self.profile, answer, meaning)
+        if refusal is None and self.requested and not is_confirmed(self.profile, answer, self.requested):
+            self.say("the answer does not begin after the cursor: a gap")
         if refusal is not None:
             self.ended = True
-            self.say(f"this is {refusal.error or refusal.status}: {refusal.message}")
+            self.say(f"{refusal.error or refusal.status}: {refusal.message}")
 
     def frame(self, frame: Frame) -> None:
-        """Tells of one frame; what comes behind an end does not count."""
+        """Prints one frame; nothing after an end counts."""
         if self.ended:
             return
         kind = self.profile.kind(frame)
@@ -79,41 +78,41 @@ class Trial:
         event = self.profile.event(frame, 0)
         if not frame.is_comment and event.cursor is not None:
             self.cursor = event.cursor
-        key = "of its own" if self.profile.key == "each" else printable(event.key)
+        key = "unique" if self.profile.key == "each" else printable(event.key)
         self.say(f"{kind.value:<10} key {key}  {shown}" if kind is Kind.EVENT else f"{kind.value:<10} {shown}")
         if kind in _ENDS:
             self.ended = True
             self.say(_ENDS[kind])
 
     def chunk_ended(self, last_id: str | None) -> None:
-        """Takes note of the last event ID, which a block sets that is no event."""
+        """Records the last event ID; a block without an event may set it."""
         after = None if self.ended else cursor_behind(self.profile, last_id)
         self.cursor = self.cursor if after is None else after
 
     def summary(self) -> None:
-        """Tells what came in all."""
+        """Prints the counts and the cursor."""
         counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
-        self.say(f"in all: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
+        self.say(f"total: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
 
 
 def printable(text: str) -> str:
-    """Returns the text with what a terminal would obey spelled out: an upstream may send anything."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    """Returns the text with control characters escaped: an upstream may send anything to a terminal."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0 where the upstream's answer was a stream, 1 where not; UserError for a bad stream or secret."""
+    """Returns 0 if the upstream answered with a stream, else 1; UserError for a bad stream or secret."""
     profile = _profile(arguments.stream_id, is_played=arguments.played)
     if not arguments.played:
-        return _tried(profile, arguments, SecretValues(boto3.client).read)
+        return _try(profile, arguments, SecretValues(boto3.client).read)
     if profile.name not in BEHAVIOURS:
-        raise UserError(f"Nobody plays the provider of {profile.name!r}; there are: {', '.join(BEHAVIOURS)}.")
+        raise UserError(f"No provider is played for {profile.name!r}; there are: {', '.join(BEHAVIOURS)}.")
     with playing() as (origin, _):
-        return _tried(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
+        return _try(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
 
 
-def _tried(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[Reference]], Secrets]) -> int:
-    """Returns what `run` does; `read` gives the values of the profile's secrets."""
+def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[Reference]], Secrets]) -> int:
+    """Returns what `run` returns; `read` returns the values of the profile's secrets."""
     try:
         values = read(profile.secrets) if profile.secrets else {}
         request = profile.request(arguments.stream_id, arguments.cursor, values)
@@ -135,7 +134,7 @@ def _tried(profile: Profile, arguments: argparse.Namespace, read: Callable[[list
 
 
 def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
-    """Returns whether there was a stream; reads until the instant or its end."""
+    """Returns whether there was a stream; reads until its end or the instant."""
     decoder, was_stream = trial.profile.decoder(), False
     while not trial.ended and (left_s := until - time.monotonic()) > 0:
         arrival = upstream.get(left_s)
@@ -148,18 +147,18 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
             except FramingError as error:
                 frames, failure = error.frames, error
             if not frames and failure is None and not decoder.unfinished_bytes:
-                trial.counts["bytes without a frame (a sign of life)"] += 1
+                trial.counts["keep-alive bytes without a frame"] += 1
             for frame in as_frames(frames):
                 trial.frame(frame)
             trial.chunk_ended(decoder.last_event_id)
             if failure is not None:
-                trial.say(f"this cannot be framed: {failure}")
+                trial.say(f"framing error: {failure}")
                 return False
         elif isinstance(arrival, Closed):
             trial.say(f"closed: {arrival.reason}{': ' if arrival.detail else ''}{arrival.detail}")
             return was_stream
     if not was_stream and not trial.ended:
-        trial.say("no answer came in this time")
+        trial.say("no answer within this time")
     return was_stream
 
 
@@ -169,13 +168,14 @@ def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
         name = check_stream_id(stream_id)
         path = STREAMS / f"{name}.toml"
         if not path.is_file():
+            require_checkout("`streamkeeper profile try`")
             known = ", ".join(sorted(file.stem for file in STREAMS.glob("*.toml")))
             raise UserError(f"There is no profile {name!r} in env/streams; there are: {known}.")
         text = profile_text(path)
         profile = parse(name, tomllib.loads(text), placeholders(text) if is_played else variables)
         profile.address_for(stream_id)
     except tomllib.TOMLDecodeError as problem:
-        raise UserError(f"The profile {name!r} is no TOML: {problem}.") from None
+        raise UserError(f"The profile {name!r} is not valid TOML: {problem}.") from None
     except ProfileError as problem:
         raise UserError(f"{problem}.") from None
     return profile

@@ -212,7 +212,6 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "replay",
-        help="run a machine against a scripted upstream in virtual time",
         description="Runs a state machine against a scripted upstream in virtual time; shows lanes, gaps and overlap.",
         epilog="Scenarios lie in tests/timelines/; docs/replay.md explains their fields.",
     )

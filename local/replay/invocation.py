@@ -1,22 +1,51 @@
-"""One invocation in virtual time: performs what handlers/attempts.py wishes, connection after connection.
+"""Performs the steps of one invocation in virtual time: a scripted upstream on one side, tables in memory on the other.
 
-As handlers/invocation.py does in real time; it decides nothing. Nothing takes time but connections and pauses.
-Invariant: after `kill` nothing of it runs.
+As `handlers/driver.py` does on threads; it chooses nothing of what is done or in which order. It differs in what costs
+time and changes nothing: no step takes any but a pause and the wait for an arrival; events and gaps are not written,
+for the timeline counts them; the ledger's record is written at the end alone. And the lease, which a real connection
+reads again and again, is read on the same grid of instants but only once somebody has changed it (`Await` allows that):
+a reading that shows nothing new renews the lease, and only where `is_watched` does anybody look at when a lease runs
+out.
+
+Invariant: after `kill` nothing of it runs: no step is performed and none is answered.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, Wish, attempts
-from handlers.connection.effects import Outcome
+from handlers.connection.attempts import attempts
+from handlers.connection.effects import (
+    Claim,
+    CloseUpstream,
+    MarkConnected,
+    Open,
+    Outcome,
+    Progress,
+    RecordGaps,
+    SaveProgress,
+    Write,
+)
+from handlers.connection.inputs import Arrival, Closed, Written
+from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadLease, Report, Step
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
-from handlers.store.requests import Invocation
-from local.replay.connection import VirtualConnection
-from local.replay.scripted_upstream import ScriptedUpstream
+from handlers.store.requests import Requests
+from local.replay.scripted_upstream import Link, ScriptedUpstream
 from states_language.clock import Clock, Timer
+
+CLOSED_HERE = Closed("closed_here")
+
+
+@dataclass(eq=False)
+class VirtualConnection:
+    """What the timeline is told of a connection: its opening of the upstream, and the last word on how it ended."""
+
+    link: Link | None = None
+    ended_by: str = ""
 
 
 class VirtualInvocation:
@@ -29,68 +58,148 @@ class VirtualInvocation:
         store: Store,
         upstream: ScriptedUpstream,
         invocation: Invocation,
-        renew_all: Callable[[], None],
         on_end: Callable[[Outcome], None],
     ) -> None:
         self._clock = clock
-        self._profile = profile
-        self._store = store
         self._upstream = upstream
-        self._invocation = invocation
-        self._renew_all = renew_all
         self._on_end = on_end
-        self._wishes = attempts(profile, invocation, clock.now_ms, self._draw)
-        self._pause: Timer | None = None
+        self._lease_every_ms = invocation.lease_every_ms
+        self._requests = Requests(profile, store, invocation, clock.now_ms)
+        self._steps = attempts(profile, invocation, clock.now_ms(), self._draw)
+        self._is_alive = True
+        # Whether anybody looks at when its lease runs out, so that each renewal counts.
+        self._is_watched = profile.overlap == "forbids" or profile.standby == "hot"
+        self._awaits: Await | None = None
+        self._timers: list[Timer] = []
+        self._poll: Timer | None = None
+        self._link: Link | None = None
+        self._inbox: deque[Arrival] = deque()
+        self._is_busy = False
+        self._is_reading = False  # marked as connected and not closed yet: only a change of the lease moves it
+        self._has_news = False  # somebody has changed the lease since it was read
         self.connections: list[VirtualConnection] = []
 
     def _draw(self, least: float, most: float) -> float:
         return least + (most - least) * self._clock.random()
 
-    def advance(self, answer: object = None) -> None:
-        """Begins, or goes on with what came of the last wish, until one takes time."""
-        self._pause = None
+    def advance(self, answer: Answer | None = None) -> None:
+        """Begins, or goes on with the answer to the last step, until a step takes time."""
+        self._is_busy = True
         try:
-            wish = self._wishes.send(answer)
-            while not isinstance(wish, Connect | Pause):
-                wish = self._wishes.send(self._perform(wish))
+            step = self._steps.send(answer)  # type: ignore[arg-type]  # the first is None
+            while not isinstance(step, Pause | Await) or (isinstance(step, Await) and self._inbox):
+                step = self._steps.send(Answer(self._clock.now_ms(), self._perform(step)))
         except StopIteration as ended:
-            self._on_end(ended.value.outcome)
+            self._is_alive = False
+            report: Report = ended.value
+            self._on_end(report.outcome)
             return
-        if isinstance(wish, Pause):
-            self._pause = self._clock.call_at(self._clock.now_ms() + wish.for_ms, self.advance)
-            return
-        connection = VirtualConnection(
-            self._clock, self._profile, self._store, self._upstream, wish.invocation, self._renew_all, self.advance
-        )
-        self.connections.append(connection)
-        connection.start()
+        self._is_busy = False
+        if isinstance(step, Await):
+            self._wait(step)
+        else:
+            self._timers.append(self._clock.call_at(self._clock.now_ms() + step.for_ms, self._resume))
 
     def kill(self) -> None:
-        """Ends it as SIGKILL does."""
-        if self._pause is not None:
-            self._pause.cancel()
-        for connection in self.connections[-1:]:
-            if connection.alive:
-                connection.kill()
+        """Ends it as SIGKILL does: its socket closes, and nothing of it runs again."""
+        if not self._is_alive:
+            return
+        self._is_alive = False
+        self._disarm()
+        if self._link is not None:
+            self._upstream.close(self._link)
+            self.connections[-1].ended_by = "killed"
 
-    def renew(self) -> None:
-        """Lets the connection write what it would have written by now."""
-        for connection in self.connections[-1:]:
-            connection.renew()
+    # --- what happens while it waits ----------------------------------------------------------------------------------
+
+    def arrived(self, link: Link, arrival: Arrival) -> None:
+        """Takes what the upstream sends, which is nothing while a step is performed."""
+        if self._is_alive and link is self._link:
+            self._link = None if isinstance(arrival, Closed) else link
+            self._resume(arrival)
 
     def lease_changed(self) -> None:
-        """Tells the connection, which does not poll."""
-        for connection in self.connections[-1:]:
-            connection.lease_changed()
+        """Notes that the lease was changed; a change of its own, while a step is performed, is no news."""
+        if self._is_alive and not self._is_busy:
+            self._has_news = True
+            self._arm_poll()
 
-    def _perform(self, wish: Wish) -> Any:
-        stream_id = self._invocation.stream_id
-        match wish:
-            case ReadRest():
-                return self._store.read_rest(stream_id)
-            case ChangeRest(before, after):
-                return self._store.change_rest(stream_id, before, after, self._invocation.holder)
+    def _resume(self, value: Arrival | None = None) -> None:
+        self._disarm()
+        self.advance(Answer(self._clock.now_ms(), value))
+
+    def _wait(self, step: Await) -> None:
+        self._awaits = step
+        if step.wake_ms is not None:
+            self._timers.append(self._clock.call_at(step.wake_ms, self._resume))
+        self._arm_poll()
+
+    def _arm_poll(self) -> None:
+        """Sets the next instant at which the lease is read; none where a reading would show nothing new."""
+        if self._poll is not None or self._awaits is None or self._awaits.lease_ms is None:
+            return
+        at_ms = self._awaits.lease_ms
+        if self._is_reading and not self._is_watched:
+            if not self._has_news:
+                return
+            late_ms = max(0, self._clock.now_ms() - at_ms)
+            at_ms += -(-late_ms // self._lease_every_ms) * self._lease_every_ms
+        self._poll = self._clock.call_at(at_ms, self._resume)
+
+    def _disarm(self) -> None:
+        for timer in (*self._timers, *([self._poll] if self._poll is not None else [])):
+            timer.cancel()
+        self._timers, self._poll, self._awaits = [], None, None
+
+    # --- one step -----------------------------------------------------------------------------------------------------
+
+    def _perform(self, step: Step) -> Any:
+        """What the step is answered by."""
+        match step:
+            case Await():
+                return self._inbox.popleft()
+            case Claim():
+                self.connections.append(VirtualConnection())
+                self._has_news = self._is_reading = False
             case ReadLease():
-                return self._store.read_lease(stream_id)
-            case _:
-                raise TypeError(f"a replay has no {wish!r}")
+                self._has_news = False
+            case MarkConnected():
+                self._is_reading = True
+            case Open():
+                self.connections[-1].link = self._link = self._upstream.open(self)
+                return None
+            case Write(events=events):
+                return Written(len(events), 0)
+            case SaveProgress():
+                return self._save(step)
+            case RecordGaps():
+                return None  # the timeline counts them
+            case CloseUpstream():
+                self._close()
+                return None
+            case Ended(report):
+                self._end(report.progress)
+                return None
+        return [request() for request in self._requests.of(step)][-1]
+
+    def _save(self, effect: SaveProgress) -> None:
+        # The cursor, and the renewal where it counts; the record, which is between the two, is written at the end.
+        self.connections[-1].ended_by = effect.progress.ended_by
+        requests = self._requests.of(effect)
+        has_cursor = effect.cursor is not None
+        for request in [*requests[:has_cursor], *(requests[has_cursor + 1 :] if self._is_watched else [])]:
+            request()
+
+    def _close(self) -> None:
+        self._is_reading = False
+        if self._link is not None:
+            self._upstream.close(self._link)
+            self._link = None
+            self._inbox.append(CLOSED_HERE)
+
+    def _end(self, progress: Progress) -> None:
+        self._close()
+        self._inbox.clear()
+        if progress.opened_ms is not None:
+            for request in self._requests.of(SaveProgress(None, progress, 0)):
+                request()

@@ -5,7 +5,7 @@ It sends no bytes but the end of the stream: regular events are counted from the
 at its beginning fall silent, later ones are not touched, and what was held back comes late if the link is still open
 at its end.
 
-It knows the link's client only by three calls. Invariant: after `closed` or `close` a client is never called again.
+It knows the link's client only by one call. Invariant: after a Closed or `close` a client is never called again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from local.replay.scenario import Upstream, Window
 from states_language.clock import Clock
 
@@ -24,14 +25,8 @@ TOO_MANY = 429
 class Client(Protocol):
     """Whoever opened a link."""
 
-    def opened(self, status: int) -> None:
-        """Takes the upstream's answer."""
-
-    def received(self, data: bytes) -> None:
-        """Takes bytes."""
-
-    def closed(self, reason: str) -> None:
-        """Takes the end of the link; `reason` as `handlers/upstream/reader.py` names it."""
+    def arrived(self, link: Link, arrival: Arrival) -> None:
+        """Takes what the link brings; the reason of a Closed is as `handlers/upstream/reader.py` names it."""
 
 
 class Link:
@@ -84,11 +79,11 @@ class ScriptedUpstream:
         status = self._status(bool(older))
         if status != 200:
             link.closed_ms = self._clock.now_ms()
-            link.client.opened(status)
+            link.client.arrived(link, Opened(status))
             return
         link.opened_ms = self._clock.now_ms()
         self._links.append(link)
-        link.client.opened(status)
+        link.client.arrived(link, Opened(status))
         if self._script.policy == "evicts":
             for other in older:
                 self._hang_up(other, "ended_by_upstream")
@@ -105,7 +100,7 @@ class ScriptedUpstream:
     def _hang_up(self, link: Link, reason: str) -> None:
         if link.is_open:
             self.close(link)
-            link.client.closed(reason)
+            link.client.arrived(link, Closed(reason))
 
     def _drop(self) -> None:
         for link in list(self._links):
@@ -113,7 +108,7 @@ class ScriptedUpstream:
 
     def _end(self) -> None:
         for link in list(self._links):
-            link.client.received(END_FRAME)
+            link.client.arrived(link, Chunk(END_FRAME))
             self._hang_up(link, "ended_by_upstream")
 
     def _stall(self, stall: Window) -> None:

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from handlers.connection.effects import Outcome
+from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
-from handlers.store.requests import Invocation
-from local.replay.connection import VirtualConnection
 from local.replay.expressions import Item
-from local.replay.invocation import VirtualInvocation
+from local.replay.invocation import VirtualConnection, VirtualInvocation
 from local.replay.scripted_upstream import Link, ScriptedUpstream
 from local.replay.shared_tasks import request, setter, store_on
 from local.replay.started_executions import VirtualExecutions
@@ -125,19 +124,11 @@ class VirtualSandbox:
             cycles=payload.get("cycles", 0),
             renew_after=payload.get("renew_after", 0),
         )
-        invocation = VirtualInvocation(
-            self._clock, self._profile, self._store, self._upstream, who, self._renew_all, on_end
-        )
+        invocation = VirtualInvocation(self._clock, self._profile, self._store, self._upstream, who, on_end)
         self._invocations.append((call.execution_arn, invocation))
         self._running.append(invocation)
         invocation.advance()
         return invocation
-
-    def _renew_all(self) -> None:
-        # Nobody else looks at when a lease runs out.
-        if self._profile.overlap == "forbids" or self._profile.standby == "hot":
-            for invocation in self._running:
-                invocation.renew()
 
     def _kill(self, invocation: VirtualInvocation, future: asyncio.Future[Outcome | None]) -> None:
         invocation.kill()

@@ -1,1 +1,1 @@
-"""The service on a laptop: gateway, AWS endpoint, embedded database, live view."""
+"""The service on a laptop: HTTP API, AWS endpoint, embedded AWS, live view."""

@@ -1,8 +1,8 @@
-"""Which AWS endpoint each service has in the local run, and clients for them.
+"""Chooses the AWS endpoint of each service, and makes clients for them.
 
-Decides that from the SDK's own variables (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>) and nothing else; what
-they do not name is the embedded AWS. It does not know what is asked of the services. Invariant: no request goes to an
-address that neither the user's environment nor the embedded AWS gave, and the user's AWS profiles are never read.
+The SDK's own variables choose (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>); a service that they do not name has
+the embedded AWS. Invariant: no request goes to an address that neither the user's environment nor the embedded AWS
+gave, and the user's AWS profiles are never read.
 """
 
 import re
@@ -20,7 +20,7 @@ from local.user_error import UserError
 
 _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-# How the variables spell a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
+# The variables' spelling of a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
 _SPELLED = {"dynamodb": "DYNAMODB", "sqs": "SQS", "secretsmanager": "SECRETS_MANAGER", "sns": "SNS", "s3": "S3"}
 CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4})
 
@@ -39,21 +39,21 @@ class Endpoints:
         self._clients: dict[str, Any] = {}
 
     def of(self, service: str) -> str:
-        """Returns the endpoint of a service, named as boto3 names it."""
+        """Returns the endpoint of a service; `service` is boto3's name."""
         spelled = _SPELLED.get(service, service.upper().replace("-", "_"))
         own = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}")
         return (own or self._chosen.get("AWS_ENDPOINT_URL") or self._embedded or "").rstrip("/")
 
     def environment(self) -> dict[str, str]:
-        """Returns the variables with which a function finds the same endpoints through the SDK."""
-        found = {"AWS_ENDPOINT_URL": self._embedded} if self._embedded else {}
-        # The files of the user's AWS profiles are not this run's; the metadata service is not there.
+        """Returns the variables that lead a function's SDK to the same endpoints."""
+        embedded = {"AWS_ENDPOINT_URL": self._embedded} if self._embedded else {}
+        # The user's AWS profiles are never read, and there is no metadata service.
         aside = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null"}
         aside["AWS_SHARED_CREDENTIALS_FILE"] = "/dev/null"
-        return found | self._chosen | self._credentials | aside
+        return embedded | self._chosen | self._credentials | aside
 
     def client(self, service: str) -> Any:
-        """Returns the botocore client of a service; it is made once and may be used from any thread."""
+        """Returns the botocore client of a service; it is made once, and any thread may use it."""
         with self._lock:
             if service not in self._clients:
                 if self._session is None:
@@ -71,12 +71,12 @@ class Endpoints:
 
 
 def chosen(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the endpoint variables that the user set; empty ones count as not set. One that is no URL: UserError."""
-    found = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
-    for name in sorted(found):
-        if not _is_origin(found[name]):
+    """Returns the endpoint variables that the user set, without empty ones; UserError for one that is not a URL."""
+    variables = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
+    for name in sorted(variables):
+        if not _is_origin(variables[name]):
             raise UserError(f"{name} must be the URL of an endpoint, such as http://127.0.0.1:8000.")
-    return found
+    return variables
 
 
 def _is_origin(text: str) -> bool:
@@ -91,12 +91,12 @@ def _is_origin(text: str) -> bool:
 
 
 def needs_embedded(environment: Mapping[str, str]) -> bool:
-    """Returns whether any service is left to the embedded AWS."""
+    """Returns whether any service uses the embedded AWS."""
     return "AWS_ENDPOINT_URL" not in chosen(environment)
 
 
 def _plain_session() -> botocore.session.Session:
-    # Without its variables a session looks for no profile and no file of the user's.
+    # With these variables a session reads no profile and no file of the user's.
     variables = {
         "profile": (None, None, None, None),
         "config_file": (None, None, "/dev/null", None),

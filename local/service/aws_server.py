@@ -1,7 +1,6 @@
-"""The AWS endpoint of the local run: Step Functions and Lambda's Invoke are answered here, all else is passed on.
+"""Serves the AWS endpoint: answers Step Functions and Lambda's Invoke, and forwards everything else.
 
-Decides which request is whose. It does not know how executions or functions run. Invariant: what it answers has the
-shape that boto3 and the AWS command line read, errors too.
+Invariant: every answer, an error too, has the shape that boto3 and the AWS command line read.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ class AwsServer:
         )
 
     def close(self) -> None:
-        """Gives up what was not waited for and the connections to other endpoints."""
+        """Cancels invocations that nobody waits for, and closes the connections to other endpoints."""
         for task in self._invocations:
             task.cancel()
         self._step_functions.close()
@@ -66,13 +65,13 @@ class AwsServer:
         try:
             parsed(payload)
         except ValueError:
-            message = "Could not parse request body into json: the payload is no JSON."
+            message = "Could not parse request body into json: the payload is not valid JSON."
             return _lambda_error(400, "InvalidRequestContentException", message, "User")
         if kind == "DryRun":
             return Response(status_code=204)
         try:
             if kind == "Event":
-                self._keep(asyncio.create_task(self._functions.invoke(name, payload)))
+                self._run_in_background(asyncio.create_task(self._functions.invoke(name, payload)))
                 return Response(status_code=202)
             answer = await self._functions.invoke(name, payload)
         except UnknownFunction:
@@ -86,9 +85,9 @@ class AwsServer:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
             return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body())
-        return await asyncio.to_thread(self._pass_on, request, await request.body())
+        return await asyncio.to_thread(self._forward, request, await request.body())
 
-    def _pass_on(self, request: Request, body: bytes) -> Response:
+    def _forward(self, request: Request, body: bytes) -> Response:
         origin = self._endpoints.of(_service(request))
         path = request.scope["raw_path"].decode("ascii")
         query = request.scope["query_string"].decode("ascii")
@@ -105,13 +104,13 @@ class AwsServer:
         kept.pop("content-length", None)
         return Response(answer.data, answer.status, headers=kept)
 
-    def _keep(self, task: "asyncio.Task[Any]") -> None:
+    def _run_in_background(self, task: "asyncio.Task[Any]") -> None:
         self._invocations.add(task)
         task.add_done_callback(self._invocations.discard)
 
 
 def _service(request: Request) -> str:
-    """Which service a request is for: its signature says so, in the credential's scope."""
+    """The service of a request, from the credential's scope in its signature."""
     authorization = request.headers.get("authorization", "") or request.query_params.get("X-Amz-Credential", "")
     parts = authorization.partition("Credential=")[2].partition(",")[0].split("/") if "=" in authorization else []
     return parts[3] if len(parts) > 3 else ""

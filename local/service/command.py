@@ -1,7 +1,6 @@
-"""The verb `run`: reads what the user's environment asks for, starts the service, and ends it when asked to.
+"""The verb `run`: reads the environment, starts the service, and ends it on a signal.
 
-Decides ports, folder and stage, and what the first lines say. Invariant: nothing is started before every port, the
-template and the data folder have been found usable.
+Invariant: nothing is started before every port, the template and the data folder are known to be usable.
 """
 
 import argparse
@@ -26,26 +25,26 @@ from local.service.stack import Route
 from local.user_error import UserError
 
 _FORCED = 1
-_ONE_WISH_S = 0.5
+_ONE_REQUEST_S = 0.5
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the environment asks for: STREAMKEEPER_STAGE, PORT and STREAMKEEPER_DATA."""
+class Options:
+    """The options in the environment: STREAMKEEPER_STAGE, PORT and STREAMKEEPER_DATA."""
 
     stage: str
     port: int
     data: Path
 
 
-def wishes(environment: Mapping[str, str]) -> Wishes:
-    """Returns the wishes with their defaults: stage local, port 3000, folder .streamkeeper; a bad one: UserError."""
+def read_options(environment: Mapping[str, str]) -> Options:
+    """Returns the options; defaults are stage local, port 3000, folder .streamkeeper. A bad one: UserError."""
     text = environment.get("PORT") or "3000"
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
         raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
-    # A bad one is told before anything is taken.
+    # A bad endpoint is reported before anything is started.
     needs_embedded(environment)
-    return Wishes(
+    return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=int(text),
         data=Path(environment.get("STREAMKEEPER_DATA") or ".streamkeeper"),
@@ -56,7 +55,6 @@ def add(subparsers: Any) -> None:
     """Adds the verb."""
     parser = subparsers.add_parser(
         "run",
-        help="run the whole service on this machine",
         description="Runs the whole service on this machine until Ctrl-C: API, functions, tables, streams.",
         epilog="Environment: PORT (3000), STREAMKEEPER_DATA (.streamkeeper/), STREAMKEEPER_STAGE (local).",
     )
@@ -65,28 +63,28 @@ def add(subparsers: Any) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Returns 0 when the service was ended by a signal, 1 when it had to end by itself; raises UserError."""
-    wanted = wishes(os.environ)
-    stages.load(wanted.stage)
+    options = read_options(os.environ)
+    stages.load(options.stage)
     screen = Screen()
-    sockets = _bind(wanted.port)
-    held: IO[str] | None = None
+    sockets = _bind(options.port)
+    lock_file: IO[str] | None = None
     try:
-        screen.plain(f"Streamkeeper is starting, stage {wanted.stage} ...")
-        template = osls.template(wanted.stage)
-        # The folder last, so that a start which cannot be leaves none behind.
-        held = try_lock(wanted.data)
-        if held is None:
-            # Nobody would be answered on the ports meanwhile.
+        screen.plain(f"Streamkeeper is starting, stage {options.stage} ...")
+        template = osls.template(options.stage)
+        # The folder last, so that a start that fails leaves none behind.
+        lock_file = try_lock(options.data)
+        if lock_file is None:
+            # No request would be answered on the ports meanwhile.
             _close(sockets)
-            screen.plain(f"waiting for another run to let go of the data folder {wanted.data} ...")
-            held = lock(wanted.data)
-            sockets = _bind(wanted.port)
-        return asyncio.run(_serve(wanted, template, sockets, held, screen))
+            screen.plain(f"waiting for another run to release the data folder {options.data} ...")
+            lock_file = lock(options.data)
+            sockets = _bind(options.port)
+        return asyncio.run(_serve(options, template, sockets, lock_file, screen))
     finally:
         screen.close()
         _close(sockets)
-        if held is not None:
-            held.close()
+        if lock_file is not None:
+            lock_file.close()
 
 
 def _close(sockets: Sockets) -> None:
@@ -109,10 +107,10 @@ def _bind(port: int) -> Sockets:
 
 
 async def _serve(
-    wanted: Wishes, template: Mapping[str, Any], sockets: Sockets, held: IO[str], screen: Screen
+    options: Options, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str], screen: Screen
 ) -> int:  # fmt: skip
     end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    service = Service(wanted.data, template, sockets, held, os.environ, screen, lambda: _end(end, _FORCED))
+    service = Service(options.data, template, sockets, lock_file, os.environ, screen, lambda: _end(end, _FORCED))
     _listen_to_signals(end)
     following: asyncio.Task[None] | None = None
     try:
@@ -121,8 +119,8 @@ async def _serve(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _welcome(wanted, service, screen)
-            following = asyncio.create_task(Redeploy(service, wanted.stage, screen.say).run())
+            _welcome(options, service, screen)
+            following = asyncio.create_task(Redeploy(service, options.stage, screen.say).run())
         else:
             starting.cancel()
         status = await end
@@ -141,16 +139,16 @@ def _listen_to_signals(end: "asyncio.Future[int]") -> None:
     loop = asyncio.get_running_loop()
     first_s: list[float] = []
 
-    def asked() -> None:
-        # Two signals at once are one wish; a terminal and what runs under it may both send one.
-        if first_s and loop.time() - first_s[0] > _ONE_WISH_S:
+    def on_signal() -> None:
+        # Two signals at once are one stop request; a terminal and a process under it may both send one.
+        if first_s and loop.time() - first_s[0] > _ONE_REQUEST_S:
             # The children end by themselves when this process has gone.
             os._exit(_FORCED)
         first_s.append(loop.time())
         _end(end, 0)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, on_signal)
 
 
 def _end(end: "asyncio.Future[int]", status: int) -> None:
@@ -158,18 +156,18 @@ def _end(end: "asyncio.Future[int]", status: int) -> None:
         end.set_result(status)
 
 
-def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
-    api = f"http://{HOST}:{wanted.port}"
+def _welcome(options: Options, service: Service, screen: Screen) -> None:
+    api = f"http://{HOST}:{options.port}"
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
     path = next((route.path for route in service.stack.routes if isinstance(route, Route)), "/connections/{streamId}")
     demo = f"{api}{path.replace('{streamId}', 'demo')}"
     lines = [
         "",
-        f"  HTTP API       {api}  (the deployed one asks for an API key, this one for none)",
+        f"  HTTP API       {api}  (the deployed one needs an API key, this one does not)",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",
-        f"  Data folder    {wanted.data}  (functions' logs are in {wanted.data / 'logs'})",
+        f"  Data folder    {options.data}  (functions' logs are in {options.data / 'logs'})",
     ]
     lines += [
         f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
@@ -178,10 +176,10 @@ def _welcome(wanted: Wishes, service: Service, screen: Screen) -> None:
         "",
         "Type in another terminal:",
         f"  curl -X POST {demo}",
-        "and then, to see how it stands, what is stored, and to stop it:",
+        "and then, to see its status and its events, and to stop it:",
         f"  curl {demo}",
         f"  curl '{demo}/events?limit=3'",
         f"  curl -X DELETE {demo}",
     ]
-    lines += ["", "A changed file is deployed at once. Ctrl-C stops it; what runs goes on at the next start.", ""]
+    lines += ["", "A changed file is deployed at once. Ctrl-C stops the service; streams resume at the next start.", ""]
     screen.plain("\n".join(lines))

@@ -1,9 +1,8 @@
-"""The embedded AWS (ministack) as a child process: DynamoDB, SQS and the rest, kept in the data folder.
+"""Runs the embedded AWS (ministack) as a child process: DynamoDB, SQS and the rest, kept in the data folder.
 
-Decides when the child is started again and when the service must give up. It does not know what the tables hold.
-Invariants: only one engine uses a data folder; the address stays the same when the engine is restarted, because the
-listening socket is the parent's; after a death of the engine `on_death` runs before the new engine answers anything,
-and nothing that was asked before is answered by it.
+It restarts the child when it dies, and reports a failure when it dies too often. Invariants: only one process uses a
+data folder; the address survives a restart, because the listening socket is the parent's; after a death `on_death` runs
+before the new child answers anything, and the new child answers no request that was sent before.
 """
 
 import asyncio
@@ -29,12 +28,12 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
 
 
 def try_lock(folder: Path) -> IO[str] | None:
-    """Returns the open lock file of a data folder, which it creates; None where another run has it, UserError else.
+    """Returns the open lock file of a data folder, made if missing; None where another run holds it, else UserError.
 
     The lock lasts until every process that inherited the descriptor has ended.
     """
     try:
-        # What the embedded Secrets Manager holds is saved here as it is.
+        # The embedded Secrets Manager saves its secrets here in plain text.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = (folder / "lock").open("a")
     except OSError as failure:
@@ -50,10 +49,10 @@ def try_lock(folder: Path) -> IO[str] | None:
 
 
 def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
-    """Returns as `try_lock` does, but waits `wait_s` for an old run that still saves; in use after that: UserError."""
-    give_up_s = time.monotonic() + wait_s
+    """Returns as `try_lock` does, but waits `wait_s` for an old run that still saves; then UserError."""
+    deadline_s = time.monotonic() + wait_s
     while (handle := try_lock(folder)) is None:
-        if time.monotonic() > give_up_s:
+        if time.monotonic() > deadline_s:
             raise UserError(
                 f"The data folder {folder} is in use by another run;"
                 " stop that one or set STREAMKEEPER_DATA to another folder."
@@ -63,7 +62,7 @@ def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
 
 
 class EmbeddedAws:
-    """One ministack process and its successors; they share one listening socket."""
+    """One ministack process and its replacements; they share one listening socket."""
 
     def __init__(
         self,
@@ -88,22 +87,22 @@ class EmbeddedAws:
 
     @property
     def url(self) -> str:
-        """The engine's address, valid for the whole run."""
+        """The address, valid for the whole run."""
         return f"http://{HOST}:{port_of(self._listening)}"
 
     @property
     def pid(self) -> int | None:
-        """The process id of the engine that runs now."""
+        """The process id of the child that runs now."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Returns when the engine answers; an engine that does not start is a UserError which names its log."""
+        """Returns when the child answers; one that does not start is a UserError that names its log."""
         self._process = await self._spawn()
         await self._ready()
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
-        """Ends the engine; it saves its state first. One that takes longer than ten seconds is killed."""
+        """Ends the child, which saves its state first; after ten seconds it is killed."""
         self._closing = True
         if self._supervisor is not None:
             self._supervisor.cancel()
@@ -119,7 +118,7 @@ class EmbeddedAws:
         self._listening.close()
 
     def kill(self) -> None:
-        """Ends the engine at once; what changed since its last save is lost."""
+        """Ends the child at once; changes since its last save are lost."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -146,13 +145,13 @@ class EmbeddedAws:
             "LOG_LEVEL": "WARNING",
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
-            # ministack removes containers of its own label from any Docker it finds; it shall find none.
+            # ministack removes containers of its own label from any Docker it finds, so it must find none.
             "DOCKER_HOST": f"unix://{(self._folder / 'no-docker').resolve()}",
         }
 
     async def _ready(self) -> None:
         assert self._process is not None
-        health = asyncio.create_task(_ask_health(port_of(self._listening)))
+        health = asyncio.create_task(_health(port_of(self._listening)))
         death = asyncio.create_task(self._process.wait())
         done, pending = await asyncio.wait(
             {health, death}, timeout=_READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
@@ -174,25 +173,23 @@ class EmbeddedAws:
             now_s = time.monotonic()
             deaths_s = [at_s for at_s in deaths_s if now_s - at_s < _RESTARTS_WINDOW_S] + [now_s]
             if len(deaths_s) > _MOST_RESTARTS:
-                self._on_failure(f"The embedded AWS ended {len(deaths_s)} times in a minute, so the service stops.")
+                self._on_failure(f"The embedded AWS died {len(deaths_s)} times in a minute, so the service stops.")
                 return
-            self._say(
-                f"the embedded AWS ended by itself ({self._process.returncode}); it starts again from its last save"
-            )
+            self._say(f"the embedded AWS died ({self._process.returncode}); it restarts from its last save")
             self._on_death()
             self._drop_queued()
             self._process = await self._spawn()
             await self._on_restart()
 
     def _drop_queued(self) -> None:
-        """Closes what waits in the socket's queue: writes of clients that know a newer state than the restored."""
+        """Closes queued connections: their clients know a newer state than the restored one."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._listening.accept()[0].close()
 
 
-async def _ask_health(port: int) -> None:
-    # The socket listens already, so this waits in its queue until the engine accepts.
+async def _health(port: int) -> None:
+    # The socket already listens, so this waits in its queue until the child accepts.
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n")
     await writer.drain()

@@ -1,8 +1,7 @@
-"""The child process that is the embedded AWS: ministack behind a listening socket which the parent opened.
+"""The child process of the embedded AWS: ministack behind a listening socket that the parent opened.
 
-Decides when the state is written to disk. It does not know what is stored. Invariants: state files are replaced
-whole, so that a reader never meets half of one; on SIGTERM everything is saved before the process ends; a save never
-holds a request up, because a forked copy of the process does it.
+Invariants: state files are replaced whole, so a reader never meets half of one; SIGTERM saves everything before the
+process ends; a save never holds a request up, because a forked copy of the process does it.
 """
 
 import asyncio
@@ -28,23 +27,23 @@ _READS = re.compile(rb"\.(Get|BatchGet|Query|Scan|Describe|List)\w*$")
 
 
 class Changes:
-    """An ASGI layer that notes whether any request since the last look can have changed something."""
+    """An ASGI layer that records whether any request since the last save can have changed something."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.happened = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on and notes it once its answer begins."""
+        """Forwards the request, and records it once its answer begins."""
         if scope["type"] != "http" or not _may_change(scope):
             await self._app(scope, receive, send)
             return
 
-        async def note(message: Message) -> None:
+        async def record(message: Message) -> None:
             self.happened.set()
             await send(message)
 
-        await self._app(scope, receive, note)
+        await self._app(scope, receive, record)
 
 
 def _may_change(scope: Scope) -> bool:
@@ -90,7 +89,7 @@ class Saver:
         return time.monotonic() - started_s
 
     def stop(self) -> None:
-        """Ends a save under way: the last save, which follows, is newer."""
+        """Ends a running save; the last save, which follows, is newer."""
         if self._writer_pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._writer_pid, signal.SIGKILL)
@@ -144,7 +143,7 @@ async def _stop_saving(end: asyncio.Event, saver: Saver, saving: "asyncio.Task[A
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the engine; the arguments are the parent's process id and the descriptor of the listening socket."""
+    """Runs the embedded AWS; the arguments are the parent's process id and the listening socket's descriptor."""
     parent_pid, descriptor = (int(argument) for argument in arguments)
     die_with_parent(signal.SIGTERM, parent_pid)
     asyncio.run(serve(socket.socket(fileno=descriptor)))

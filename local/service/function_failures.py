@@ -1,7 +1,6 @@
-"""How the functions of one execution failed, from its history alone.
+"""Reads from an execution's history how its functions failed: on which lane, when, and why.
 
-Decides which attempt a failure ended, on which lane, and how it is told to a person. It does not know what a connection
-is. Invariants: each failure is given once; an attempt that has not ended is given later.
+Invariants: each failure is returned once; an attempt that has not ended is returned later.
 """
 
 import json
@@ -22,7 +21,7 @@ _FAILED = {
     "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
 }
 _SUCCEEDED = ("TaskSucceeded", "LambdaFunctionSucceeded")
-# What ends a function from outside, as its machine is told.
+# The errors of a function that was ended from outside.
 _KILLED = ("Sandbox.Timedout", "Runtime.ExitError", "Lambda.Unknown", "States.Timeout")
 _REQUEST = re.compile(r"^RequestId: \S+ Error: ")
 
@@ -52,7 +51,7 @@ class Failures:
 
     def new(self, history: Sequence[Mapping[str, Any]]) -> list[Failure]:
         """Returns the failures of functions since the last call; `history` is all of it, oldest first."""
-        found = []
+        failures = []
         for event in history[self._read :]:
             kind, previous = event["type"], event.get("previousEventId", 0)
             if kind in _SCHEDULED:
@@ -67,28 +66,28 @@ class Failures:
                 lane, from_ms = self._open.pop(previous)
                 details = event.get(_FAILED[kind], {})
                 message = sentence(details.get("cause") or "")
-                found.append(Failure(lane, from_ms, event["timestamp"], details.get("error", ""), message))
+                failures.append(Failure(lane, from_ms, event["timestamp"], details.get("error", ""), message))
         self._read = len(history)
-        return found
+        return failures
 
 
 def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
-    """The lane that a function was told to be, B where it was told none; None for a Task that calls no function."""
-    given = event.get(details, {})
-    if given.get("resourceType", "lambda") != "lambda":
+    """The lane in a function's input, B where there is none; None for a Task that calls no function."""
+    scheduled = event.get(details, {})
+    if scheduled.get("resourceType", "lambda") != "lambda":
         return None
     try:
-        told = json.loads(given.get(member, ""))
-        lane = (told["Payload"] if member == "parameters" else told)["lane"]
+        input_ = json.loads(scheduled.get(member, ""))
+        lane = (input_["Payload"] if member == "parameters" else input_)["lane"]
     except (ValueError, KeyError, TypeError):
         return "B"
     return lane if isinstance(lane, str) and lane else "B"
 
 
 def sentence(cause: str) -> str:
-    """Returns what a function said when it raised, out of the Cause that its machine was told; else the Cause."""
+    """Returns the message of the exception in a Cause; the Cause itself where there is none."""
     try:
-        said = json.loads(cause)["errorMessage"]
+        message = json.loads(cause)["errorMessage"]
     except (ValueError, KeyError, TypeError):
-        said = cause
-    return _REQUEST.sub("", " ".join(str(said).split()))
+        message = cause
+    return _REQUEST.sub("", " ".join(str(message).split()))

@@ -1,9 +1,8 @@
-"""The HTTP API of the local run: the template's routes, answered as API Gateway answers them.
+"""Serves the HTTP API: the template's routes, answered as API Gateway answers them.
 
-Decides which route a request belongs to and, for a route that starts a stream, whether its profile is right: the
-deployed API knows the profiles by name alone, from its request template. Invariants: an execution's input is what the
-request template makes of path and query, so no header gets into it unless the template asks for it; a refused request
-starts nothing.
+A route that starts a stream checks the profile first: the deployed API knows profiles by name alone, from its request
+template. Invariants: an execution's input is the request template applied to path and query, so it contains no header
+unless the template asks for one; a refused request starts nothing.
 """
 
 import json
@@ -27,7 +26,7 @@ from local.stepfunctions.parameters import Refusal, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 _JSON = "application/json"
-# A stream id's problem as (status, sentence), None where it may be started.
+# Returns a stream id's problem as (status, sentence), None where the stream may be started.
 CheckStream = Callable[[str], tuple[int, str] | None]
 
 
@@ -45,7 +44,7 @@ class Gateway:
         self.app = Starlette(routes=[Path("/health", self._health), Path("/{path:path}", self._any, methods=_METHODS)])
 
     def serve(self, routes: Iterable[Route | ProxyRoute]) -> None:
-        """Takes these routes in place of what it had."""
+        """Replaces the routes."""
         self._routes = [(route, route.path.strip("/").split("/")) for route in routes]
 
     async def _health(self, _: Request) -> Response:
@@ -62,9 +61,9 @@ class Gateway:
                 body = (await request.body()).decode("utf-8", "replace")
                 if isinstance(route, Route):
                     return self._start(route, values, request, body)
-                asked = lambda_proxy.event(request, route.path, values, _context(route, request), body)
-                return lambda_proxy.response(await self._invoke(route.function, json.dumps(asked).encode()))
-        # What API Gateway says of a route that does not exist.
+                event = lambda_proxy.event(request, route.path, values, _context(route, request), body)
+                return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
+        # API Gateway's answer for a route that does not exist.
         return JSONResponse({"message": "Missing Authentication Token"}, 403)
 
     def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
@@ -76,11 +75,11 @@ class Gateway:
         query = dict(parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True))
         call = Call(body, path, query, dict(request.headers), _context(route, request))
         try:
-            asked = json.loads(render(template, call) if template is not None else body or "{}")
-            if problem is not None and is_name(asked.get("name") or "-"):
-                # What the template lets through: a profile that is wrong, or has changed since it was compiled.
+            start = json.loads(render(template, call) if template is not None else body or "{}")
+            if problem is not None and is_name(start.get("name") or "-"):
+                # The template let it through: its profile is wrong, or has changed since the template was compiled.
                 return JSONResponse({"message": problem[1]}, problem[0])
-            known = self._executions.start(asked["stateMachineArn"], asked.get("input", "{}"), asked.get("name"))
+            known = self._executions.start(start["stateMachineArn"], start.get("input", "{}"), start.get("name"))
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return JSONResponse({"message": "Internal server error"}, 500)
         except Refusal as refusal:
@@ -121,7 +120,7 @@ def _context(route: Route | ProxyRoute, request: Request) -> dict[str, Any]:
 
 
 def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) -> Response:
-    """The integration response whose pattern matches the integration's status; without one, the default of 200."""
+    """The integration response whose pattern matches the integration's status; else the default, 200."""
     text = json.dumps(answer)
     chosen = next((one for one in route.responses if _selects(one, status)), None)
     chosen = chosen or next((one for one in route.responses if not one.get("SelectionPattern")), {})

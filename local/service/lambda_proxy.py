@@ -1,8 +1,7 @@
-"""Lambda's proxy integration: an HTTP request as the event that a function gets, and what it returns as the answer.
+"""Translates Lambda's proxy integration: an HTTP request to the function's event, and its result to the HTTP response.
 
-Decides what API Gateway decides between the two. It does not know which function it is. Invariants: a function gets no
-header of the request, for none of ours reads one and a log might keep it; what a function does wrong is 502, in API
-Gateway's words.
+Invariants: a function gets no header of the request, for none of ours reads one and a log might keep it; a malformed
+result is 502, in API Gateway's words.
 """
 
 import base64
@@ -47,22 +46,22 @@ def event(request: Request, resource: str, path: Mapping[str, str], context: Map
 
 
 def response(answer: Answer) -> Response:
-    """Returns the HTTP answer; what is no answer of a proxy function is 502."""
+    """Returns the HTTP response; a malformed answer is 502."""
     try:
         if answer.function_error is not None:
             raise ValueError
-        found = json.loads(answer.payload)
-        headers = {name: str(value) for name, value in (found.get("headers") or {}).items()}
-        several = found.get("multiValueHeaders") or {}
-        text = found.get("body") or ""
-        body = base64.b64decode(text, validate=True) if found.get("isBase64Encoded") else text.encode()
-        made = Response(body, int(found["statusCode"]), headers)
+        result = json.loads(answer.payload)
+        headers = {name: str(value) for name, value in (result.get("headers") or {}).items()}
+        several = result.get("multiValueHeaders") or {}
+        text = result.get("body") or ""
+        body = base64.b64decode(text, validate=True) if result.get("isBase64Encoded") else text.encode()
+        http_response = Response(body, int(result["statusCode"]), headers)
         for name, values in several.items():
             for value in values:
-                made.headers.append(name, str(value))
+                http_response.headers.append(name, str(value))
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
-        # "Internal server error" is all that API Gateway tells of a malformed Lambda proxy response.
+        # API Gateway says no more than "Internal server error" of a malformed Lambda proxy response.
         return JSONResponse({"message": "Internal server error"}, 502)
-    # What API Gateway says where the function names no type.
-    made.headers.setdefault("content-type", "application/json")
-    return made
+    # API Gateway's type where the function names none.
+    http_response.headers.setdefault("content-type", "application/json")
+    return http_response

@@ -1,7 +1,7 @@
-"""The parts of the local run, joined: what starts in which order, and what stops in which.
+"""Starts the parts of the local service in order, and stops them in order.
 
-Decides that order and nothing else. Invariants: nothing is answered before tables, queues and functions are there; when
-`stop` returns, every child has gone and the state is on disk.
+Invariants: no request is answered before tables, queues and functions exist; when `stop` returns, every child has ended
+and the state is on disk.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from local.service.screen import Screen
 from local.service.stack import Stack, StateMachine, read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions, Known
+from local.stepfunctions.executions import Executions, KnownExecution
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
 from local.upstreams.demo_streams import Upstreams
@@ -38,7 +38,7 @@ from states_language.clock import RealClock
 
 ROOT = Path(__file__).resolve().parents[2]
 _DEMO = "UPSTREAM_DEMO"
-# What a template says that names no limit.
+# The limit where the template names none.
 NEVER_S = 10**9
 
 
@@ -53,7 +53,7 @@ class Sockets:
 
 
 class Service:
-    """One local run; `on_failure` hears that it cannot go on."""
+    """One local service; `on_failure` is called when it cannot continue."""
 
     def __init__(
         self, data: Path, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str],
@@ -80,11 +80,11 @@ class Service:
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._executions: Executions | None = None
-        self._kept: Machines | None = None
+        self._deployed_machines: Machines | None = None
         self._gateway: Gateway | None = None
 
     async def start(self) -> None:
-        """Returns when requests are answered and what an earlier run left has been resumed; raises UserError."""
+        """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
         if self._engine is not None:
             await self._engine.start()
         queue_urls = await asyncio.to_thread(self._provision)
@@ -92,26 +92,26 @@ class Service:
         variables = self._endpoints.environment() | self._upstream_variables
         pool = self._pool = Pool(self.stack.functions, variables, ROOT, self._data / "logs")
         executions = self._join(pool)
-        left = [known for known in executions.restore() if not await asyncio.to_thread(self._is_to_stop, known)]
+        left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
         for listener in self._listeners:
             await listener.start()
         for known in executions.resume(left):
             self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
 
-    def take_code(self) -> None:
-        """Lets every function that starts from now on have the code that lies there now."""
+    def use_code(self) -> None:
+        """Gives every function that starts from now on the present code."""
         if self._pool is not None:
             self._pool.renew()
 
-    async def take_template(self, template: Mapping[str, Any]) -> list[str]:
-        """Returns the names of what has changed, which holds from now on; raises UserError, and then nothing does."""
+    async def use_template(self, template: Mapping[str, Any]) -> list[str]:
+        """Applies a template and returns the names of what changed; a UserError changes nothing."""
         stack = read(template, {})
         loaded = machines(stack)
         queue_urls = await asyncio.to_thread(provision, self._endpoints, stack.tables, stack.queues)
         stack, before = read(template, queue_urls), self.stack
         assert self._pool is not None
         assert self._gateway is not None
-        assert self._kept is not None
+        assert self._deployed_machines is not None
         self._template, self.stack = template, stack
         changed = [function.name for function in stack.functions if function not in before.functions]
         if changed or len(stack.functions) != len(before.functions):
@@ -120,10 +120,14 @@ class Service:
         if stack.routes != before.routes:
             changed.append("the API")
         now_ms = self._clock.now_ms()
-        return changed + [found.name for found, machine in loaded.values() if self._kept.deploy(found, machine, now_ms)]
+        return changed + [
+            state_machine.name
+            for state_machine, machine in loaded.values()
+            if self._deployed_machines.deploy(state_machine, machine, now_ms)
+        ]
 
     async def stop(self) -> None:
-        """Returns when nothing of the run is left."""
+        """Returns when nothing of the service is left."""
         for listener in self._listeners:
             listener.stop_accepting()
         for task in self._tasks:
@@ -143,7 +147,7 @@ class Service:
             watch.changed(known)
 
         records = Journals(self._data / "executions")
-        kept = self._kept = Machines(self._data / "machines", self._machines, self._clock.now_ms())
+        kept = self._deployed_machines = Machines(self._data / "machines", self._machines, self._clock.now_ms())
         executions = self._executions = Executions(kept, records, self._clock, changed)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
@@ -161,8 +165,8 @@ class Service:
         self._tasks = [asyncio.create_task(watch.run())]
         return executions
 
-    def _is_to_stop(self, known: Known) -> bool:
-        """Whether somebody wished the stream of an execution that an earlier run left to be stopped."""
+    def _stop_requested(self, known: KnownExecution) -> bool:
+        """Whether a stop was requested for the stream of an execution that an earlier run left."""
         table = self._variable("CONTROL_TABLE")
         if table is None or not known.stream_id:
             return False
@@ -179,11 +183,11 @@ class Service:
         return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)
 
     def _variable(self, name: str) -> str | None:
-        found = (function.environment.get(name) for function in self.stack.functions)
-        return next((value for value in found if value), None)
+        values = (function.environment.get(name) for function in self.stack.functions)
+        return next((value for value in values if value), None)
 
     def _engine_died(self) -> None:
-        # The functions know a newer state than the one that is restored; they begin anew from the cursor in it.
+        # The functions know a newer state than the restored one; new ones resume from the cursor in it.
         if self._pool is not None:
             self._pool.kill_all()
 
@@ -197,18 +201,18 @@ class Service:
 
 
 def machines(stack: Stack) -> dict[str, tuple[StateMachine, Machine]]:
-    """Returns the machines of the stack by ARN, loaded; a definition that cannot be run is a UserError."""
-    found = {}
+    """Returns the machines of the stack by ARN, loaded; UserError for a definition that cannot run."""
+    loaded = {}
     for described in stack.machines:
         try:
-            found[described.arn] = (described, load(json.loads(described.definition)))
+            loaded[described.arn] = (described, load(json.loads(described.definition)))
         except DefinitionError as problem:
             raise UserError(f"The state machine {described.name} cannot be run: {problem}") from None
         except ValueError as problem:
-            raise UserError(f"The state machine {described.name} is no JSON: {problem}.") from None
-    return found
+            raise UserError(f"The state machine {described.name} is not valid JSON: {problem}.") from None
+    return loaded
 
 
 def _upstream_variables(environment: Mapping[str, str], port: int) -> dict[str, str]:
-    given = {name: value for name, value in environment.items() if name.startswith("UPSTREAM_") and value}
-    return {_DEMO: f"http://{HOST}:{port}"} | given
+    own = {name: value for name, value in environment.items() if name.startswith("UPSTREAM_") and value}
+    return {_DEMO: f"http://{HOST}:{port}"} | own

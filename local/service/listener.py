@@ -1,7 +1,6 @@
-"""One HTTP listener inside the service's event loop: uvicorn without its signal handlers and without its clock ticks.
+"""Serves HTTP on one socket inside the service's event loop: uvicorn without its signal handlers and clock ticks.
 
-Decides how a port is taken and given back. It does not know what is served. Invariants: it binds 127.0.0.1 and nothing
-else; an idle listener does nothing at all.
+Invariants: it binds 127.0.0.1 and nothing else; an idle listener does nothing at all.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ _BACKLOG = 512
 
 
 def bind(port: int, purpose: str) -> socket.socket:
-    """Returns a listening socket on 127.0.0.1; port 0 takes any free one. A taken port: UserError naming `purpose`."""
+    """Returns a listening socket on 127.0.0.1, on any free port for 0; UserError names `purpose` for a taken port."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -31,7 +30,8 @@ def bind(port: int, purpose: str) -> socket.socket:
         listening.close()
         if failure.errno == errno.EADDRINUSE:
             raise UserError(
-                f"Port {port}, needed for {purpose}, is taken; stop what listens there or set PORT to another number."
+                f"Port {port}, needed for {purpose}, is in use;"
+                " stop the process that listens there or set PORT to another number."
             ) from None
         raise UserError(f"Port {port}, needed for {purpose}, cannot be opened: {failure.strerror}.") from None
     listening.setblocking(False)
@@ -44,7 +44,7 @@ def port_of(listening: socket.socket) -> int:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn.Server whose end is an event rather than a look at a flag ten times a second."""
+    """uvicorn.Server that ends on an event, where uvicorn polls a flag ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -96,7 +96,7 @@ class Listener:
             self._task.result()
 
     def stop_accepting(self) -> None:
-        """Refuses new connections; those that are open go on."""
+        """Refuses new connections; open ones continue."""
         for server in getattr(self._server, "servers", []):
             server.close()
 
@@ -112,7 +112,7 @@ class Listener:
                 transport.abort()
 
     async def close(self) -> None:
-        """Returns when the listener and its connections are closed; requests under way are cut off."""
+        """Returns when the listener and its connections are closed; running requests are cut off."""
         if self._task is None:
             self._socket.close()
             return

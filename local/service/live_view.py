@@ -1,7 +1,7 @@
-"""What the service shows: a moving picture of the lanes in a terminal, plain lines elsewhere.
+"""Shows what the service does: a moving picture of the lanes in a terminal, plain lines elsewhere.
 
-Decides the layout and when to look: once a second while executions run, never otherwise. It does not change anything.
-Invariant: a problem in showing never ends the service.
+It looks once a second while executions run, and never otherwise. Invariants: it changes nothing; a problem in showing
+never ends the service.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from local.service.aws_endpoints import Endpoints
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.screen import Screen
 from local.service.stream_view import StreamView
-from local.stepfunctions.executions import Executions, Known
+from local.stepfunctions.executions import Executions, KnownExecution
 from local.stepfunctions.journals import Closing
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
@@ -31,7 +31,7 @@ _NEWEST = 12
 
 
 class LiveView:
-    """Looks at the control table while executions run and tells what changed."""
+    """Reads the control table while executions run, and prints what changed."""
 
     def __init__(
         self, executions: Executions, endpoints: Endpoints, control_table: str | None, screen: Screen,
@@ -43,63 +43,63 @@ class LiveView:
         self._screen = screen
         self._unconnected_after_ms = unconnected_after_s * 1000
         self._alerted: set[str] = set()
-        self._ledgers: dict[str, StreamView] = {}
+        self._views: dict[str, StreamView] = {}
         self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
         self._failures: dict[str, Failures] = {}
-        self._something = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def changed(self, known: Known) -> None:
-        """Hears of an execution that started or ended."""
+    def changed(self, known: KnownExecution) -> None:
+        """Prints that an execution started or ended."""
         stream = f" for the stream {known.stream_id!r}" if known.stream_id else ""
         if known.closing is None:
             self._screen.say(f"execution {known.opening.name} started{stream}")
         else:
-            alert, ending = told(known.closing)
+            alert, ending = ending_of(known.closing)
             self._screen.say(f"{'ALERT: ' if alert else ''}execution {known.opening.name} ended{stream}: {ending}")
-        self._something.set()
+        self._changed.set()
 
     async def run(self) -> None:
-        """Looks until it is cancelled."""
+        """Shows until it is cancelled."""
         while True:
-            await self._something.wait()
+            await self._changed.wait()
             while self._executions.running():
                 await self._look_safely()
                 await asyncio.sleep(LOOK_EVERY_S)
             await self._look_safely()
-            self._something.clear()
+            self._changed.clear()
             self._screen.show(None)
 
     async def _look_safely(self) -> None:
         try:
             await self._look()
         except Exception as problem:
-            self._screen.say(f"this cannot be shown: {problem!r}")
+            self._screen.say(f"the live view failed: {problem!r}")
 
     async def _look(self) -> None:
         running = self._executions.running()
         streams = {known.stream_id: known for known in running if known.stream_id}
         failed = self._failed(running)
         for stream_id, known in streams.items():
-            self._ledgers.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
-        for stream_id, ledger in self._ledgers.items():
-            found: list[dict[str, Any]] = []
-            connected = ledger.connected
-            # The embedded AWS may just be starting again; the next look is a second away.
+            self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
+        for stream_id, view in self._views.items():
+            records: list[dict[str, Any]] = []
+            connected = view.connected
+            # The embedded AWS may be restarting; the next look is a second away.
             with contextlib.suppress(BotoCoreError, ClientError):
-                found, lease = await asyncio.to_thread(self._read, stream_id)
+                records, lease = await asyncio.to_thread(self._read, stream_id)
                 connected = lease.connected_token
                 self._alert(stream_id, lease)
-            for news in ledger.update(found, connected, _now_ms(), failed.get(stream_id, [])):
+            for news in view.update(records, connected, _now_ms(), failed.get(stream_id, [])):
                 self._screen.say(news)
-        for stream_id in [one for one in self._ledgers if one not in streams]:
-            del self._ledgers[stream_id]
+        for stream_id in [one for one in self._views if one not in streams]:
+            del self._views[stream_id]
         shown = {known.opening.arn for known in streams.values()}
         self._spans = {arn: kept for arn, kept in self._spans.items() if arn in shown}
         if self._screen.interactive and streams:
             self._screen.show(Group(*(self._picture(known) for known in streams.values())))
 
     def _alert(self, stream_id: str, lease: Lease) -> None:
-        """Says once what the deployed alarm would: a stream that should be connected has not been for too long."""
+        """Prints once what the deployed alarm reports: a wanted stream has had no connection for too long."""
         length_ms = unconnected_ms(lease, _now_ms())
         if length_ms < self._unconnected_after_ms:
             self._alerted.discard(stream_id)
@@ -107,43 +107,41 @@ class LiveView:
             self._alerted.add(stream_id)
             self._screen.say(f"ALERT: {stream_id} has been without a connection for {length_ms // 1000} s")
 
-    def _failed(self, running: list[Known]) -> dict[str, list[Failure]]:
+    def _failed(self, running: list[KnownExecution]) -> dict[str, list[Failure]]:
         """The failures of functions since the last look, by stream."""
         kept, self._failures = self._failures, {}
-        found: dict[str, list[Failure]] = {}
+        failures: dict[str, list[Failure]] = {}
         for known in running:
             reader = self._failures[known.opening.arn] = kept.get(known.opening.arn) or Failures()
-            found.setdefault(known.stream_id, []).extend(reader.new(self._executions.history(known)))
-        return found
+            failures.setdefault(known.stream_id, []).extend(reader.new(self._executions.history(known)))
+        return failures
 
     def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], Lease]:
         if self._control_table is None:
             return [], Lease()
         client = self._endpoints.client("dynamodb")
-        found = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
-        lease = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "lease")).get(
-            "Item", {}
-        )
-        return found, control_items.lease(lease)
+        records = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
+        lease = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "lease"))
+        return records, control_items.lease(lease.get("Item", {}))
 
     def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = client.query(
+        newest: list[dict[str, Any]] = client.query(
             TableName=self._control_table,
             KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
             ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
             ScanIndexForward=False,
             Limit=_NEWEST,
         )["Items"]
-        return found
+        return newest
 
-    def _picture(self, known: Known) -> RenderableType:
+    def _picture(self, known: KnownExecution) -> RenderableType:
         """The last two minutes of one stream, the newest at the right."""
         now_ms = _now_ms()
-        ledger = self._ledgers[known.stream_id]
+        view = self._views[known.stream_id]
         since_ms = now_ms - WINDOW_MS
         connections = [
             Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
-            for one in ledger.connections(now_ms)
+            for one in view.connections(now_ms)
             if one.to_ms > since_ms
         ]
         shift_ms = known.opening.started_ms - since_ms
@@ -154,32 +152,32 @@ class LiveView:
             if end_ms is None or end_ms > 0
         ]
         width = max(40, min(self._screen.width - 10, 110))
-        # The picture's own scale counts from the left; here the right edge is now.
+        # The picture's own scale starts at the left; here the right edge is now.
         *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
         scale = f"{'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
-        holder = ledger.holder()
-        held = f"lane {holder.lane} holds it (fence {holder.fence})" if holder else "nobody holds it"
+        holder = view.holder()
+        held = f"lane {holder.lane} holds it (fencing token {holder.fence})" if holder else "no lane holds it"
         facts = (
-            f"{ledger.rate():.1f} events/s · {ledger.stored} stored · {ledger.duplicates} duplicates turned away ·"
-            f" overlap {ledger.overlap_ms(now_ms) / 1000:.1f} s · gap {ledger.gap_ms(now_ms) / 1000:.1f} s"
+            f"{view.rate():.1f} events/s · {view.stored} stored · {view.duplicates} duplicates turned away ·"
+            f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
         lines = [facts, *drawn, f"{'':>6} {scale}"]
         head = Text(known.stream_id, style="bold").append(f": {held}", style="not bold")
         return Group(Text(""), head, *(Text(line) for line in lines), Text(picture.LEGEND, style="dim"))
 
-    def _lanes(self, known: Known) -> list[spans.Span]:
+    def _lanes(self, known: KnownExecution) -> list[spans.Span]:
         history = self._executions.history(known)
-        size, found = self._spans.get(known.opening.arn, (0, []))
+        size, lanes = self._spans.get(known.opening.arn, (0, []))
         if size != len(history):
-            found = spans.spans(spans.rows(history))
-            self._spans[known.opening.arn] = (len(history), found)
-        return found
+            lanes = spans.spans(spans.rows(history))
+            self._spans[known.opening.arn] = (len(history), lanes)
+        return lanes
 
 
-def told(closing: Closing) -> tuple[bool, str]:
-    """Returns whether the deployed alarms would tell of an end, and the end in a phrase.
+def ending_of(closing: Closing) -> tuple[bool, str]:
+    """Returns whether the deployed alarms would report an end, and the end in a phrase.
 
-    They tell of executions that failed, and of those that were rejected and left a letter in the queue.
+    They report executions that failed, and rejected ones, which leave a dead-letter message in the queue.
     """
     try:
         output = json.loads(closing.output or "")

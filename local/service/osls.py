@@ -1,8 +1,7 @@
-"""The compiled CloudFormation template of a stage, made by osls itself, so that the local run reads what is deployed.
+"""Compiles the CloudFormation template of a stage with osls itself, so that the local service reads what is deployed.
 
-Decides when osls has to run again, and which machine files it need not be shown. Does not know what is in the template.
-Invariants: a template in the cache belongs to the files its name is the hash of; a failed run leaves nothing there, and
-what a killed one left is removed by the next.
+A template is kept and used until a file that it is made of changes. Invariants: a kept template belongs to the files
+whose hash is in its name; a failed run leaves nothing there, and the next run removes what a killed one left.
 """
 
 import contextlib
@@ -20,8 +19,7 @@ from typing import Any
 
 from local import stages
 from local.user_error import UserError
-from states_language import DefinitionError, load
-from states_language.definition.source import read_definition
+from states_language import DefinitionError, load, read_definition
 
 # Everything the template is made of. handlers/ is not: the template names the zip, not its contents.
 SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines")
@@ -33,9 +31,9 @@ _DEFINITION = re.compile(r"^\s*definition:\s*\$\{file\(([^)]+)\)\}", re.MULTILIN
 
 
 def template(stage: str, root: Path = stages.ROOT) -> dict[str, Any]:
-    """The compiled template of `stage` in the project at `root`, from the cache if nothing it is made of has changed.
+    """Returns the compiled template of `stage` in the project at `root`: the kept one if no source has changed.
 
-    Takes some seconds otherwise. Raises UserError when settings or machines are bad, Node is missing or osls fails.
+    A new one takes some seconds. Raises UserError when settings or machines are bad, Node is missing or osls fails.
     """
     stage_settings = stages.load(stage, root=root)
     cached = root / ".streamkeeper-build" / f"{stage}-{_fingerprint(root)}.json"
@@ -48,7 +46,7 @@ def template(stage: str, root: Path = stages.ROOT) -> dict[str, Any]:
 
 
 def snapshot(root: Path, folder: Path) -> None:
-    """Fill `folder` with a copy of what the template of the project at `root` is made of.
+    """Copies into `folder` everything that the template of the project at `root` is made of.
 
     osls works in `.serverless` beside serverless.yml and empties it first, so two packagings must not share a folder.
     """
@@ -92,7 +90,7 @@ def _package(stage: str, root: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[int]:
-    """Waits until no other process packages, and clears away what one left that was killed; gives the lock's number."""
+    """Waits until no other process packages, removes what a killed one left, and yields the lock's descriptor."""
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -106,7 +104,7 @@ def _alone(folder: Path) -> Iterator[int]:
 def _check_machine(
     root: Path, name: str, stage_settings: Mapping[str, stages.Setting], names: Mapping[str, str]
 ) -> None:  # fmt: skip
-    """Raises UserError where our own interpreter will not have the machine: it names the place, osls often does not."""
+    """Raises UserError where the interpreter refuses the machine: it names the place, which osls often does not."""
     try:
         load(stages.resolve(read_definition(root / name), stage_settings, names))
     except DefinitionError as problem:
@@ -141,7 +139,7 @@ def _run(command: list[str], folder: Path, stage: str, lock: int) -> None:
 
 
 def _reason(output: str) -> str:
-    """What osls printed after `Error:`, on one line and without the stack."""
+    """The text that osls printed after `Error:`, on one line and without the stack."""
     lines = [line.strip() for line in output.partition("Error:")[2].splitlines() or output.splitlines()]
-    told = [line for line in lines if line and not line.startswith("at ")]
-    return " ".join(told)[:500] or "it said nothing."
+    sentences = [line for line in lines if line and not line.startswith("at ")]
+    return " ".join(sentences)[:500] or "it said nothing."

@@ -1,7 +1,6 @@
-"""Tables, queues and buckets of the stack, made where they are absent.
+"""Creates the tables, queues and buckets of the stack that do not exist yet.
 
-Decides which of CloudFormation's properties the embedded services need. It does not know what they will hold.
-Invariant: what exists is left as it is, but that a table which an older release made gets the indexes that it lacks.
+Invariant: what exists stays as it is, except that a table from an older release gets the indexes it lacks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,16 +36,16 @@ def provision(
     queues: Iterable[Mapping[str, Any]],
     buckets: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Returns the addresses of the queues by name, with every table, queue and bucket there. No answer: UserError."""
+    """Creates what is missing and returns the queues' addresses by name; UserError where a service does not answer."""
     try:
         for bucket in buckets:
-            # In REGION, which needs no LocationConstraint, one's own bucket may be made again and stays as it is.
+            # In REGION, which needs no LocationConstraint, creating one's own bucket again changes nothing.
             endpoints.client("s3").create_bucket(Bucket=bucket)
         for table in tables:
             _table(endpoints.client("dynamodb"), table)
         return {str(queue["QueueName"]): _queue(endpoints.client("sqs"), queue) for queue in queues}
     except (BotoCoreError, ClientError) as problem:
-        raise UserError(f"The tables, queues and buckets cannot be made: {problem}.") from None
+        raise UserError(f"The tables, queues and buckets cannot be created: {problem}.") from None
 
 
 def _table(client: Any, properties: Mapping[str, Any]) -> None:
@@ -79,8 +78,8 @@ def _add_indexes(client: Any, properties: Mapping[str, Any]) -> None:
 def _queue(client: Any, properties: Mapping[str, Any]) -> str:
     name = properties["QueueName"]
     try:
-        found: str = client.get_queue_url(QueueName=name)["QueueUrl"]
+        address: str = client.get_queue_url(QueueName=name)["QueueUrl"]
     except client.exceptions.QueueDoesNotExist:
         attributes = {key: str(properties[key]) for key in _QUEUE if key in properties}
-        found = client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
-    return found
+        address = client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+    return address

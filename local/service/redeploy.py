@@ -1,8 +1,7 @@
-"""Notices that the project has changed while the service runs, and has it take the change as a deployment would.
+"""Watches the project while the service runs, and applies a change as a deployment would.
 
-Decides what is a change, and when to look: twice a second, and a change counts when a second look finds the same. It
-does not know what runs. Invariants: what cannot be deployed is told once and changes nothing; a change that comes while
-the last one is taken is seen afterwards.
+It looks twice a second; a change counts when the next look sees the same files. Invariants: what cannot be deployed is
+reported once and changes nothing; a change that is made while the last one is applied is seen afterwards.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from local.stages import ROOT
 from local.user_error import UserError
 
 LOOK_EVERY_S = 0.5
-# What ships to Lambda and is read where it lies.
+# What ships to Lambda, and is read in place.
 CODE = ("handlers", "env/streams")
 _NO_SOURCE = ("__pycache__",)
 
@@ -23,18 +22,18 @@ Stamp = frozenset[tuple[str, int, int]]
 
 
 class Deployed(Protocol):
-    """What takes a change; `local.service.Service` does."""
+    """A service that accepts changes; `local.service.lifecycle.Service` does."""
 
-    def take_code(self) -> None:
-        """Lets every function that starts from now on have the new code."""
+    def use_code(self) -> None:
+        """Gives every function that starts from now on the new code."""
 
-    async def take_template(self, template: dict[str, Any]) -> list[str]:
-        """Returns the names of what has changed; raises UserError."""
+    async def use_template(self, template: dict[str, Any]) -> list[str]:
+        """Applies the template and returns the names of what changed; raises UserError."""
 
 
 def stamp(root: Path, sources: Iterable[str]) -> Stamp:
-    """Returns what tells one state of the files from another: their paths, sizes and times."""
-    found = set()
+    """Returns the paths, sizes and times of the files; they differ when a file has changed."""
+    files = set()
     for source in sources:
         top = root / source
         for path in [top] if top.is_file() else top.rglob("*"):
@@ -43,10 +42,10 @@ def stamp(root: Path, sources: Iterable[str]) -> Stamp:
             try:
                 status = path.stat()
             except FileNotFoundError:
-                continue  # it has just been taken away
+                continue  # it has just been removed
             if path.is_file():
-                found.add((str(path), status.st_size, status.st_mtime_ns))
-    return frozenset(found)
+                files.add((str(path), status.st_size, status.st_mtime_ns))
+    return frozenset(files)
 
 
 class Redeploy:
@@ -61,7 +60,7 @@ class Redeploy:
         self._template = stamp(root, osls.SOURCES)
 
     async def run(self) -> None:
-        """Looks until it is cancelled."""
+        """Watches until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             code, template = await asyncio.to_thread(self._look)
@@ -69,25 +68,25 @@ class Redeploy:
                 continue
             await asyncio.sleep(LOOK_EVERY_S)
             if await asyncio.to_thread(self._look) == (code, template):
-                await self.take(code, template)
+                await self.deploy(code, template)
 
     def _look(self) -> tuple[Stamp, Stamp]:
         return stamp(self._root, CODE), stamp(self._root, osls.SOURCES)
 
-    async def take(self, code: Stamp, template: Stamp) -> None:
-        """Has the service take what differs from what it has, and says so in a line."""
+    async def deploy(self, code: Stamp, template: Stamp) -> None:
+        """Applies what has changed, and prints one line about it."""
         if code != self._code:
             self._code = code
-            self._service.take_code()
-            self._say("redeployed the code: functions that start from now on have it, so a stream from its handover on")
+            self._service.use_code()
+            self._say("redeployed the code: a stream has it from its next handover on")
         if template != self._template:
             self._template = template
             try:
                 compiled = await asyncio.to_thread(osls.template, self._stage, self._root)
-                changed = await self._service.take_template(compiled)
+                changed = await self._service.use_template(compiled)
             except (UserError, OSError) as problem:
-                self._say(f"not redeployed, what runs stays as it was: {problem}")
+                self._say(f"not redeployed, nothing changed: {problem}")
             else:
                 if changed:
-                    follows = "a stream has new settings from its handover on and a new definition from its renewal on"
+                    follows = "a stream has new settings from its next handover on, a new definition from its renewal"
                     self._say(f"redeployed {', '.join(changed)}: {follows}")

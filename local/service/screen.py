@@ -20,17 +20,17 @@ class Screen:
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 
     def plain(self, text: str) -> None:
-        """Prints text as it is; what standard output does not take, such as a file on a full disk, is lost."""
+        """Prints text unchanged."""
         with contextlib.suppress(OSError):
             self._console.print(text)
             sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """Prints one line about something that happened."""
+        """Prints one line of news."""
         self.plain(f"{datetime.now().astimezone():%H:%M:%S} {text}")
 
     def show(self, picture_of: RenderableType | None) -> None:
-        """Replaces the picture below the lines; None takes it away."""
+        """Replaces the picture below the lines; None removes it."""
         if not self.interactive:
             return
         if picture_of is None:
@@ -47,7 +47,7 @@ class Screen:
         return self._console.width
 
     def close(self) -> None:
-        """Takes the picture away and gives the cursor back."""
+        """Removes the picture and shows the cursor."""
         if self._live is not None:
             self._live.stop()
             self._live = None

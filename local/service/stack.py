@@ -1,8 +1,7 @@
-"""The compiled CloudFormation template, read for the local run: what `sls` resolved is what runs here.
+"""Reads the compiled CloudFormation template: the functions, machines, routes, tables, queues and buckets of the stack.
 
-Decides which physical name and ARN each resource has on this machine. It does not know how the resources are served.
-Invariant: an intrinsic function or a reference that it cannot resolve is a UserError that names the place; nothing is
-guessed.
+Each resource gets its physical name and ARN on this machine. Invariant: an intrinsic function or a reference that
+cannot be resolved is a UserError that names the place; nothing is guessed.
 """
 
 import re
@@ -30,7 +29,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function as the template describes it."""
+    """A Lambda function of the template."""
 
     name: str
     handler: str
@@ -88,7 +87,7 @@ class Stack:
 
 
 def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
-    """Returns the stack; `queue_urls` are queues' addresses by name, "" where absent. A bad template: UserError."""
+    """Returns the stack; `queue_urls` are the queues' addresses by name. UserError for a bad template."""
     resources = _Resources(template, queue_urls)
     return Stack(
         functions=tuple(_function(resources, key) for key in resources.of("AWS::Lambda::Function")),
@@ -98,7 +97,7 @@ def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
         queues=tuple(
             {"QueueName": resources.name(key), **resources.properties(key)} for key in resources.of("AWS::SQS::Queue")
         ),
-        # One without a name is the deploy tool's own.
+        # A bucket without a name is the deploy tool's own.
         buckets=tuple(
             name for key in resources.of("AWS::S3::Bucket") if (name := resources.properties(key).get("BucketName"))
         ),
@@ -206,8 +205,8 @@ class _Resources:
 
     def name(self, key: str) -> str:
         resource = self.raw(key)
-        given = resource.get("Properties", {}).get(self._NAME_PROPERTY.get(resource["Type"], ""))
-        return key if given is None else str(self.resolve(given, key))
+        own_name = resource.get("Properties", {}).get(self._NAME_PROPERTY.get(resource["Type"], ""))
+        return key if own_name is None else str(self.resolve(own_name, key))
 
     def attribute(self, key: str, attribute: str) -> str:
         kind = self.raw(key)["Type"]
@@ -273,11 +272,11 @@ class _Resources:
             return str(resolved[1]).split(str(resolved[0]))
         if name == "Fn::FindInMap":
             return self._template["Mappings"][resolved[0]][resolved[1]][resolved[2]]
-        raise UserError(f"The local run does not know {name}, which the compiled template uses at {place}.")
+        raise UserError(f"The local service does not support {name}, which the compiled template uses at {place}.")
 
     def _sub(self, argument: Any, place: str) -> str:
-        text, given = (argument, {}) if isinstance(argument, str) else argument
-        variables = self.resolve(given, place)
+        text, bindings = (argument, {}) if isinstance(argument, str) else argument
+        variables = self.resolve(bindings, place)
 
         def value(match: re.Match[str]) -> str:
             literal, name = match.groups()
@@ -303,4 +302,4 @@ class _Resources:
             return not self._condition(argument[0])
         if name in ("Fn::And", "Fn::Or"):
             return (all if name == "Fn::And" else any)(self._condition(part) for part in argument)
-        raise UserError(f"The local run does not know the condition {name} of the compiled template.")
+        raise UserError(f"The local service does not support the condition {name} of the compiled template.")

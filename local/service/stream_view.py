@@ -1,7 +1,7 @@
-"""What the control table says of a stream: its connections, who holds it, and how it changed since the last look.
+"""Turns a stream's records into news: connections that opened and ended, and events that were lost.
 
-Decides what counts as news. It reads records as DynamoDB gives them, hears how functions failed, and asks nobody.
-Invariants: a piece of news is told once; a connection whose function was killed ends where its record was last written.
+Records are read as DynamoDB returns them, and failures of functions come from the history. Invariants: a piece of news
+is returned once; a connection whose function was killed ends where its record was last written.
 """
 
 from collections import deque
@@ -14,16 +14,16 @@ from handlers.store.control_items import lost
 from local.service.function_failures import Failure
 from timeline.coverage import Connection, gaps, overlap_ms
 
-# An open connection writes its record every PROGRESS_EVERY_S; one that has been silent this long is taken for dead.
+# An open connection writes its record every PROGRESS_EVERY_S; one that was silent for this long counts as dead.
 SILENT_MS = 8_000
 _RATE_OVER_MS = 10_000
 _KEPT = 60
-# Errors that end a lane's turn as it should end.
-_CALM = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
+# Errors that end a cycle as expected.
+_EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ConnectionView:
     """One connection as its record says; `closed_ms` is None while it is open."""
 
     fence: int
@@ -36,13 +36,13 @@ class Entry:
     duplicates: int
 
 
-def entry(item: Mapping[str, Any]) -> Entry:
-    """Returns the record `connection#…` as an Entry."""
+def connection_view(item: Mapping[str, Any]) -> ConnectionView:
+    """Returns the view of a record `connection#…`."""
 
     def number(name: str) -> int | None:
         return int(item[name]["N"]) if name in item else None
 
-    return Entry(
+    return ConnectionView(
         fence=number("fence") or 0,
         lane=item.get("lane", {}).get("S", "") or "B",
         opened_ms=number("opened_ms"),
@@ -54,7 +54,7 @@ def entry(item: Mapping[str, Any]) -> Entry:
     )
 
 
-def _within(entry: Entry, failure: Failure) -> bool:
+def _within(entry: ConnectionView, failure: Failure) -> bool:
     """Whether the connection was opened by the attempt that failed."""
     opened_ms = entry.opened_ms
     return opened_ms is not None and entry.lane == failure.lane and failure.from_ms <= opened_ms <= failure.at_ms
@@ -62,13 +62,13 @@ def _within(entry: Entry, failure: Failure) -> bool:
 
 @dataclass
 class StreamView:
-    """What is known of one stream; connections opened before `since_ms` are no news. Times in epoch milliseconds."""
+    """The connections and losses of one stream; those before `since_ms` are no news. Times in epoch milliseconds."""
 
     stream_id: str
     since_ms: int
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, ConnectionView] = field(default_factory=dict)
     connected: int = 0
-    _told: set[tuple[str, int]] = field(default_factory=set)
+    _reported: set[tuple[str, int]] = field(default_factory=set)
     _counts: deque[tuple[int, int]] = field(default_factory=deque)
     _dropped: tuple[int, int] = (0, 0)
     _failures: deque[Failure] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -88,8 +88,8 @@ class StreamView:
             if item["SK"]["S"].startswith("gap#"):
                 losses.append(lost(item))
                 continue
-            found = entry(item)
-            self.entries[found.fence] = found
+            view = connection_view(item)
+            self.entries[view.fence] = view
         for fence in sorted(self.entries)[:-_KEPT]:
             forgotten = self.entries.pop(fence)
             self._dropped = (self._dropped[0] + forgotten.stored, self._dropped[1] + forgotten.duplicates)
@@ -103,12 +103,12 @@ class StreamView:
 
     @property
     def stored(self) -> int:
-        """Events stored by the connections seen."""
+        """Events that the seen connections stored."""
         return self._dropped[0] + sum(entry.stored for entry in self.entries.values())
 
     @property
     def duplicates(self) -> int:
-        """Duplicates turned away by the connections seen."""
+        """Duplicates that the seen connections turned away."""
         return self._dropped[1] + sum(entry.duplicates for entry in self.entries.values())
 
     def rate(self) -> float:
@@ -118,10 +118,10 @@ class StreamView:
         (from_ms, before), (to_ms, after) = self._counts[0], self._counts[-1]
         return (after - before) * 1000 / max(1, to_ms - from_ms)
 
-    def holder(self) -> Entry | None:
-        """Returns the connection that holds the stream, as the lease says; None where it is no longer open."""
-        found = self.entries.get(self.connected)
-        return found if found is not None and found.closed_ms is None else None
+    def holder(self) -> ConnectionView | None:
+        """Returns the connection that holds the stream by the lease; None where it is no longer open."""
+        view = self.entries.get(self.connected)
+        return view if view is not None and view.closed_ms is None else None
 
     def connections(self, now_ms: int) -> list[Connection]:
         """Returns the connections that were answered, in order of opening."""
@@ -136,75 +136,77 @@ class StreamView:
         return overlap_ms(self.connections(now_ms))
 
     def gap_ms(self, now_ms: int) -> int:
-        """Returns how long none was open, between the first opening and now."""
+        """Returns how long no connection was open, between the first opening and now."""
         return sum(gap.to_ms - gap.from_ms for gap in gaps(self.connections(now_ms), now_ms))
 
-    def _end_ms(self, entry: Entry, now_ms: int) -> int:
+    def _end_ms(self, entry: ConnectionView, now_ms: int) -> int:
         if entry.closed_ms is not None:
             return entry.closed_ms
         return entry.seen_ms if self._dead(entry, now_ms) else now_ms
 
-    def _dead(self, entry: Entry, now_ms: int) -> bool:
+    def _dead(self, entry: ConnectionView, now_ms: int) -> bool:
         silent = now_ms - entry.seen_ms > SILENT_MS
         return entry.closed_ms is None and (silent or self._failure_of(entry) is not None)
 
-    def _failure_of(self, entry: Entry) -> Failure | None:
+    def _failure_of(self, entry: ConnectionView) -> Failure | None:
         """The failure of the function that had this connection, where it failed."""
         return next((failure for failure in self._failures if _within(entry, failure)), None)
 
     def _failed(self, failure: Failure) -> list[str]:
-        """Tells of the first opening in a row that failed, and of one that failed for another reason than the last."""
+        """News of the first failed opening in a row, and of one that fails for another reason than the last."""
         self._failures.append(failure)
-        if failure.error in _CALM or any(_within(entry, failure) for entry in self.entries.values()):
+        if failure.error in _EXPECTED or any(_within(entry, failure) for entry in self.entries.values()):
             return []
         before, self._failing = self._failing, failure
         if before is not None and before.reason == failure.reason:
             return []
         return [f"{self.stream_id}: lane {failure.lane} cannot connect: {failure.reason}"]
 
-    def _news(self, entry: Entry, now_ms: int) -> list[str]:
-        found = []
-        if entry.opened_ms is not None and self._tell("opened", entry.fence):
+    def _news(self, entry: ConnectionView, now_ms: int) -> list[str]:
+        news = []
+        if entry.opened_ms is not None and self._report_once("opened", entry.fence):
             again = self._failing is not None and entry.opened_ms > self._failing.at_ms
             self._failing = None if again else self._failing
             word = "connected again" if again else "connected"
-            found.append(f"{self.stream_id}: lane {entry.lane} is {word} (fence {entry.fence}){self._after(entry)}")
+            news.append(
+                f"{self.stream_id}: lane {entry.lane} is {word} (fencing token {entry.fence}){self._after(entry)}"
+            )
         over = entry.closed_ms is not None or self._dead(entry, now_ms)
-        if over and entry.opened_ms is not None and self._tell("closed", entry.fence):
+        if over and entry.opened_ms is not None and self._report_once("closed", entry.fence):
             failure = self._failure_of(entry)
             ended_by = entry.ended_by.replace("_", " ") or (failure.reason if failure else "its function was killed")
             lasted_s = (self._end_ms(entry, now_ms) - entry.opened_ms) / 1000
-            found.append(
+            news.append(
                 f"{self.stream_id}: lane {entry.lane} is closed after {lasted_s:.1f} s: {ended_by};"
                 f" {entry.stored} stored, {entry.duplicates} duplicates turned away{self._handover(entry, now_ms)}"
             )
-        return found
+        return news
 
     def _is_new(self, loss: Gap) -> bool:
-        return loss.to_ms >= self.since_ms and self._tell(f"lost until {loss.to_ms}", loss.fence)
+        return loss.to_ms >= self.since_ms and self._report_once(f"lost until {loss.to_ms}", loss.fence)
 
     def _lost(self, loss: Gap) -> str:
         length_s = (loss.to_ms - loss.from_ms) / 1000
         return f"{self.stream_id}: events of {length_s:.1f} s are lost: {loss.cause.replace('_', ' ')}"
 
-    def _after(self, entry: Entry) -> str:
-        """Says how long nobody was connected before this connection."""
+    def _after(self, entry: ConnectionView) -> str:
+        """How long there was no connection before this one."""
         earlier = [one for one in self.entries.values() if one.fence < entry.fence and one.opened_ms is not None]
         if not earlier or entry.opened_ms is None or any(one.closed_ms is None for one in earlier[-1:]):
             return ""
         gap_ms = entry.opened_ms - max(one.closed_ms or one.seen_ms for one in earlier)
         return f" after a gap of {gap_ms} ms" if gap_ms > 0 else ""
 
-    def _handover(self, entry: Entry, now_ms: int) -> str:
-        """Says how long this connection and its successor were open together."""
+    def _handover(self, entry: ConnectionView, now_ms: int) -> str:
+        """How long this connection and its successor were open together."""
         successors = [one for one in self.entries.values() if one.fence > entry.fence and one.opened_ms is not None]
         if not successors or successors[0].opened_ms is None:
             return ""
         shared_ms = self._end_ms(entry, now_ms) - successors[0].opened_ms
         return f"; handed over to lane {successors[0].lane}, overlap {shared_ms} ms" if shared_ms >= 0 else ""
 
-    def _tell(self, what: str, fence: int) -> bool:
-        if (what, fence) in self._told:
+    def _report_once(self, what: str, fence: int) -> bool:
+        if (what, fence) in self._reported:
             return False
-        self._told.add((what, fence))
+        self._reported.add((what, fence))
         return True

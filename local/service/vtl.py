@@ -1,7 +1,7 @@
-"""API Gateway's mapping templates: Velocity with `$input`, `$util` and `$context`.
+"""Renders API Gateway's mapping templates: Velocity with `$input`, `$util` and `$context`.
 
-Decides what those objects answer. It does not know HTTP or AWS. Invariant: a template sees what is passed in and
-nothing else; one that cannot be evaluated is a TemplateFailure, never half an answer.
+Invariant: a template sees what is passed in and nothing else; one that cannot be rendered is a TemplateFailure, never
+half an answer.
 """
 
 import base64
@@ -18,12 +18,12 @@ _STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']*)'\]")
 
 
 class TemplateFailure(Exception):
-    """The template cannot be evaluated."""
+    """The template cannot be rendered."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a template may see of a request or an answer; `context` as `$context` names it."""
+    """The data that a template sees of a request or an answer; `context` has the names of `$context`."""
 
     body: str
     path: Mapping[str, str] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class Call:
 
 
 def render(template: str, call: Call) -> str:
-    """Returns what `template` makes of `call`; raises TemplateFailure."""
+    """Returns `template` rendered with `call`; raises TemplateFailure."""
     names = {"input": _Input(call), "util": _Util(), "context": dict(call.context), "stageVariables": {}}
     try:
         return str(airspeed.Template(template).merge(names))
     except Exception as problem:
-        raise TemplateFailure(f"The mapping template cannot be evaluated: {problem}") from problem
+        raise TemplateFailure(f"The mapping template cannot be rendered: {problem}") from problem
 
 
 class _Input:
@@ -49,7 +49,7 @@ class _Input:
         self.body = call.body
 
     def params(self, name: str | None = None) -> Any:
-        """Everything by kind, or one value, looked for in the path, then the query, then the headers."""
+        """All parameters by kind, or one value: of the path, else of the query, else of the headers."""
         kinds = {"path": self._call.path, "querystring": self._call.query, "header": self._call.headers}
         if name is None:
             return {kind: dict(values) for kind, values in kinds.items()}

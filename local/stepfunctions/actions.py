@@ -1,7 +1,7 @@
-"""The Step Functions API, JSON 1.0, as boto3 and the AWS command line speak it.
+"""Answers requests of the Step Functions API, JSON 1.0, as boto3 and the AWS command line send them.
 
-Decides which actions there are and how an error is answered. It does not know what an action does. Invariant: an
-unknown action or a bad request is an error that the SDK raises by AWS's name; nothing that a request says is a 500.
+Invariant: an unknown action or a bad request is an error that the SDK raises by AWS's name; nothing in a request causes
+a 500.
 """
 
 import inspect
@@ -14,14 +14,14 @@ from starlette.responses import Response
 from local.stepfunctions import request_validation
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.activity_actions import ActivityActions
-from local.stepfunctions.diagnostics import VerdictActions
+from local.stepfunctions.diagnostics import ValidationAction
 from local.stepfunctions.execution_actions import ExecutionActions
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
 from local.stepfunctions.machine_actions import MachineActions
 from local.stepfunctions.map_run_actions import MapRunActions
 from local.stepfunctions.parameters import Action, Refusal, parsed
-from local.stepfunctions.state_test_action import TestStateActions
+from local.stepfunctions.state_test_action import StateTestAction
 from local.stepfunctions.task_actions import TaskActions
 from states_language import Tokens
 from states_language.clock import Clock
@@ -31,7 +31,7 @@ _MEDIA_TYPE = "application/x-amz-json-1.0"
 
 
 class StepFunctions:
-    """Answers Step Functions requests; `tokens` are the Tasks that wait for one, `activities` the work for workers."""
+    """Answers Step Functions requests; `tokens` belong to the Tasks that wait, `activities` hold work for workers."""
 
     def __init__(self, executions: Executions, clock: Clock, activities: Activities) -> None:
         self._executions = executions
@@ -42,21 +42,21 @@ class StepFunctions:
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(executions.machines, executions).actions(),
             **TaskActions(self.tokens).actions(),
-            **VerdictActions().actions(),
+            **ValidationAction().actions(),
             **ActivityActions(activities).actions(),
             **MapRunActions(executions).actions(),
-            **TestStateActions(executions, clock).actions(),
+            **StateTestAction(executions, clock).actions(),
         }
 
     async def answer(self, action: str, body: bytes) -> Response:
-        """Returns the HTTP answer to one request; never raises for what the request says."""
+        """Returns the HTTP answer to one request; nothing in a request makes it raise."""
         try:
             try:
                 parameters = parsed(body or b"{}")
             except ValueError:
-                raise Refusal("SerializationException", "The request is no JSON.") from None
+                raise Refusal("SerializationException", "The request is not valid JSON.") from None
             if not isinstance(parameters, dict):
-                raise Refusal("SerializationException", "The request is no JSON object.")
+                raise Refusal("SerializationException", "The request is not a JSON object.")
             return _json(200, await self.call(action, parameters))
         except Refusal as refusal:
             return _json(400, {"__type": f"com.amazonaws.states#{refusal.code}", "message": str(refusal)})
@@ -66,16 +66,16 @@ class StepFunctions:
         if action not in self._actions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
         request_validation.check(action, parameters)
-        given = {name: value for name, value in parameters.items() if value is not None}
-        found = self._actions[action](given)
-        return await found if inspect.isawaitable(found) else found
+        arguments = {name: value for name, value in parameters.items() if value is not None}
+        answer = self._actions[action](arguments)
+        return await answer if inspect.isawaitable(answer) else answer
 
     def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:
         """Calls the listener once, when the execution has ended."""
         self._executions.on_end(execution_arn, listener)
 
     def close(self) -> None:
-        """Ends the Express executions that run, and answers the workers that ask."""
+        """Ends the Express executions that run, and answers the workers that wait."""
         self._express.close()
         self.activities.close()
 

@@ -1,8 +1,7 @@
-"""Activities: work that waits until a worker asks for some.
+"""Keeps activities and their work: a Task puts work in, a worker takes it out.
 
-Decides which activities there are and which worker gets what. It does not know how a worker answers: that is the
-token's. Invariants: work is given out once, the oldest first; what nobody waits for any more is never given out; what
-was created is on disk and there after a restart.
+Invariants: work is given out once, the oldest first; work whose Task no longer waits is never given out; a created
+activity is on disk and exists after a restart.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from states_language import TaskCall, TaskFailure
 
 @dataclass(frozen=True)
 class Activity:
-    """An activity; its tags are kept as they were given when it was created."""
+    """An activity, with the tags of its creation."""
 
     arn: str
     name: str
@@ -26,13 +25,13 @@ class Activity:
 
 
 class Activities:
-    """All activities by ARN; `path` is the file that keeps them."""
+    """All activities by ARN; `path` is the file that stores them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, Activity] = {}
         self._work: dict[str, collections.deque[TaskCall]] = {}
-        self._asking: dict[str, collections.deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, collections.deque[asyncio.Future[None]]] = {}
         if path.exists():
             for one in json.loads(path.read_text(encoding="utf-8")):
                 self._known[one["arn"]] = Activity(**one)
@@ -49,52 +48,52 @@ class Activities:
         return [self._known[arn] for arn in sorted(self._known)]
 
     def put(self, activity: Activity) -> None:
-        """Returns nothing; the activity is on disk."""
+        """Stores the activity on disk."""
         self._known[activity.arn] = activity
         self._save()
 
     def remove(self, arn: str) -> None:
-        """Returns nothing; the activity is forgotten, with the work that waits for a worker. Its Tasks time out."""
+        """Removes the activity and the work that waits for a worker; Tasks of it time out."""
         if self._known.pop(arn, None) is not None:
             self._work.pop(arn, None)
             self._save()
             self._wake(arn, everybody=True)
 
-    def hand(self, call: TaskCall) -> None:
-        """Returns nothing; the work waits for a worker. Raises TaskFailure for an activity that does not exist."""
+    def offer(self, call: TaskCall) -> None:
+        """Queues the work for a worker; raises TaskFailure for an activity that does not exist."""
         if call.resource not in self._known:
             raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
         self._work.setdefault(call.resource, collections.deque()).append(call)
         self._wake(call.resource)
 
     async def take(self, arn: str, wait_s: float) -> TaskCall | None:
-        """Returns the oldest work that is still waited for; None where there is none within `wait_s`."""
-        asking = self._asking.setdefault(arn, collections.deque())
+        """Returns the oldest work whose Task still waits; None where there is none within `wait_s`."""
+        waiting_workers = self._waiting.setdefault(arn, collections.deque())
         try:
             async with asyncio.timeout(wait_s):
                 while arn in self._known:
-                    waiting = self._work.get(arn, collections.deque())
-                    while waiting:
-                        call = waiting.popleft()
+                    calls = self._work.get(arn, collections.deque())
+                    while calls:
+                        call = calls.popleft()
                         if call.pending is not None and call.pending.open:
                             return call
                     turn = asyncio.get_running_loop().create_future()
-                    asking.append(turn)
+                    waiting_workers.append(turn)
                     await turn
         except TimeoutError:
             pass
         return None
 
     def close(self) -> None:
-        """Returns nothing; every worker that asks is answered with nothing."""
+        """Answers every waiting worker with nothing."""
         self._known = {}
-        for arn in self._asking:
+        for arn in self._waiting:
             self._wake(arn, everybody=True)
 
     def _wake(self, arn: str, *, everybody: bool = False) -> None:
-        asking = self._asking.get(arn, collections.deque())
-        while asking:
-            turn = asking.popleft()
+        waiting_workers = self._waiting.get(arn, collections.deque())
+        while waiting_workers:
+            turn = waiting_workers.popleft()
             if not turn.done():
                 turn.set_result(None)
                 if not everybody:

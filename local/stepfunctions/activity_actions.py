@@ -1,7 +1,6 @@
-"""Making activities, and asking for their work.
+"""Answers the actions on activities: create, describe, list, delete, and take work.
 
-Decides the shape of the answers. It does not know what the work is. Source: the actions on activities in the AWS Step
-Functions API reference.
+Source: the actions on activities in the AWS Step Functions API reference.
 """
 
 import json
@@ -12,7 +11,7 @@ from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, arn, checked_name
 
 _POLL_S = 60.0
-"""How long a worker's question is held open where there is no work."""
+"""How long GetActivityTask waits where there is no work."""
 
 
 class ActivityActions:
@@ -38,8 +37,8 @@ class ActivityActions:
         if activity_arn not in self._activities:
             tags = {tag.get("key", ""): tag.get("value", "") for tag in parameters.get("tags") or []}
             self._activities.put(Activity(activity_arn, name, round(time.time() * 1000), tags))
-        found = self._activities.get(activity_arn)
-        return {"activityArn": activity_arn, "creationDate": found.created_ms / 1000}
+        activity = self._activities.get(activity_arn)
+        return {"activityArn": activity_arn, "creationDate": activity.created_ms / 1000}
 
     def _delete(self, parameters: Parameters) -> Answer:
         self._activities.remove(arn(parameters, "activityArn", "activity"))

@@ -1,28 +1,27 @@
-"""What is wrong with a definition, in AWS's codes.
+"""Reports the problems of a definition with AWS's codes, places and words.
 
-Decides which code, place and words a problem has in ValidateStateMachineDefinition and CreateStateMachine. What is
-wrong the interpreter says. Codes and places are recorded.
+The interpreter finds the problems; ValidateStateMachineDefinition and CreateStateMachine report them as here. Codes and
+places are recorded. Example: `there is no state 'X'` is MISSING_TRANSITION_TARGET at `/States/A/Next`.
 """
 
 import re
 from typing import Any
 
-from local.stepfunctions.json_messages import strict, told
+from local.stepfunctions.json_messages import message_and_place, strict
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal
-from states_language import DefinitionError
+from states_language import DefinitionError, problems
 from states_language.definition.fields import below
 from states_language.definition.place import keys, value_at
-from states_language.definition.problems import problems
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
-_USUAL = 100
+_DEFAULT_COUNT = 100
 _EXPRESS = "Express state machine does not support"
 _RESOURCE = "The resource provided "
 _BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
 _NO_STATE = re.compile(r"there is no state '.*'", re.DOTALL)
 
 
-class VerdictActions:
+class ValidationAction:
     """ValidateStateMachineDefinition."""
 
     def actions(self) -> dict[str, Action]:
@@ -30,26 +29,26 @@ class VerdictActions:
         return {"ValidateStateMachineDefinition": self._validate}
 
     def _validate(self, parameters: Parameters) -> Answer:
-        found = diagnostics(parameters["definition"], parameters.get("type") or "STANDARD")
+        reports = diagnostics(parameters["definition"], parameters.get("type") or "STANDARD")
         # "The default value is 100. … If the number of diagnostics exceeds it, truncated is true" (API reference).
-        shown = found[: parameters.get("maxResults") or _USUAL]
-        return {"result": "FAIL" if found else "OK", "diagnostics": shown, "truncated": len(shown) < len(found)}
+        shown = reports[: parameters.get("maxResults") or _DEFAULT_COUNT]
+        return {"result": "FAIL" if reports else "OK", "diagnostics": shown, "truncated": len(shown) < len(reports)}
 
 
 def refuse_bad(definition: str, kind: str) -> None:
-    """Returns nothing; raises Refusal InvalidDefinition with the diagnostics of a definition that cannot run."""
-    if found := diagnostics(definition, kind):
-        raise _refusal(found)
+    """Raises Refusal InvalidDefinition with the diagnostics of a definition that cannot run."""
+    if reports := diagnostics(definition, kind):
+        raise _refusal(reports)
 
 
 def invalid(problem: DefinitionError, definition: Any) -> Refusal:
     """Returns the refusal of a definition with this problem."""
-    return _refusal([_told(problem, definition)])
+    return _refusal([_diagnostic(problem, definition)])
 
 
-def _refusal(found: list[dict[str, str]]) -> Refusal:
+def _refusal(reports: list[dict[str, str]]) -> Refusal:
     # One code, message and place each, "null" for a problem of no place (measured by others).
-    words = ", ".join(f"{one['code']}: {one['message']} at {one.get('location', 'null')}" for one in found)
+    words = ", ".join(f"{one['code']}: {one['message']} at {one.get('location', 'null')}" for one in reports)
     return Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{words}'")
 
 
@@ -59,33 +58,33 @@ def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
         definition = strict(text)
         if not isinstance(definition, dict):
             return [_error(_SCHEMA, "Definition must be a valid JSON object")]
-        if found := problems(definition):
-            return [_told(problem, definition) for problem in found] + _without_end(definition, found)
+        if defects := problems(definition):
+            return [_diagnostic(problem, definition) for problem in defects] + _without_end(definition, defects)
         return [] if kind == "STANDARD" else _express(definition, "/")
     except RecursionError:
         return [_error(_SCHEMA, "Definition is nested too deeply")]
     except ValueError as problem:
         if not text.strip():
             return [_error(_SCHEMA, "Definition must be a valid JSON object")]
-        message, place = told(text, problem)
+        message, place = message_and_place(text, problem)
         return [_error("INVALID_JSON_DESCRIPTION", message, place)]
 
 
-def _without_end(definition: dict[str, Any], found: list[DefinitionError]) -> list[dict[str, str]]:
-    """What AWS says beside a missing target, and we do not: that no state ends the machine either."""
-    if not all(_NO_STATE.fullmatch(each.rule) and keys(each.pointer)[-1] == "Next" for each in found):
+def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:
+    """Besides a missing target AWS reports that no state ends the machine; the interpreter reports the target alone."""
+    if not all(_NO_STATE.fullmatch(each.rule) and keys(each.pointer)[-1] == "Next" for each in defects):
         return []
     states = definition["States"].values()
     lead_on = all(isinstance(state, dict) and "Next" in state for state in states)
     return [_error("MISSING_END_STATE", "Workflow has no terminal state")] if lead_on else []
 
 
-def _told(problem: DefinitionError, definition: Any) -> dict[str, str]:
+def _diagnostic(problem: DefinitionError, definition: Any) -> dict[str, str]:
     for pattern, code, words, of_owner in _WORDS:
-        found = re.fullmatch(pattern, problem.rule, re.DOTALL)
-        if found is not None:
+        match = re.fullmatch(pattern, problem.rule, re.DOTALL)
+        if match is not None:
             path = keys(problem.pointer)
-            names = {"field": path[-1] if path else "", **found.groupdict("")}
+            names = {"field": path[-1] if path else "", **match.groupdict("")}
             if "names" in names:
                 names["names"] = ", ".join(sorted(names["names"].split(", "), reverse=True))
             where = _location(definition, path[:-1] if of_owner else path)
@@ -132,7 +131,7 @@ _WORDS: tuple[tuple[str, str, str, bool], ...] = (
     (r"must be JSONPath or JSONata", _SCHEMA, "Value should be one of the following: [JSONPath, JSONata]", False),
     (r"must be a string", _SCHEMA, "Expected value of type [STRING]", False),
     (
-        r"'.*' is no JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)",
+        r"'.*' is not a valid JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)",
         "INVALID_JSONATA_EXPRESSION",
         "{what}",
         False,
@@ -150,31 +149,31 @@ _WORDS: tuple[tuple[str, str, str, bool], ...] = (
         False,
     ),
 )
-"""What a rule of the loader is called by AWS: a pattern of the rule, the code, the words, and whether the place is the
+"""AWS's diagnostic for each rule of the loader: the rule's pattern, the code, the words, and whether the place is the
 object that has the field. Recorded, or measured by others."""
 
 
 def _express(line: dict[str, Any], pointer: str) -> list[dict[str, str]]:
-    """What only a Standard machine may have: activities, and Tasks that are waited for (recorded)."""
-    found = []
+    """What an Express machine may not have: activities, and Tasks that wait for a token or a job (recorded)."""
+    refused = []
     states = line.get("States", {})
     for name, state in states.items():
         place = below(pointer, "States", name)
         resource = state.get("Resource", "")
         if ":activity:" in resource:
-            found.append(_error(_SCHEMA, f"{_EXPRESS} Activity ARN", f"{place}/Resource"))
+            refused.append(_error(_SCHEMA, f"{_EXPRESS} Activity ARN", f"{place}/Resource"))
         elif resource.endswith(".waitForTaskToken"):
-            told = f"{_EXPRESS} '.waitForTaskToken' service integration "
-            found.append(_error(_SCHEMA, told, f"{place}/Resource"))
+            message = f"{_EXPRESS} '.waitForTaskToken' service integration "
+            refused.append(_error(_SCHEMA, message, f"{place}/Resource"))
         elif re.search(r"\.sync(:2)?$", resource):
-            found.append(_error(_SCHEMA, f"{_EXPRESS} '.sync' service integration", f"{place}/Resource"))
+            refused.append(_error(_SCHEMA, f"{_EXPRESS} '.sync' service integration", f"{place}/Resource"))
         for index, branch in enumerate(state.get("Branches", [])):
-            found += _express(branch, below(place, "Branches", index))
+            refused += _express(branch, below(place, "Branches", index))
         for member in ("ItemProcessor", "Iterator"):
-            found += _express(state[member], below(place, member)) if isinstance(state.get(member), dict) else []
-    return found
+            refused += _express(state[member], below(place, member)) if isinstance(state.get(member), dict) else []
+    return refused
 
 
 def _error(code: str, message: str, location: str | None = None) -> dict[str, str]:
-    found = {"severity": "ERROR", "code": code, "message": message}
-    return found if location is None else found | {"location": location}
+    diagnostic = {"severity": "ERROR", "code": code, "message": message}
+    return diagnostic if location is None else diagnostic | {"location": location}

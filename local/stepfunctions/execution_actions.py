@@ -1,11 +1,11 @@
-"""Starting, describing, listing and stopping executions.
+"""Answers the actions on executions: start, describe, list, read the history, stop.
 
-Decides the shape of these answers. It does not know how an execution runs. Invariant: times are epoch seconds.
+Invariant: times are epoch seconds.
 """
 
 from typing import Any
 
-from local.stepfunctions.executions import Executions, Known, description
+from local.stepfunctions.executions import Executions, KnownExecution, description
 from local.stepfunctions.express import Express
 from local.stepfunctions.machine_actions import configuration, missing
 from local.stepfunctions.map_run_actions import child, children
@@ -50,7 +50,7 @@ class ExecutionActions:
         if entry is not None and entry.described.type != "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         text = parameters.get("input") or "{}"
-        answer = await self._express.answered(machine_arn, text, parameters.get("name"))
+        answer = await self._express.run_to_end(machine_arn, text, parameters.get("name"))
         if "traceHeader" in parameters:
             answer["traceHeader"] = parameters["traceHeader"]
         if parameters.get("includedData") == "METADATA_ONLY":
@@ -61,11 +61,11 @@ class ExecutionActions:
     def _describe(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         of_run = child(self._executions, execution_arn)
-        found = description(self._get(parameters)) if of_run is None else of_run[0]
+        answer = description(self._get(parameters)) if of_run is None else of_run[0]
         if parameters.get("includedData") == "METADATA_ONLY":
-            found = {key: value for key, value in found.items() if key not in ("input", "output", "cause", "error")}
-            found |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in found}
-        return found
+            answer = {key: value for key, value in answer.items() if key not in ("input", "output", "cause", "error")}
+            answer |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in answer}
+        return answer
 
     def _describe_machine(self, parameters: Parameters) -> Answer:
         known = self._get(parameters)
@@ -73,7 +73,7 @@ class ExecutionActions:
         definition = opening.definition or (entry.described.definition if entry is not None else "")
         if not definition:
             raise missing(opening.machine_arn)
-        found: Answer = {
+        answer: Answer = {
             "stateMachineArn": opening.machine_arn,
             "name": opening.machine_arn.rpartition(":")[2],
             "definition": definition,
@@ -82,10 +82,10 @@ class ExecutionActions:
             **configuration(entry.described.settings if entry is not None else {}),
         }
         if opening.revision_id is not None:
-            found["revisionId"] = opening.revision_id
+            answer["revisionId"] = opening.revision_id
         if parameters.get("includedData") == "METADATA_ONLY":
-            found["definition"] = "{}"
-        return found
+            answer["definition"] = "{}"
+        return answer
 
     def _list(self, parameters: Parameters) -> Answer:
         if ("stateMachineArn" in parameters) == ("mapRunArn" in parameters):
@@ -98,12 +98,12 @@ class ExecutionActions:
         if self._executions.machines[machine_arn].described.type == "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter") == "REDRIVEN"
-        found = [
+        chosen = [
             known
             for known in reversed(self._executions.all())
             if known.opening.machine_arn == machine_arn and wanted in (None, known.status) and not redriven
         ]
-        shown, rest = page(parameters, "executions", found, lambda known: known.serial, descending=True)
+        shown, rest = page(parameters, "executions", chosen, lambda known: known.serial, descending=True)
         listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
         return {"executions": listed} | rest
 
@@ -129,7 +129,7 @@ class ExecutionActions:
         assert known.closing is not None
         return {"stopDate": known.closing.stopped_ms / 1000}
 
-    def _get(self, parameters: Parameters) -> Known:
+    def _get(self, parameters: Parameters) -> KnownExecution:
         execution_arn = arn(parameters, "executionArn", "execution")
         try:
             return self._executions.get(execution_arn)
@@ -138,13 +138,13 @@ class ExecutionActions:
 
 
 def _wire(event: dict[str, Any], with_data: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for name, value in event.items():
         if name == "timestamp":
-            found[name] = value / 1000
+            converted[name] = value / 1000
         elif isinstance(value, dict) and not with_data:
             # Source: GetExecutionHistory, includeExecutionData: "whether execution data (input or output) is returned".
-            found[name] = {inner: kept for inner, kept in value.items() if inner not in ("input", "output")}
+            converted[name] = {inner: kept for inner, kept in value.items() if inner not in ("input", "output")}
         else:
-            found[name] = value
-    return found
+            converted[name] = value
+    return converted

@@ -1,6 +1,5 @@
-"""The executions of the local run: which exist, which run, and what becomes of those that a dead service left running.
+"""Keeps the executions of the local service: starts and stops them, and resumes those that a dead service left running.
 
-Decides StartExecution's rules for names, and resumption. It does not know what an execution does or who asks.
 Invariants: an ARN belongs to one execution for ever; an execution that this process does not run is not RUNNING.
 """
 
@@ -14,7 +13,7 @@ from typing import Any
 
 from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
-from local.stepfunctions.json_messages import told
+from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.machines import Entry, Machines
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from states_language import Execution, Perform
@@ -27,8 +26,8 @@ STOPPED_CAUSE = "The local service stopped while this execution ran."
 
 
 @dataclass
-class Known:
-    """One execution; `live` is None for one that has ended. `serial` counts them in the order of their starts."""
+class KnownExecution:
+    """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts."""
 
     opening: Opening
     path: Path
@@ -40,16 +39,16 @@ class Known:
 
     @property
     def status(self) -> str:
-        """AWS's word for how it stands."""
+        """AWS's status of it."""
         if self.closing is not None:
             return self.closing.status
         return "RUNNING"
 
     @property
     def map_runs(self) -> list[dict[str, Any]]:
-        """What is told of the runs of its distributed Maps; times in milliseconds."""
+        """Its Map Runs, described; times in milliseconds."""
         if self.live is not None:
-            return map_runs.kept(self.live)
+            return map_runs.described(self.live)
         return self.closing.map_runs if self.closing is not None else []
 
     @property
@@ -63,43 +62,43 @@ class Known:
 
 
 class Executions:
-    """The registry; `perform` carries out Task states, `on_change` hears of each start and end."""
+    """The registry; `perform` performs Task states, `on_change` is called at each start and end."""
 
     def __init__(
         self,
         machines: Machines,
         records: Journals,
         clock: Clock,
-        on_change: Callable[[Known], None],
+        on_change: Callable[[KnownExecution], None],
     ) -> None:
         self.machines = machines
         self._records = records
         self._clock = clock
         self._on_change = on_change
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownExecution] = {}
         self._waiting: set[asyncio.Task[None]] = set()
         self._closed = False
         self._serial = 0
         self.perform: Perform | None = None
 
-    def all(self) -> list[Known]:
+    def all(self) -> list[KnownExecution]:
         """Returns every execution, oldest first."""
         return list(self._known.values())
 
-    def running(self) -> list[Known]:
+    def running(self) -> list[KnownExecution]:
         """Returns those that run."""
         return [known for known in self._known.values() if known.closing is None]
 
-    def get(self, arn: str) -> Known:
+    def get(self, arn: str) -> KnownExecution:
         """Returns one execution; KeyError where there is none of this ARN."""
         return self._known[arn]
 
-    def history(self, known: Known) -> list[dict[str, Any]]:
-        """Returns its history events as far as they are kept."""
+    def history(self, known: KnownExecution) -> list[dict[str, Any]]:
+        """Returns its history events, as far as they are stored."""
         return known.live.history if known.live is not None else self._records.history(known.path)
 
-    def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> Known:
-        """Returns the new execution, or the one that runs already under this name with this input; raises Refusal."""
+    def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
+        """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
         entry, data = self.checked(machine_arn, text, name)
         name = name or str(uuid.uuid4())
         arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
@@ -112,7 +111,7 @@ class Executions:
         return self._begin(entry, arn, name, text, data)
 
     def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Entry, Any]:
-        """Returns the machine and the input as data; raises Refusal for what no execution may start with."""
+        """Returns the machine and the input as data; raises Refusal for a bad machine, input or name."""
         entry = self.machines.get(machine_arn)
         if entry is None:
             raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
@@ -121,9 +120,8 @@ class Executions:
         try:
             size, data = len(text.encode()), parsed(text)
         except ValueError as problem:
-            raise Refusal(
-                "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{told(text, problem)[0]}'"
-            ) from None
+            message, _ = message_and_place(text, problem)
+            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'") from None
         if size > INPUT_LIMIT_BYTES:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None and not is_name(name):
@@ -145,8 +143,8 @@ class Executions:
             if entry.deleting and arn not in running:
                 self.machines.remove(arn)
 
-    def stop(self, arn: str, error: str | None, cause: str | None) -> Known:
-        """Returns the execution, ABORTED at once if it ran; raises Refusal. Functions that run are left alone."""
+    def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
+        """Returns the execution, ABORTED at once if it ran; raises Refusal. Running functions are not killed."""
         known = self._known.get(arn)
         if known is None:
             raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
@@ -155,11 +153,11 @@ class Executions:
             self._close(known)
         return known
 
-    def restore(self) -> list[Known]:
-        """Returns the executions that an earlier service left running, now ABORTED; reads all of them from disk."""
+    def restore(self) -> list[KnownExecution]:
+        """Reads every execution from disk, and returns those that an earlier service left running, now ABORTED."""
         left = []
         for record in self._records.read():
-            known = Known(record.opening, record.path, None, record.closing, serial=self._next_serial())
+            known = KnownExecution(record.opening, record.path, None, record.closing, serial=self._next_serial())
             self._known[record.opening.arn] = known
             if record.closing is None:
                 known.closing = self._abort(record)
@@ -167,24 +165,24 @@ class Executions:
         self._prune()
         return left
 
-    def resume(self, left: Iterable[Known]) -> list[Known]:
-        """Returns executions that go on with what `left` did, one a machine and input."""
+    def resume(self, left: Iterable[KnownExecution]) -> list[KnownExecution]:
+        """Starts one execution for each machine and input in `left`, and returns them."""
         wanted = {(known.opening.machine_arn, _first_input(known.opening.input)) for known in left}
         return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
 
     def close(self) -> None:
-        """Halts everything without a last line, so that the next service resumes what runs now."""
+        """Halts every execution without a last line, so that the next service resumes it."""
         self._closed = True
         for task in self._waiting:
             task.cancel()
         for known in self._known.values():
-            # In this order, so that the end of the halted machine is not in its record.
+            # The journal first, so that the end of the halted machine is not in it.
             if known.journal is not None:
                 known.journal.close()
             if known.live is not None:
                 known.live.stop()
 
-    def _begin(self, entry: Entry, arn: str, name: str, text: str, data: Any) -> Known:
+    def _begin(self, entry: Entry, arn: str, name: str, text: str, data: Any) -> KnownExecution:
         assert self.perform is not None
         described = entry.described
         opening = Opening(
@@ -196,7 +194,7 @@ class Executions:
             data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
             machine_arn=described.arn, role_arn=described.role_arn, on_event=journal.event,
         )  # fmt: skip
-        known = Known(opening, journal.path, live, journal=journal, serial=self._next_serial())
+        known = KnownExecution(opening, journal.path, live, journal=journal, serial=self._next_serial())
         self._known[arn] = known
         waiting = asyncio.create_task(self._wait(known, live))
         self._waiting.add(waiting)
@@ -204,17 +202,17 @@ class Executions:
         self._on_change(known)
         return known
 
-    async def _wait(self, known: Known, live: Execution) -> None:
+    async def _wait(self, known: KnownExecution, live: Execution) -> None:
         await live.wait()
         self._close(known)
 
-    def _close(self, known: Known) -> None:
+    def _close(self, known: KnownExecution) -> None:
         live = known.live
         if live is None or known.closing is not None or self._closed:
             return
         output = compact(live.output) if live.status == "SUCCEEDED" else None
         stopped_ms = live.stopped_ms or self._clock.now_ms()
-        known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause, map_runs.kept(live))
+        known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause, map_runs.described(live))
         if known.journal is not None:
             known.journal.closing(known.closing)
         # Its history is on disk; in memory it would only grow.
@@ -254,7 +252,7 @@ class Executions:
             self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
 
 
-def _ended(known: Known, closing: Closing) -> Ended:
+def _ended(known: KnownExecution, closing: Closing) -> Ended:
     opening = known.opening
     return Ended(
         arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,
@@ -263,10 +261,10 @@ def _ended(known: Known, closing: Closing) -> Ended:
     )  # fmt: skip
 
 
-def description(known: Known) -> dict[str, Any]:
+def description(known: KnownExecution) -> dict[str, Any]:
     """Returns DescribeExecution's answer; dates are epoch seconds."""
     opening, closing = known.opening, known.closing
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "executionArn": opening.arn,
         "stateMachineArn": opening.machine_arn,
         "name": opening.name,
@@ -278,13 +276,13 @@ def description(known: Known) -> dict[str, Any]:
         "redriveStatus": "NOT_REDRIVABLE",
     }
     if closing is not None:
-        found["stopDate"] = closing.stopped_ms / 1000
+        answer["stopDate"] = closing.stopped_ms / 1000
         if closing.output is not None:
-            found |= {"output": closing.output, "outputDetails": {"included": True}}
-        found |= {
+            answer |= {"output": closing.output, "outputDetails": {"included": True}}
+        answer |= {
             name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
         }
-    return found
+    return answer
 
 
 def _first_input(text: str) -> str:

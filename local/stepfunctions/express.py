@@ -1,6 +1,6 @@
-"""Express executions: nobody lists or describes them, and their history is not kept.
+"""Runs Express executions: they are not listed or described, and their history is not kept.
 
-Decides how one is named and answered. It does not know what an execution does. Invariant: none outlives `close`.
+Invariant: none outlives `close`.
 """
 
 import uuid
@@ -14,7 +14,7 @@ from states_language.values import compact
 
 
 @dataclass(frozen=True)
-class Run:
+class ExpressExecution:
     """One Express execution; `input` is JSON text."""
 
     arn: str
@@ -33,8 +33,8 @@ class Express:
         self._clock = clock
         self._running: set[Execution] = set()
 
-    def start(self, machine_arn: str, text: str, name: str | None) -> Run:
-        """Returns the execution, which runs; raises Refusal. Any number may have the same name."""
+    def start(self, machine_arn: str, text: str, name: str | None) -> ExpressExecution:
+        """Starts an execution and returns it; raises Refusal. Any number may have the same name."""
         entry, data = self._executions.checked(machine_arn, text, name)
         assert self._executions.perform is not None
         name = name or str(uuid.uuid4())
@@ -45,14 +45,14 @@ class Express:
             machine_name=described.name, machine_arn=machine_arn, role_arn=described.role_arn,
         )  # fmt: skip
         self._running = {one for one in self._running if one.status == "RUNNING"} | {live}
-        return Run(arn, name, machine_arn, text, live.started_ms, live)
+        return ExpressExecution(arn, name, machine_arn, text, live.started_ms, live)
 
-    async def answered(self, machine_arn: str, text: str, name: str | None) -> dict[str, Any]:
+    async def run_to_end(self, machine_arn: str, text: str, name: str | None) -> dict[str, Any]:
         """Returns StartSyncExecution's answer when the execution has ended; raises Refusal."""
         run = self.start(machine_arn, text, name)
         live = await run.live.wait()
         stopped_ms = live.stopped_ms or run.started_ms
-        found: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "executionArn": run.arn,
             "stateMachineArn": machine_arn,
             "name": run.name,
@@ -70,8 +70,8 @@ class Express:
             },
         }
         if live.status == "SUCCEEDED":
-            found |= {"output": compact(live.output), "outputDetails": {"included": True}}
-        return {key: value for key, value in found.items() if value is not None}
+            answer |= {"output": compact(live.output), "outputDetails": {"included": True}}
+        return {key: value for key, value in answer.items() if value is not None}
 
     def close(self) -> None:
         """Ends what runs."""

@@ -1,9 +1,8 @@
-"""Executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
+"""Stores executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
 
-Decides the form of a record and how many are kept. It does not know what an execution does. Invariants: a line is
-appended whole or, after a kill, is torn at the end of the file and left out when the file is read; the lines before
-it stand; files sort by name in the order of the starts. A full disk ends no execution: what could not be written is
-written before the next line that can be.
+Invariants: a line is appended whole or, after a kill, is torn at the end of the file and skipped when the file is read;
+the lines before it stay valid; files sort by name in the order of the starts. A full disk ends no execution: an
+unwritten line is written before the next one that can be.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
 
 @dataclass(frozen=True)
 class Opening:
-    """The first line: which execution of which machine, with what input (JSON text), since when (epoch).
+    """The first line: which execution of which machine, with what input (JSON text), start (epoch).
 
     `definition` is the machine's as the execution was started with it; "" in the records of older services.
     """
@@ -42,7 +41,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Closing:
-    """The last line of an execution that ended; `status` is AWS's word for it, `output` JSON text."""
+    """The last line of an execution that ended; `status` is AWS's, `output` JSON text."""
 
     status: str
     stopped_ms: int
@@ -54,7 +53,7 @@ class Closing:
 
 @dataclass(frozen=True)
 class Record:
-    """An execution as it stands on disk; `closing` is None for one that was running when the service went."""
+    """An execution on disk; `closing` is None for one that ran when the service ended."""
 
     opening: Opening
     closing: Closing | None
@@ -70,7 +69,7 @@ class Journal:
         self._unwritten = b""
 
     def mend(self) -> None:
-        """Ends a line that a kill tore, so that the next one stands by itself."""
+        """Ends a line that a kill tore, so that the next line is whole."""
         torn = self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
         if torn:
             self._write(b"\n")
@@ -102,14 +101,14 @@ class Journal:
         if self._file is None:
             return
         self._unwritten += data
-        # The disk is full: write(2) fails, or takes a part of what it is given.
+        # The disk is full: write(2) fails, or writes only a part.
         with contextlib.suppress(OSError):
             while self._unwritten:
                 self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
 
 class Journals:
-    """The folder of all executions of a data folder."""
+    """All executions of a data folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -117,7 +116,7 @@ class Journals:
         self._begun = max((_number(path) for path in folder.glob("*.jsonl")), default=0)
 
     def journal(self, opening: Opening) -> Journal:
-        """Returns the journal of a new execution with its first line written. The file's name sorts by start."""
+        """Returns the journal of a new execution, with its first line written. The files' names sort by start."""
         # Two may start within one millisecond; the number goes on where an earlier service left it.
         self._begun += 1
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
@@ -127,7 +126,7 @@ class Journals:
 
     def read(self) -> list[Record]:
         """Returns every execution on disk, oldest first; files without a readable first line are left out."""
-        found = []
+        records = []
         for path in sorted(self._folder.glob("*.jsonl")):
             opening, closing = None, None
             for line in _lines(path):
@@ -136,8 +135,8 @@ class Journals:
                 elif "closing" in line:
                     closing = Closing(**line["closing"])
             if opening is not None:
-                found.append(Record(opening, closing, path))
-        return found
+                records.append(Record(opening, closing, path))
+        return records
 
     def history(self, path: Path) -> list[dict[str, Any]]:
         """Returns the history events in one file."""
@@ -153,15 +152,15 @@ class Journals:
 
 
 def _number(path: Path) -> int:
-    """The second part of a name; the names of older services have none."""
-    found = _NAME.fullmatch(path.name)
-    return int(found[1]) if found else 0
+    """The second part of a file's name; names of older services have none."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else 0
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             with contextlib.suppress(ValueError):
-                found = json.loads(line)
-                if isinstance(found, dict):
-                    yield found
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record

@@ -1,7 +1,7 @@
-"""Why a text is no JSON, as AWS words it.
+"""Words the reason why a text is not valid JSON as AWS words it.
 
-Decides the words alone; that it is none, Python's decoder has said. AWS's parser is Jackson: it names the token or the
-character that it did not expect, and the place behind it. Recorded: an unrecognized token; the others are Jackson's.
+Python's decoder finds the problem. AWS's parser is Jackson: it names the token or the character that it did not expect,
+and the place behind it. Recorded: an unrecognized token; the other messages are Jackson's.
 """
 
 import json
@@ -26,24 +26,24 @@ class Duplicate(ValueError):
     """An object has a member twice."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the key '{name}' is given twice")
+        super().__init__(f"the key '{name}' appears twice")
         self.name = name
 
 
 def strict(text: str) -> Any:
-    """Return the JSON value; raises ValueError, Duplicate where an object has a member twice."""
+    """Returns the JSON value; raises ValueError, Duplicate where an object has a member twice."""
     return parse_json(text, members=_once)
 
 
 def source(text: str, at: int) -> str:
-    """Return where a character of a text stands, counted from 1, as Jackson writes it, which cuts a long text off."""
+    """Returns the place of a character, counted from 1, as Jackson writes it: a long text is cut off."""
     shown = f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]}"[truncated {len(text) - _SHOWN} chars]'
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     return f"[Source: (String){shown}; line: {line}, column: {column}]"
 
 
-def told(text: str, problem: ValueError) -> tuple[str, str]:
-    """Return the message, and the place that it names."""
+def message_and_place(text: str, problem: ValueError) -> tuple[str, str]:
+    """Returns the message and the place that it names: `('Duplicate field ...', '[Source: ...; column: 8]')`."""
     message, at = _message(text, problem)
     place = source(text, at)
     return f"{message}\n at {place}", place
@@ -56,34 +56,34 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
     if isinstance(problem, UnicodeError):
         return "Incomplete surrogate pair", len(text)
     if not isinstance(problem, json.JSONDecodeError):
-        word = str(problem).removesuffix(" is no JSON number")
+        word = str(problem).removesuffix(" is no JSON number").removesuffix(" is not a valid JSON number")
         at = text.find(word) + len(word) if word in text else len(text)
         return f"Non-standard token '{word}': enable JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS to allow", at
-    at, found = problem.pos, problem.msg
-    if found.startswith("Unterminated string"):
+    at, reason = problem.pos, problem.msg
+    if reason.startswith("Unterminated string"):
         return "Unexpected end-of-input: was expecting closing quote for a string value", len(text)
     if not text[at:].strip():
         return f"Unexpected end-of-input{_open(text)}", len(text)
-    if found.startswith("Invalid control"):
+    if reason.startswith("Invalid control"):
         code = ord(text[at])
         must = "has to be escaped using backslash to be included in string value"
         return f"Illegal unquoted character ((CTRL-CHAR, code {code})): {must}", at + 1
-    if found.startswith("Invalid \\escape"):
+    if reason.startswith("Invalid \\escape"):
         sign = text[at + 1]
         return f"Unrecognized character escape '{sign}' (code {ord(sign)})", at + 2
     token = _TOKEN.match(text, at)
-    if token is not None and found.startswith("Expecting value"):
+    if token is not None and reason.startswith("Expecting value"):
         return f"Unrecognized token '{token[0]}': was expecting {_VALUES}", token.end()
     brackets = _brackets(text[:at])
     kind = "Array" if brackets and brackets[-1][0] == "[" else "Object"
     expected = next(
-        (words for begin, words in _EXPECTED.items() if found.startswith(begin)), f"expected a valid value {_VALUES}"
+        (words for begin, words in _EXPECTED.items() if reason.startswith(begin)), f"expected a valid value {_VALUES}"
     )
     return f"Unexpected character ('{text[at]}' (code {ord(text[at])})): {expected.format(kind=kind)}", at + 1
 
 
 def _open(text: str) -> str:
-    """Return what is said of the innermost bracket that is not closed."""
+    """What Jackson adds for the innermost bracket that is not closed."""
     brackets = _brackets(text)
     if not brackets:
         return ""
@@ -93,7 +93,7 @@ def _open(text: str) -> str:
 
 
 def _brackets(text: str) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    unclosed: list[tuple[str, int]] = []
     at = 0
     while at < len(text):
         skipped = _SKIPPED.match(text, at)
@@ -101,17 +101,17 @@ def _brackets(text: str) -> list[tuple[str, int]]:
             at = skipped.end()
             continue
         if text[at] in "[{":
-            found.append((text[at], at))
-        elif found:
-            found.pop()
+            unclosed.append((text[at], at))
+        elif unclosed:
+            unclosed.pop()
         at += 1
-    return found
+    return unclosed
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for name, value in members:
-        if name in found:
+        if name in table:
             raise Duplicate(name)
-        found[name] = value
-    return found
+        table[name] = value
+    return table

@@ -1,7 +1,6 @@
-"""Making, changing, describing and deleting state machines.
+"""Answers the actions on state machines and their tags: create, update, describe, list, delete, tag.
 
-Decides which requests are refused and what the answers look like. It does not know what a definition means. Invariant:
-a machine that is answered for has a definition that can run.
+Invariant: a machine whose creation or update succeeded has a definition that can run.
 """
 
 import re
@@ -16,12 +15,12 @@ from local.stepfunctions.machines import Described, Entry, Machines, compiled, n
 from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, arn, checked_name
 
-_USUAL: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, Any]] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
     "tracingConfiguration": {"enabled": False},
     "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
 }
-"""The configurations of a machine, as they are where nothing else is said."""
+"""The configurations of a machine that a request leaves out."""
 _LOG_GROUP = re.compile(r"arn:aws[a-z-]*:logs:[a-z0-9-]+:\d{12}:log-group:[^:]+:\*")
 _MOST_TAGS = 50
 
@@ -83,7 +82,7 @@ class MachineActions:
         _no_versions(parameters)
         if entry.deleting:
             raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{entry.described.arn}'")
-        if not {"definition", "roleArn", *_USUAL} & parameters.keys():
+        if not {"definition", "roleArn", *_DEFAULTS} & parameters.keys():
             raise Refusal(
                 "MissingRequiredParameter", "Either the definition, the role ARN, the LoggingConfiguration, "
                 "the TracingConfiguration or the EncryptionConfiguration must be specified",
@@ -100,7 +99,7 @@ class MachineActions:
         )
         if (new.definition, new.role_arn) != (old.definition, old.role_arn):
             new = replace(new, revision_id=new_revision())
-        # What runs goes on under the machine that it was started with.
+        # A running execution keeps the machine that it was started with.
         self._machines.put(new, compiled(new))
         answer: Answer = {"updateDate": new.updated_ms / 1000}
         return answer | ({"revisionId": new.revision_id} if new.revision_id else {})
@@ -115,7 +114,7 @@ class MachineActions:
     def _describe(self, parameters: Parameters) -> Answer:
         entry = self._get(parameters)
         described = entry.described
-        found: Answer = {
+        answer: Answer = {
             "stateMachineArn": described.arn,
             "name": described.name,
             "status": "DELETING" if entry.deleting else "ACTIVE",
@@ -126,14 +125,14 @@ class MachineActions:
             **configuration(described.settings),
         }
         if described.revision_id is not None:
-            found["revisionId"] = described.revision_id
+            answer["revisionId"] = described.revision_id
         if parameters.get("includedData") == "METADATA_ONLY":
-            found["definition"] = "{}"
-        return found
+            answer["definition"] = "{}"
+        return answer
 
     def _list(self, parameters: Parameters) -> Answer:
-        found = sorted((entry.described for entry in self._machines.values()), key=lambda one: one.arn)
-        shown, rest = page(parameters, "stateMachines", found, lambda one: one.arn)
+        machines = sorted((entry.described for entry in self._machines.values()), key=lambda one: one.arn)
+        shown, rest = page(parameters, "stateMachines", machines, lambda one: one.arn)
         listed = [
             {
                 "stateMachineArn": one.arn,
@@ -182,28 +181,28 @@ def missing(machine_arn: str) -> Refusal:
 
 
 def configuration(settings: dict[str, Any]) -> Answer:
-    """Returns the configurations of a machine as the API describes them, those that were left out too."""
-    return _USUAL | settings
+    """Returns the configurations of a machine as the API describes them, with those that were left out."""
+    return _DEFAULTS | settings
 
 
 def _settings(parameters: Parameters) -> dict[str, Any]:
-    """Return the configurations that are given, each whole, as they are described and compared (recorded)."""
-    given = {name: _USUAL[name] | parameters[name] for name in _USUAL if parameters.get(name) is not None}
-    if "loggingConfiguration" in given:
-        _check_logging(given["loggingConfiguration"])
-    return given
+    """Returns the configurations in a request, each completed, as they are described and compared (recorded)."""
+    settings = {name: _DEFAULTS[name] | parameters[name] for name in _DEFAULTS if parameters.get(name) is not None}
+    if "loggingConfiguration" in settings:
+        _check_logging(settings["loggingConfiguration"])
+    return settings
 
 
 def _check_logging(logging: dict[str, Any]) -> None:
     destinations = logging.get("destinations", [])
     if len(destinations) > 1 or (logging["level"] != "OFF" and not destinations):
-        said = "Must specify exactly one Log Destination."
-        raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {said}")
+        reason = "Must specify exactly one Log Destination."
+        raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {reason}")
     for one in destinations:
         arn_of_group = one.get("cloudWatchLogsLogGroup", {}).get("logGroupArn", "")
         if _LOG_GROUP.fullmatch(arn_of_group) is None:
-            said = f"'{arn_of_group}' is no ARN of a log group that ends with :*"
-            raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {said}")
+            reason = f"'{arn_of_group}' is not the ARN of a log group that ends with :*"
+            raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {reason}")
 
 
 def _role(parameters: Parameters) -> str:
@@ -221,7 +220,7 @@ def _no_versions(parameters: Parameters) -> None:
 def _added(tags: dict[str, str], more: list[dict[str, str]]) -> dict[str, str]:
     if not all(tag.get("key") for tag in more):
         raise Refusal("ValidationException", "1 validation error detected: a tag needs a key")
-    found = tags | {tag["key"]: tag.get("value") or "" for tag in more}
-    if len(found) > _MOST_TAGS:
+    together = tags | {tag["key"]: tag.get("value") or "" for tag in more}
+    if len(together) > _MOST_TAGS:
         raise Refusal("TooManyTags", f"A state machine has at most {_MOST_TAGS} tags.")
-    return found
+    return together

@@ -1,8 +1,7 @@
-"""The state machines of the local run: those of the stack, and those that somebody has created.
+"""Keeps the state machines of the local service: those of the stack, and those that were created by a request.
 
-Decides which machines there are and what is kept of them. It does not know what runs. Invariants: a created machine is
-on disk, whole, before its creation is answered, and is there after a restart; a machine of the stack is as the stack
-says whenever the service starts.
+Invariants: a created machine is on disk, whole, before its creation is answered, and exists after a restart; a machine
+of the stack has the stack's definition whenever the service starts.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ EXPRESS_LIMIT_S = 300
 
 @dataclass(frozen=True)
 class Described:
-    """A state machine as it stands. `settings` are the API's logging, tracing and encryption configurations."""
+    """A state machine as the API describes it; `settings` are the logging, tracing and encryption configurations."""
 
     arn: str
     name: str
@@ -40,7 +39,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Entry:
-    """A state machine and what runs it; `deployed` says that it is the stack's."""
+    """A state machine and its loaded definition; `deployed` is true for one of the stack."""
 
     described: Described
     machine: Machine
@@ -49,14 +48,13 @@ class Entry:
 
 
 class Machines(Mapping[str, Entry]):
-    """All state machines by ARN; `folder` keeps those that are not the stack's."""
+    """All state machines by ARN; `folder` stores those that are not of the stack."""
 
     def __init__(self, folder: Path, deployed: Mapping[str, tuple[StateMachine, Machine]], now_ms: int) -> None:
         self._folder = folder
         self._entries: dict[str, Entry] = {}
-        for arn, (found, machine) in deployed.items():
-            described = Described(arn, found.name, found.definition, "STANDARD", ROLE, now_ms, now_ms)
-            self._entries[arn] = Entry(described, machine, True)
+        for arn, (state_machine, machine) in deployed.items():
+            self._entries[arn] = Entry(_of_stack(state_machine, now_ms), machine, True)
         self._restore()
 
     def __getitem__(self, arn: str) -> Entry:
@@ -77,30 +75,30 @@ class Machines(Mapping[str, Entry]):
         self._entries[described.arn] = entry
         return entry
 
-    def deploy(self, found: StateMachine, machine: Machine, now_ms: int) -> bool:
-        """Returns whether the stack's machine has changed; what runs goes on under its own definition."""
-        before = self._entries.get(found.arn)
-        if before is not None and before.described.definition == found.definition:
+    def deploy(self, state_machine: StateMachine, machine: Machine, now_ms: int) -> bool:
+        """Returns whether the stack's machine has changed; running executions keep their definition."""
+        before = self._entries.get(state_machine.arn)
+        if before is not None and before.described.definition == state_machine.definition:
             return False
-        described = Described(found.arn, found.name, found.definition, "STANDARD", ROLE, now_ms, now_ms)
+        described = _of_stack(state_machine, now_ms)
         if before is not None:
             described = replace(
-                before.described, definition=found.definition, updated_ms=now_ms, revision_id=new_revision()
+                before.described, definition=state_machine.definition, updated_ms=now_ms, revision_id=new_revision()
             )
-        self._entries[found.arn] = Entry(described, machine, True)
+        self._entries[state_machine.arn] = Entry(described, machine, True)
         return True
 
     def tag(self, arn: str, tags: dict[str, str]) -> None:
-        """Returns nothing; these are the machine's tags from now on."""
+        """Replaces the machine's tags."""
         entry = self._entries[arn]
         self.put(replace(entry.described, tags=tags), entry.machine)
 
     def mark_deleting(self, arn: str) -> None:
-        """Returns nothing; no execution may start any more, and `remove` comes when none runs."""
+        """Refuses new executions from now on; `remove` follows when none runs."""
         self._entries[arn] = replace(self._entries[arn], deleting=True)
 
     def remove(self, arn: str) -> None:
-        """Returns nothing; the machine is forgotten."""
+        """Removes the machine, from disk too."""
         self._entries.pop(arn)
         self._path(arn).unlink(missing_ok=True)
 
@@ -116,15 +114,19 @@ class Machines(Mapping[str, Entry]):
 
     def _restore(self) -> None:
         for path in sorted(self._folder.glob("*.json")):
-            # What cannot be read or run any more is left where it is; nobody is kept from starting by it.
+            # A file that cannot be read or run any more stays where it is; the service starts without it.
             with contextlib.suppress(OSError, ValueError, TypeError):
                 described = Described(**json.loads(path.read_text(encoding="utf-8")))
                 if described.arn not in self._entries:
                     self._entries[described.arn] = Entry(described, compiled(described), False)
 
 
+def _of_stack(machine: StateMachine, now_ms: int) -> Described:
+    return Described(machine.arn, machine.name, machine.definition, "STANDARD", ROLE, now_ms, now_ms)
+
+
 def compiled(described: Described) -> Machine:
-    """Returns what runs the machine; raises DefinitionError."""
+    """Returns the machine, loaded; raises DefinitionError."""
     definition = json.loads(described.definition)
     if not isinstance(definition, dict):
         raise DefinitionError("/", "must be a JSON object")

@@ -1,7 +1,6 @@
-"""Listing and describing the runs of distributed Maps and their executions.
+"""Answers the actions on Map Runs, and lists and describes the executions of one.
 
-Decides the shape of these answers. What is kept of a run, `local.stepfunctions.map_runs` says. Invariant: times are
-epoch seconds.
+Invariant: times are epoch seconds.
 """
 
 from typing import Any
@@ -40,7 +39,7 @@ class MapRunActions:
 
 
 def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
-    """Returns what is kept of a Map Run; raises Refusal where there is none of this ARN."""
+    """Returns the description of a Map Run; raises Refusal where there is none of this ARN."""
     for known in executions.all():
         for run in known.map_runs:
             if run["mapRunArn"] == map_run_arn:
@@ -52,26 +51,27 @@ def children(executions: Executions, parameters: Parameters) -> Answer:
     """Returns ListExecutions' answer for a Map Run, newest first: the first thousand of its executions."""
     run = find(executions, arn(parameters, "mapRunArn", "mapRun"))
     wanted = parameters.get("statusFilter")
-    found = [(number, one) for number, one in enumerate(run["executions"]) if wanted in (None, one["status"])]
-    shown, rest = page(parameters, "executions", reversed(found), lambda one: one[0], descending=True)
+    numbered = [(number, one) for number, one in enumerate(run["executions"]) if wanted in (None, one["status"])]
+    shown, rest = page(parameters, "executions", reversed(numbered), lambda one: one[0], descending=True)
     named = [{key: one[key] for key in _CHILD if key in one} | {"mapRunArn": run["mapRunArn"]} for _, one in shown]
     return {"executions": [_dated(one) for one in named]} | rest
 
 
 def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict[str, Any]] | None] | None:
-    """Returns DescribeExecution's answer for an execution of a Map Run, and its events where they are kept."""
+    """Returns DescribeExecution's answer for an execution of a Map Run, and its events where they are stored."""
     if "/" not in execution_arn:
         return None
     for known in executions.all():
         for run in known.map_runs:
             for one in run["executions"]:
                 if one["executionArn"] == execution_arn:
-                    told = {key: value for key, value in one.items() if key != "events"}
-                    told |= {f"{key}Details": {"included": True} for key in ("input", "output") if key in told}
-                    told |= {"mapRunArn": run["mapRunArn"], "redriveCount": 0, "redriveStatus": "NOT_REDRIVABLE"}
-                    return _dated(told), one.get("events")
+                    description = {key: value for key, value in one.items() if key != "events"}
+                    data = [key for key in ("input", "output") if key in description]
+                    description |= {f"{key}Details": {"included": True} for key in data}
+                    description |= {"mapRunArn": run["mapRunArn"], "redriveCount": 0, "redriveStatus": "NOT_REDRIVABLE"}
+                    return _dated(description), one.get("events")
     return None
 
 
-def _dated(found: dict[str, Any]) -> Answer:
-    return {name: value / 1000 if name.endswith("Date") else value for name, value in found.items()}
+def _dated(description: dict[str, Any]) -> Answer:
+    return {name: value / 1000 if name.endswith("Date") else value for name, value in description.items()}

@@ -1,7 +1,7 @@
-"""The runs of distributed Maps as they are told and kept.
+"""Describes the Map Runs of an execution as DescribeMapRun does, and as they are stored when the execution ends.
 
-Decides what is kept of a run when its execution has ended: numbers, the first thousand of its executions, and what
-happened in the first hundred. It does not know how a run goes. Invariant: times are milliseconds since 1970.
+Stored are the counts, the first thousand executions, and the histories of the first hundred. Invariant: times are
+milliseconds since 1970.
 """
 
 from collections import Counter
@@ -14,21 +14,21 @@ from states_language.values import compact
 MOST_EXECUTIONS = 1000
 MOST_HISTORIES = 100
 UNBOUNDED = 2**31 - 1
-"""What AWS tells as MaxConcurrency where there is none (measured by others)."""
+"""AWS's MaxConcurrency of a Map without one (measured by others)."""
 _COUNTED = {"RUNNING": "running", "SUCCEEDED": "succeeded", "FAILED": "failed"} | {
     "TIMED_OUT": "timedOut",
     "ABORTED": "aborted",
 }
 
 
-def kept(execution: Execution) -> list[dict[str, Any]]:
-    """Returns what is told of the Map Runs of an execution, as DescribeMapRun names it."""
-    return [_told(run, execution) for run in execution.map_runs]
+def described(execution: Execution) -> list[dict[str, Any]]:
+    """Returns the descriptions of the Map Runs of an execution, with DescribeMapRun's names."""
+    return [_description(run, execution) for run in execution.map_runs]
 
 
-def _told(run: MapRunReport, above: Execution) -> dict[str, Any]:
+def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
     statuses = Counter(_COUNTED[one.status] for one in run.executions)
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "mapRunArn": run.arn,
         "executionArn": above.arn,
         "stateMachineArn": run.machine_arn,
@@ -43,14 +43,14 @@ def _told(run: MapRunReport, above: Execution) -> dict[str, Any]:
         "executions": [_child(one, at < MOST_HISTORIES) for at, one in enumerate(run.executions[:MOST_EXECUTIONS])],
     }
     if run.stopped_ms is None:
-        return found
-    for counts in (found["executionCounts"], found["itemCounts"]):
+        return answer
+    for counts in (answer["executionCounts"], answer["itemCounts"]):
         counts["resultsWritten"] = counts["total"] - counts["pending"] - counts["running"]
-    return found | {"stopDate": run.stopped_ms}
+    return answer | {"stopDate": run.stopped_ms}
 
 
 def _items(run: MapRunReport, statuses: "Counter[str]") -> dict[str, int]:
-    """Without batches an execution is an item; with them the failed ones are known, and the rest by the run's end."""
+    """Without batches an execution is an item; with them only the failed items and the run's status are known."""
     if not run.batched:
         return _counts(statuses, run.total)
     left = {"SUCCEEDED": "succeeded", "RUNNING": "pending"}.get(run.status, "aborted")
@@ -65,7 +65,7 @@ def _counts(statuses: "Counter[str]", total: int) -> dict[str, int]:
 
 
 def _child(execution: ChildExecution, with_history: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine_arn,
         "name": execution.name,
@@ -74,8 +74,9 @@ def _child(execution: ChildExecution, with_history: bool) -> dict[str, Any]:
         "input": compact(execution.input),
     }
     if execution.status == "SUCCEEDED":
-        found["output"] = compact(execution.output)
-    found |= {name: told for name, told in (("error", execution.error), ("cause", execution.cause)) if told is not None}
+        answer["output"] = compact(execution.output)
+    texts = {"error": execution.error, "cause": execution.cause}
+    answer |= {name: text for name, text in texts.items() if text is not None}
     if with_history:
-        found["events"] = execution.history
-    return found if execution.stopped_ms is None else found | {"stopDate": execution.stopped_ms}
+        answer["events"] = execution.history
+    return answer if execution.stopped_ms is None else answer | {"stopDate": execution.stopped_ms}

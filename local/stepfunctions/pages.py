@@ -21,7 +21,7 @@ def page(
 ) -> tuple[list[T], Answer]:  # fmt: skip
     """Returns the elements of one page and the rest of the answer: `nextToken` unless it is the last page.
 
-    `place` orders the elements, as they already stand; maxResults is 0 (the usual 100) to 1000.
+    `place` returns what the elements are already sorted by; maxResults is 0 (the usual 100) to 1000.
     """
     left = list(elements)
     if token := parameters.get("nextToken"):

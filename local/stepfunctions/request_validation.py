@@ -1,7 +1,6 @@
-"""Requests of the Step Functions API, checked against the model that AWS publishes of it (botocore carries it).
+"""Checks requests against AWS's own model of the Step Functions API, which botocore carries.
 
-Decides which requests are refused for their form, in AWS's words. It does not know what an action does. Invariant: what
-passes has every required member, each of its type, length, range and choice.
+Invariant: a request that passes has every required member, each of its type, length, range and choice.
 """
 
 import functools
@@ -22,14 +21,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "map": (dict,),
     "structure": (dict,),
 }
-_SPOKEN = {"string": "a string", "integer": "a whole number", "long": "a whole number", "float": "a number"} | {
+_DESCRIBED = {"string": "a string", "integer": "a whole number", "long": "a whole number", "float": "a number"} | {
     "boolean": "true or false",
     "list": "a list",
     "map": "an object",
     "structure": "an object",
 }
-# These have errors of their own (InvalidName, InvalidDefinition, InvalidExecutionInput …), which say more.
-_OWN = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToken"}
+# Each of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
+_OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToken"}
 
 
 @functools.cache
@@ -39,7 +38,7 @@ def model() -> ServiceModel:
 
 
 def check(action: str, parameters: dict[str, Any]) -> None:
-    """Returns nothing; raises Refusal with every constraint that the request breaks."""
+    """Raises Refusal with every constraint that the request breaks."""
     problems: list[str] = []
     shape = model().operation_model(action).input_shape
     if shape is not None:
@@ -51,7 +50,7 @@ def check(action: str, parameters: dict[str, Any]) -> None:
 
 def _check(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
     if not _is_a(shape.type_name, value):
-        problems.append(f"Value at '{place}' failed to satisfy constraint: it must be {_SPOKEN[shape.type_name]}")
+        problems.append(f"Value at '{place}' failed to satisfy constraint: it must be {_DESCRIBED[shape.type_name]}")
         return
     _constraints(shape, value, place, problems)
     if isinstance(shape, StructureShape):
@@ -75,16 +74,16 @@ def _is_a(kind: str, value: object) -> bool:
 
 
 def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
-    # What the model calls sensitive, such as a definition or an input, is not told.
+    # What the model calls sensitive, such as a definition or an input, is not repeated.
     shown = "" if shape.metadata.get("sensitive") else f" '{value}'"
     failed = f"Value{shown} at '{place}' failed to satisfy constraint: Member must"
     enum = shape.metadata.get("enum")
     if enum and value not in enum:
         problems.append(f"{failed} satisfy enum value set: [{', '.join(enum)}]")
-    if (shape.name in _OWN and shape.name != "Definition") or isinstance(shape, StructureShape | MapShape):
+    if (shape.name in _OWN_ERROR and shape.name != "Definition") or isinstance(shape, StructureShape | MapShape):
         return
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
-    least = None if shape.name in _OWN else least
+    least = None if shape.name in _OWN_ERROR else least
     size = value if isinstance(value, int | float) else len(value)
     what = "value" if isinstance(value, int | float) else "length"
     if least is not None and size < least:

@@ -1,8 +1,7 @@
-"""One state on its own, as TestState runs it: with a mock in place of its work, and looked at step by step.
+"""Runs one state on its own, as TestState does: with a mock in place of its work, and with each step of its data.
 
-Decides how a state is cut out of its machine, what a mock stands for and what each step of the data is called. It
-evaluates nothing itself: every step is a small machine that the interpreter runs. Invariant: the state's own Retriers
-and Catchers are asked once, never waited for. What is shown at which state is recorded.
+It evaluates nothing itself: every step is a small machine that the interpreter runs. Invariant: the state's own
+Retriers and Catchers are asked once, never waited for. The members that each state shows are recorded.
 """
 
 import json
@@ -36,8 +35,8 @@ class NoSuchState(ValueError):
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What TestState was asked: the mock (a result or an error), and how far the state has come."""
+class StateTestRequest:
+    """A request of TestState: the mock (a result or an error), and how many retries and failed items went before."""
 
     data: Any
     variables: Mapping[str, Any] = field(default_factory=dict)
@@ -49,18 +48,18 @@ class Wish:
 
     @property
     def mocked(self) -> bool:
-        """Return whether the state's own work is left out."""
+        """Returns whether the state's own work is left out."""
         return self.result is not None or self.error is not None
 
 
 def cut_out(definition: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """Return the state to run, with the query language that holds for it; raises NoSuchState."""
+    """Returns the state to run, with the query language that applies to it; raises NoSuchState."""
     if "States" not in definition:
         return dict(definition)
-    found = next(_named(definition, name, definition.get("QueryLanguage")), None)
-    if found is None:
+    state = next(_named(definition, name, definition.get("QueryLanguage")), None)
+    if state is None:
         raise NoSuchState(f"State not found in the definition: '{name}'")
-    return found
+    return state
 
 
 def _named(line: Any, name: str | None, language: Any) -> Iterator[dict[str, Any]]:
@@ -77,7 +76,7 @@ def _named(line: Any, name: str | None, language: Any) -> Iterator[dict[str, Any
 
 
 def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
-    """Return the machine of this one state; where it may lead, the machine ends. Raises DefinitionError."""
+    """Returns the machine of this one state; its next states end the machine. Raises DefinitionError."""
     targets = {target for target in _targets(state) if target != NAME}
     states: dict[str, Any] = {NAME: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
     start = NAME
@@ -96,60 +95,60 @@ def _targets(state: Mapping[str, Any]) -> Iterator[str]:
         yield state["Default"]
 
 
-class Trial:
-    """One trial of one state."""
+class StateTest:
+    """One test of one state."""
 
-    def __init__(self, state: dict[str, Any], wish: Wish, run: Run) -> None:
+    def __init__(self, state: dict[str, Any], request: StateTestRequest, run: Run) -> None:
         self.state = state
-        self.wish = wish
-        self.shown: dict[str, Any] = {"input": wish.data}
+        self.request = request
+        self.shown: dict[str, Any] = {"input": request.data}
         self._run = run
         self._kind = state.get("Type")
         self._jsonata = state.get("QueryLanguage") == "JSONata"
 
     async def answer(self) -> dict[str, Any]:
-        """Return TestState's answer, its members as data; `shown` has what an inspection shows."""
-        if self.wish.variables:
-            self.shown["variables"] = dict(self.wish.variables)
+        """Returns TestState's answer, its members as data; `shown` has the members of an inspection."""
+        if self.request.variables:
+            self.shown["variables"] = dict(self.request.variables)
         await self._look_before()
         if "error" in self.shown:
             return {"status": "FAILED", **self.shown.pop("error")}
         execution = await self._execute()
         if execution.status == "SUCCEEDED":
-            found: dict[str, Any] = {"status": "SUCCEEDED", "output": _left(execution)}
+            answer: dict[str, Any] = {"status": "SUCCEEDED", "output": _output(execution)}
             following = _next(execution)
             await self._look_after(execution)
-            return found | ({"nextState": following} if following else {})
+            return answer | ({"nextState": following} if following else {})
         return await self._failed(execution)
 
     # ---- the state itself ----
 
     async def _execute(self) -> Execution:
         state = {key: value for key, value in self._substitute().items() if key not in ("Retry", "Catch")}
-        tolerated = self._intolerable()
-        error = self.wish.error or (StateError(EXCEEDED, _EXCEEDED_CAUSE) if tolerated else None)
-        perform = None if not self.wish.mocked and error is None else _mock(self.wish.result, error)
-        return await self._run(machine(state, self.wish.variables), self.wish.data, perform)
+        tolerated = self._exceeds_tolerance()
+        error = self.request.error or (StateError(EXCEEDED, _EXCEEDED_CAUSE) if tolerated else None)
+        perform = None if not self.request.mocked and error is None else _mock(self.request.result, error)
+        return await self._run(machine(state, self.request.variables), self.request.data, perform)
 
     def _substitute(self) -> dict[str, Any]:
-        """A mocked state is a Task with its dataflow: what is mocked is all that it does."""
-        if not self.wish.mocked:
+        """A mocked state is a Task with the state's dataflow: the mock replaces its work."""
+        if not self.request.mocked:
             return self.state
         if self._kind == "Task":
             return {**self.state, "Resource": _WORK}
         kept = {key: self.state[key] for key in (*_DATAFLOW, *_WAYS) if key in self.state}
         return {"Type": "Task", "Resource": _WORK, **kept}
 
-    def _intolerable(self) -> bool:
-        failed = self.wish.failed_items
+    def _exceeds_tolerance(self) -> bool:
+        failed = self.request.failed_items
         count, percentage = self.shown.get("toleratedFailureCount"), self.shown.get("toleratedFailurePercentage")
         if count is not None and failed > count:
             return True
-        return percentage is not None and 100 * failed > percentage * max(self.wish.item_count, 1)
+        return percentage is not None and 100 * failed > percentage * max(self.request.item_count, 1)
 
     async def _failed(self, execution: Execution) -> dict[str, Any]:
-        told: dict[str, Any] = {"error": execution.error, "cause": _PREFIX.sub("", execution.cause or "", count=1)}
-        answer = {key: value for key, value in told.items() if value}
+        details: dict[str, Any] = {"error": execution.error, "cause": _PREFIX.sub("", execution.cause or "", count=1)}
+        answer = {key: value for key, value in details.items() if value}
         error = StateError(execution.error, execution.cause)
         if self._kind not in _RETRYING or error.error == "States.Runtime":
             return {"status": "FAILED", **answer}
@@ -168,18 +167,18 @@ class Trial:
         for index, retrier in enumerate(compile_retry(Fields(self.state, "/"))):
             if named(retrier.errors, error):
                 self.shown["errorDetails"] = {"retryIndex": index}
-                if self.wish.retries >= retrier.max_attempts:
+                if self.request.retries >= retrier.max_attempts:
                     return None
-                return retrier.delay_ms(self.wish.retries, lambda: 1.0) // 1000
+                return retrier.delay_ms(self.request.retries, lambda: 1.0) // 1000
         return None
 
     async def _caught(self, catcher: dict[str, Any], error: StateError) -> Any:
         kept: dict[str, Any] = {key: self.state[key] for key in ("QueryLanguage", "Next", "End") if key in self.state}
         state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, **kept, "Catch": [catcher]}
-        execution = await self._run(machine(state, self.wish.variables), self.wish.data, _mock(None, error))
+        execution = await self._run(machine(state, self.request.variables), self.request.data, _mock(None, error))
         return execution.output
 
-    # ---- what an inspection shows ----
+    # ---- the members of an inspection ----
 
     async def _look_before(self) -> None:
         if self._jsonata:
@@ -201,11 +200,11 @@ class Trial:
     async def _look_at_map(self) -> None:
         if not self._jsonata and "ItemReader" not in self.state:
             path = self.state.get("ItemsPath", "$")
-            data = self.shown.get("afterInputPath", self.wish.data)
+            data = self.shown.get("afterInputPath", self.request.data)
             items = await self._value({"Type": "Pass", "Parameters": {"value.$": path}}, data)
             if not isinstance(items, list):
-                said = path[1:] if path.startswith("$$") else path
-                cause = f'Reference path "{said}" must point to array.'
+                place = path[1:] if path.startswith("$$") else path
+                cause = f'Reference path "{place}" must point to array.'
                 self.shown["error"] = {"error": "States.Runtime", "cause": cause}
                 return
             self.shown["afterItemsPath"] = items
@@ -219,20 +218,20 @@ class Trial:
     async def _number(self, name: str) -> Any:
         if f"{name}Path" in self.state:
             template = {"Type": "Pass", "Parameters": {"value.$": self.state[f"{name}Path"]}}
-            return await self._value(template, self.wish.data)
+            return await self._value(template, self.request.data)
         value = self.state.get(name)
         if isinstance(value, str):
             return await self._value({"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"value": value}}, None)
         return value
 
     async def _value(self, state: dict[str, Any], data: Any) -> Any:
-        execution = await self._run(machine({**state, "End": True}, self.wish.variables), data, _mock(None, None))
+        execution = await self._run(machine({**state, "End": True}, self.request.variables), data, _mock(None, None))
         return execution.output["value"] if execution.status == "SUCCEEDED" else None
 
     async def _look_after(self, execution: Execution) -> None:
         if self._kind not in ("Pass", *_RETRYING):
             return
-        result = self.wish.result[0] if self.wish.result is not None else _result(execution)
+        result = self.request.result[0] if self.request.result is not None else _result(execution)
         if self._kind == "Task":
             self.shown["result"] = result
         elif self._kind == "Pass" and not self._jsonata:
@@ -245,12 +244,12 @@ class Trial:
         ):
             kept = {key: self.state[key] for key in names if key in self.state}
             state = {"Type": "Task", "Resource": _WORK, **kept, "End": True}
-            looked = await self._run(machine(state, self.wish.variables), self.wish.data, _mock((result,), None))
+            looked = await self._run(machine(state, self.request.variables), self.request.data, _mock((result,), None))
             self.shown[member] = looked.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
         looked = await self._run(
-            machine({**state, "End": True}, self.wish.variables), self.wish.data, _mock(None, None)
+            machine({**state, "End": True}, self.request.variables), self.request.data, _mock(None, None)
         )
         if looked.status == "SUCCEEDED":
             self.shown[member] = looked.output
@@ -271,8 +270,8 @@ def _mock(result: tuple[Any] | None, error: StateError | None) -> Callable[[Task
     return perform
 
 
-def _left(execution: Execution) -> Any:
-    """The output of the state, which is what the next one was given."""
+def _output(execution: Execution) -> Any:
+    """The output of the state, which is the input of the next one."""
     details = next(event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
     return json.loads(details["output"])
 
@@ -292,7 +291,7 @@ def _entered(event: dict[str, Any]) -> bool:
 
 
 def _result(execution: Execution) -> Any:
-    """What the Task's own work gave, out of the history."""
+    """The result of the Task's own work, from the history."""
     for event in reversed(execution.history):
         for details in ("taskSucceededEventDetails", "lambdaFunctionSucceededEventDetails"):
             if details in event:

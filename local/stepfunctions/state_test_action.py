@@ -1,7 +1,6 @@
-"""TestState: one state, run on its own.
+"""Answers TestState: reads the request, runs the state in `single_state`, and writes the answer.
 
-Decides how the request is read and the answer written. What becomes of a state, `local.stepfunctions.single_state`
-says. Invariant: a state that is mocked asks no service.
+Invariant: a mocked state calls no service.
 """
 
 import asyncio
@@ -11,10 +10,9 @@ from typing import Any
 
 from local.stepfunctions.diagnostics import invalid, refuse_bad
 from local.stepfunctions.executions import Executions
-from local.stepfunctions.json_messages import strict
-from local.stepfunctions.json_messages import told as words
+from local.stepfunctions.json_messages import message_and_place, strict
 from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, parsed
-from local.stepfunctions.single_state import NAME, NoSuchState, Trial, Wish, cut_out, machine
+from local.stepfunctions.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, VirtualClock
 from states_language.failures import StateError
@@ -29,10 +27,8 @@ _NEEDS_A_MOCK = (
 _NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails")
 
 
-class TestStateActions:
+class StateTestAction:
     """TestState; `perform` of the executions does the work of a Task that is not mocked."""
-
-    __test__ = False  # pytest takes every class of this name for a test
 
     def __init__(self, executions: Executions, clock: Clock) -> None:
         self._executions = executions
@@ -43,31 +39,31 @@ class TestStateActions:
         return {"TestState": self._test}
 
     async def _test(self, parameters: Parameters) -> Answer:
-        state, wish = _state(parameters), _wish(parameters)
-        _check_mock(parameters, state, wish)
-        context = self._context(parameters, state, wish.data)
+        state, request = _state(parameters), _request(parameters)
+        _check_mock(parameters, state, request)
+        context = self._context(parameters, state, request.data)
 
         async def run(tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None) -> Execution:
             if perform is None and state.get("Type") == "Task":
-                return await self._really(tested, data, context)
-            return await asyncio.to_thread(_quickly, tested, data, perform, context)
+                return await self._run_for_real(tested, data, context)
+            return await asyncio.to_thread(_run_virtually, tested, data, perform, context)
 
         try:
-            trial = Trial(state, wish, run)
-            answer = await trial.answer()
+            state_test = StateTest(state, request, run)
+            answer = await state_test.answer()
         except DefinitionError as problem:
             raise invalid(problem, state) from None
-        found = {name: answer[name] for name in _TEXTS if name in answer}
-        if "output" in found:
-            found["output"] = _text(found["output"])
+        response = {name: answer[name] for name in _TEXTS if name in answer}
+        if "output" in response:
+            response["output"] = _text(response["output"])
         if parameters.get("inspectionLevel", "INFO") != "INFO":
-            shown = trial.shown
-            found["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
-        return found
+            shown = state_test.shown
+            response["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
+        return response
 
-    async def _really(self, tested: Machine, data: Any, context: dict[str, Any]) -> Execution:
+    async def _run_for_real(self, tested: Machine, data: Any, context: dict[str, Any]) -> Execution:
         assert self._executions.perform is not None
-        # What a service is told of the caller is the account of every other execution here.
+        # A service sees a caller with the account of every other execution here.
         machine_arn = f"{PREFIX}:stateMachine:{uuid.uuid4()}"
         execution = tested.start(
             data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn, context=context
@@ -75,7 +71,7 @@ class TestStateActions:
         return await execution.wait()
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
-        """The Context Object that was given, or that of an Express execution of a machine of its own (recorded)."""
+        """The Context Object of the request, or that of an Express execution of a machine of its own (recorded)."""
         if "context" in parameters:
             return _object(parameters, "context")
         name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), written(self._clock.now_ms())
@@ -95,13 +91,13 @@ class TestStateActions:
         }
 
 
-def _quickly(
+def _run_virtually(
     tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None, context: dict[str, Any]
 ) -> Execution:
     clock = VirtualClock()
 
     async def nothing(_: TaskCall) -> Any:
-        """A state that is no Task asks for nothing."""
+        """Only a Task calls a service."""
 
     async def main() -> Execution:
         return await tested.start(data, clock=clock, perform=perform or nothing, context=context).wait()
@@ -131,17 +127,17 @@ def _state(parameters: Parameters) -> dict[str, Any]:
     return state
 
 
-def _wish(parameters: Parameters) -> Wish:
+def _request(parameters: Parameters) -> StateTestRequest:
     text = parameters.get("input") or "{}"
     try:
         data = parsed(text)
     except ValueError as problem:
-        told = words(text, problem)[0]
-        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{told}'") from None
+        message = message_and_place(text, problem)[0]
+        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'") from None
     mock, settings = parameters.get("mock", {}), parameters.get("stateConfiguration", {})
     error = mock.get("errorOutput")
     items = _json(settings, "mapItemReaderData") if "mapItemReaderData" in settings else None
-    return Wish(
+    return StateTestRequest(
         data=data,
         variables=_object(parameters, "variables") if "variables" in parameters else {},
         result=(_json(mock, "result"),) if "result" in mock else None,
@@ -152,8 +148,8 @@ def _wish(parameters: Parameters) -> Wish:
     )
 
 
-def _check_mock(parameters: Parameters, state: dict[str, Any], wish: Wish) -> None:
-    """Return nothing; raises Refusal for a mock that this state cannot have, or for want of one. Recorded."""
+def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTestRequest) -> None:
+    """Raises Refusal for a mock that this state cannot have, and for a missing one that it needs. Recorded."""
     kind, mock = state.get("Type"), parameters.get("mock")
     if not mock:
         if kind in ("Parallel", "Map"):
@@ -166,12 +162,12 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], wish: Wish) -> No
         raise Refusal("ValidationException", f"A test mock should have only one of the following fields: {fields}.")
     if kind not in ("Task", "Parallel", "Map"):
         raise Refusal("ValidationException", f"State type '{kind}' is not supported when a mock is specified")
-    if kind == "Task" or wish.result is None:
+    if kind == "Task" or request.result is None:
         return
-    result = wish.result[0]
-    wanted, words_for_it = (dict, "a JSON object") if "ResultWriter" in state else (list, "an array")
+    result = request.result[0]
+    wanted, description = (dict, "a JSON object") if "ResultWriter" in state else (list, "an array")
     if not isinstance(result, wanted):
-        raise Refusal("ValidationException", f"Mocked result must be {words_for_it}.")
+        raise Refusal("ValidationException", f"Mocked result must be {description}.")
     if kind == "Parallel" and len(result) != len(state["Branches"]):
         same = "the same number of items as number of Parallel branches"
         raise Refusal("ValidationException", f"Mocked result must contain {same}.")
@@ -181,7 +177,8 @@ def _json(parameters: Parameters, name: str) -> Any:
     try:
         return parsed(parameters[name])
     except ValueError as problem:
-        raise Refusal("ValidationException", f"Invalid JSON in {name}: {words(parameters[name], problem)[0]}") from None
+        message, _ = message_and_place(parameters[name], problem)
+        raise Refusal("ValidationException", f"Invalid JSON in {name}: {message}") from None
 
 
 def _object(parameters: Parameters, name: str) -> dict[str, Any]:

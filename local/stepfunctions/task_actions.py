@@ -1,9 +1,12 @@
-"""What the holder of a task token may say.
+"""Answers the actions on task tokens: a Task's success, failure and heartbeat.
 
-Decides the errors of AWS for a token that is none, or whose Task is over. It does not know who waits.
+Invariant: an unknown token, and one whose Task is over, are the errors that AWS has for them.
 """
 
-from local.stepfunctions.json_messages import told
+import contextlib
+from collections.abc import Iterator
+
+from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Action, Answer, Parameters, Refusal, parsed
 from states_language import TokenClosed, Tokens, TokenUnknown
 
@@ -27,32 +30,30 @@ class TaskActions:
         try:
             too_long, output = len(text.encode()) > INPUT_LIMIT_BYTES, parsed(text)
         except ValueError as problem:
-            raise Refusal("InvalidOutput", f"Invalid Output: '{told(text, problem)[0]}'") from None
+            raise Refusal("InvalidOutput", f"Invalid Output: '{message_and_place(text, problem)[0]}'") from None
         if too_long:
             raise Refusal("InvalidOutput", "Invalid Output: 'It is longer than 262144 bytes of UTF-8.'")
-        with _Told():
+        with _translated_errors():
             self._tokens.succeed(parameters["taskToken"], output)
         return {}
 
     def _fail(self, parameters: Parameters) -> Answer:
-        with _Told():
+        with _translated_errors():
             self._tokens.fail(parameters["taskToken"], parameters.get("error"), parameters.get("cause"))
         return {}
 
     def _beat(self, parameters: Parameters) -> Answer:
-        with _Told():
+        with _translated_errors():
             self._tokens.beat(parameters["taskToken"])
         return {}
 
 
-class _Told:
-    """Turns what the tokens say into AWS's errors."""
-
-    def __enter__(self) -> None:
-        """Return nothing."""
-
-    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
-        if isinstance(problem, TokenClosed):
-            raise Refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'") from None
-        if isinstance(problem, TokenUnknown):
-            raise Refusal("InvalidToken", "Invalid Token: 'Invalid token'") from None
+@contextlib.contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Raises AWS's errors for a token that is unknown, or whose Task is over."""
+    try:
+        yield
+    except TokenClosed:
+        raise Refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'") from None
+    except TokenUnknown:
+        raise Refusal("InvalidToken", "Invalid Token: 'Invalid token'") from None

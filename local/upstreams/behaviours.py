@@ -1,9 +1,9 @@
-"""How each provider that has a profile behaves, as data for `players`.
+"""How each provider that has a profile behaves, as a table for `players`.
 
-Decides nothing: it is a table, and the rules are those that the profiles in env/streams/ name with their sources. In a
-text `<n>` is the number of an event: of the one that is told, or of the last one before; `<at>` is its instant. Times
-are the providers' own where they name any. Invariant: the last digits of a cursor are the number of the event that it
-follows, or the cursor is its instant.
+The rules are those that the profiles in env/streams/ name with their sources, and times are the providers' own where
+they publish any. In a text `<n>` is an event's number, `<at>` its instant: those of the event itself, or of the last
+one before. Invariant: the last digits of a cursor are the number of the event that it follows, or the cursor is its
+instant.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ EVENT_STREAM_ERROR = (
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One provider. Texts are what stands on the wire, "" what it never says.
+    """One provider. Texts are as they stand on the wire, "" for one that it never sends.
 
     `event`, `heartbeat` (in silence), `greeting` (first), `loss` (in place of every `loses_every`th event), `cut` (last
     before the provider's own end after `life_s`; 0: it ends none), `evicted` (last where a newer one comes), `ending`
     (after `length` events, where there is an end).
-    `resume` is the header, query parameter or place in the body that brings the cursor; `inclusive`: the cursor's
-    own event comes again; `by_instant`: what is asked for is what happened from an instant on; `backfill`: a
+    `resume` is the header, query parameter or place in the body that holds the cursor; `inclusive`: the cursor's
+    own event comes again; `by_instant`: the cursor is the instant from which on events are sent; `backfill`: a
     parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
-    that is too old, "" where the oldest event that is kept follows. `confirms` is the answer's header that repeats
-    the cursor. `session` is the query parameter that tells connections apart besides the path. `status` is the
+    that is too old, "" where the oldest stored event follows. `confirms` is the answer's header that repeats
+    the cursor. `session` is the query parameter that separates connections besides the path. `status` is the
     answer to everyone, `retry_after_s` its Retry-After.
     """
 

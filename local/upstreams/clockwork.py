@@ -1,8 +1,7 @@
-"""Events that are a pure function of the wall clock: event n happens at n times the interval after the epoch.
+"""Makes events that are a pure function of the wall clock: event n happens at n times the interval after the epoch.
 
-Decides which events lie between two moments. It does not know how they are sent. Invariant: two upstreams, or one
-before and after a restart, offer the same events; so whatever a reader missed in the last ten minutes can be asked
-for again.
+Invariant: two upstreams, or one before and after a restart, offer the same events; so a reader can ask for whatever it
+missed in the last ten minutes.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ def now_ms() -> int:
 
 @dataclass(frozen=True)
 class Clockwork:
-    """Numbered events every `interval_ms`, and a heartbeat at the least every `heartbeat_ms`."""
+    """Numbered events every `interval_ms`, and a heartbeat after `heartbeat_ms` of silence."""
 
     interval_ms: int = 100
     heartbeat_ms: int = 5_000
@@ -31,9 +30,9 @@ class Clockwork:
         return number * self.interval_ms
 
     def first_after(self, cursor: str | None, at_ms: int) -> int:
-        """Returns the number of the first event for a reader that comes at `at_ms` having seen `cursor`.
+        """Returns the number of the first event for a reader that connects at `at_ms` after `cursor`.
 
-        Without a usable cursor it is the next one to happen; an event older than ten minutes is no longer offered.
+        Without a usable cursor it is the next event; events older than ten minutes are not offered.
         """
         newest = at_ms // self.interval_ms
         if cursor is None or not (cursor.isascii() and cursor.isdigit()) or int(cursor) > newest:
@@ -42,17 +41,17 @@ class Clockwork:
 
     async def run(self, first: int, end: asyncio.Event) -> AsyncIterator[range]:
         """Yields runs of numbers as they fall due, an empty run as a heartbeat, until `end` is set."""
-        number, spoke_ms = first, now_ms()
+        number, last_sent_ms = first, now_ms()
         while not end.is_set():
             due = min(now_ms() // self.interval_ms + 1, number + _MOST_AT_ONCE)
             if due > number:
                 yield range(number, due)
-                number, spoke_ms = due, now_ms()
+                number, last_sent_ms = due, now_ms()
                 continue
-            if now_ms() - spoke_ms >= self.heartbeat_ms:
+            if now_ms() - last_sent_ms >= self.heartbeat_ms:
                 yield range(0)
-                spoke_ms = now_ms()
-            wait_ms = min(self.at_ms(number), spoke_ms + self.heartbeat_ms) - now_ms()
+                last_sent_ms = now_ms()
+            wait_ms = min(self.at_ms(number), last_sent_ms + self.heartbeat_ms) - now_ms()
             await _wait(end, max(wait_ms, 1) / 1000)
 
 

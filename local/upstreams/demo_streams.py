@@ -1,10 +1,9 @@
-"""The demonstration streams, as an ASGI application, one for each way in which an upstream takes a second connection.
+"""Serves the demonstration streams, as an ASGI application: one for each way of taking a second connection.
 
-Decides when a connection is ended or refused by its upstream. It does not know who reads. Invariants: a path of `demo`
-(server-sent events) has one connection, the newest, and the older one ends right after the newer was answered; a path
-of `demo-exclusive` (the same events) has one connection, the oldest, and others are refused while it lives;
-`demo-ndjson` (JSON lines) tolerates any number, and each of its connections is reset at a random moment. A path of more
-than one part is a provider's, which `players` plays.
+Invariants: a path of `demo` (server-sent events) has one connection, the newest, and the older one ends right after the
+newer was answered; a path of `demo-exclusive` (the same events) has one connection, the oldest, and refuses others
+while it lives; `demo-ndjson` (JSON lines) tolerates any number, and resets each at a random moment. A path of more than
+one part is a provider's, which `players` plays.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from local.upstreams.clockwork import Clockwork, now_ms
 from local.upstreams.players import Players
 from local.upstreams.presence import Client, Presence, Watch
 
-# How long after the newer connection of `demo` was answered the older one ends.
+# The time between the answer of `demo`'s newer connection and the end of the older one.
 EVICT_AFTER_S = 0.1
 # A connection of demo-ndjson lives between these two.
 DROP_AFTER_S = (20.0, 60.0)
@@ -32,7 +31,7 @@ Reset = Callable[[Client], None]
 class Upstreams:
     """All streams; `reset` ends the TCP connection of a client address abruptly. `seed` makes the drops repeatable.
 
-    `presence` knows who is connected; `watch` hears of each change.
+    `presence` counts the connections; `watch` is called at each change.
     """
 
     def __init__(
@@ -60,14 +59,14 @@ class Upstreams:
         self._players.close()
 
     def drop(self, stream_id: str) -> bool:
-        """Returns whether there was a connection of the stream to reset; it resets the newest."""
+        """Resets the newest connection of the stream; returns whether there was one."""
         clients = self.presence.clients(stream_id)
         if clients:
             self._reset(clients[-1])
         return bool(clients)
 
     async def _stream(self, request: Request) -> Response:
-        """The part of the stream id before the first colon says which it is."""
+        """The part of the stream id before the first colon selects the stream."""
         kinds = {"demo": self._demo, "demo-exclusive": self._demo_exclusive, "demo-ndjson": self._demo_ndjson}
         kind = kinds.get(request.path_params["stream_id"].split(":")[0])
         clockwork = _clockwork(request)
@@ -80,7 +79,7 @@ class Upstreams:
         path = request.url.path
 
         async def body() -> AsyncIterator[bytes]:
-            # The newer is answered here. The older hears of it a moment later, as with providers that do this.
+            # The newer is answered here. The older ends a moment later, as with providers that evict.
             if (older := self._newest.get(path)) is not None:
                 asyncio.get_running_loop().call_later(EVICT_AFTER_S, older.set)
             self._newest[path] = end
@@ -98,7 +97,7 @@ class Upstreams:
         return self._answer(request, body(), "text/event-stream")
 
     def _demo_exclusive(self, request: Request, clockwork: Clockwork) -> Response:
-        # Nothing is awaited between this look and the new connection's entry, so that two cannot both find it free.
+        # Nothing is awaited between this check and the new connection's entry, so that two requests cannot both pass.
         if self.presence.clients(request.path_params["stream_id"]):
             return JSONResponse({"message": "Another connection is open."}, 429)
         end = asyncio.Event()

@@ -1,7 +1,7 @@
-"""Brings a profile to its played provider: the profile as it is, at another origin.
+"""Serves the played providers from a thread, and points a profile at its player.
 
-Decides only what changes: scheme, host and port, and that this machine may be connected to. Invariant: everything else
-of the profile, and so everything that the request says, is what the provider itself would get.
+Invariant: only scheme, host, port and the permission to connect to this machine change; the request says what it would
+say to the provider itself.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from local.upstreams.demo_streams import Upstreams
 
 
 def moved(profile: Profile, origin: str) -> Profile:
-    """The profile at the player of its name at `origin`, which is http://host:port."""
+    """Returns the profile at the player of its name; `origin` is http://host:port."""
     base, parts = urlsplit(origin), urlsplit(profile.address)
     address = urlunsplit((base.scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
     return replace(profile, address=address, allow_private=True)
@@ -26,7 +26,7 @@ def moved(profile: Profile, origin: str) -> Profile:
 
 @contextlib.contextmanager
 def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> Iterator[tuple[str, Upstreams]]:
-    """Serves the providers from a thread; gives the origin and who is connected."""
+    """Serves the providers from a thread; yields the origin and the upstreams, which count the connections."""
     loop = asyncio.new_event_loop()
     listening = bind(0, "the played providers")
     upstreams = Upstreams(lambda client: listener.reset(client), behaviours=behaviours)

@@ -1,8 +1,7 @@
 """Plays providers on real sockets, each as its row of `behaviours` says.
 
-Decides where a reader goes on, who is refused or evicted, and when a connection ends; what is said stands in the
-table. Knows no provider's name. Invariants: event n is the same for everyone and happens at n times the interval, so
-a reader that resumes misses only what is announced as lost; one that refuses a second connection serves one at a time.
+Invariants: event n is the same for everyone and happens at n times the interval, so a reader that resumes misses only
+what is announced as lost; a provider that refuses a second connection serves one at a time.
 """
 
 import asyncio
@@ -20,14 +19,14 @@ from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.clockwork import KEPT_MS, Clockwork, now_ms
 from local.upstreams.presence import Presence
 
-# How long after the newer connection was answered the older one is told to go.
+# The time between the newer connection's answer and the older one's end.
 EVICT_AFTER_S = 0.1
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 
 
 @dataclass(eq=False)
 class _Seat:
-    """One connection: what it is told last once its end is set."""
+    """One connection; `last_words` are sent when its end is set."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     last_words: str = ""
@@ -46,13 +45,13 @@ class Players:
         self._seats: dict[str, list[_Seat]] = {}
 
     def close(self) -> None:
-        """Ends every connection without a word."""
+        """Ends every connection without last words."""
         for seats in self._seats.values():
             for seat in seats:
                 seat.leave("")
 
     async def answer(self, request: Request) -> Response:
-        """The provider's answer; its name is the first part of the path."""
+        """Returns the provider's answer; its name is the first part of the path."""
         behaviour = self._behaviours.get(request.path_params["provider"])
         if behaviour is None:
             return JSONResponse({"message": "There is no such provider here."}, 404)
@@ -64,30 +63,30 @@ class Players:
             headers = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None
             return JSONResponse({"message": "Not now."}, behaviour.status, headers)
         try:
-            asked = await _asked(request, behaviour)
-            if asked and behaviour.by_instant:
-                datetime.fromisoformat(asked)
+            cursor = await _cursor(request, behaviour)
+            if cursor and behaviour.by_instant:
+                datetime.fromisoformat(cursor)
         except ValueError:
-            return JSONResponse({"message": "That is no request of mine."}, 400)
-        # Nothing is awaited between this look and the new connection's entry, so that two cannot both find it free.
+            return JSONResponse({"message": "That is not a request of mine."}, 400)
+        # Nothing is awaited between this check and the new connection's entry, so that two requests cannot both pass.
         name = _name(request, behaviour)
         if behaviour.second == "refuses" and self._presence.clients(name):
             return JSONResponse({"title": "ConnectionException", "connection_issue": "TooManyConnections"}, 429)
-        return self._stream(request, behaviour, name, asked)
+        return self._stream(request, behaviour, name, cursor)
 
-    def _stream(self, request: Request, behaviour: Behaviour, name: str, asked: str | None) -> Response:
+    def _stream(self, request: Request, behaviour: Behaviour, name: str, cursor: str | None) -> Response:
         clockwork = Clockwork(behaviour.interval_ms, behaviour.heartbeat_ms)
         at_ms = now_ms()
         oldest = (at_ms - KEPT_MS) // behaviour.interval_ms + 1
-        wanted = _wanted(behaviour, asked, at_ms // behaviour.interval_ms)
-        is_known = wanted is None or wanted >= oldest
+        first_wanted = _first_number(behaviour, cursor, at_ms // behaviour.interval_ms)
+        is_known = first_wanted is None or first_wanted >= oldest
         if not is_known and behaviour.expired:
             if isinstance(behaviour.expired, int):
                 return JSONResponse({"message": "That is too long ago."}, behaviour.expired)
-            return Response(_said(behaviour, behaviour.expired, oldest), media_type=behaviour.media_type)
-        is_told = asked is not None and behaviour.confirms
-        headers = {behaviour.confirms: asked if asked and is_known else "earliest"} if is_told else None
-        first = at_ms // behaviour.interval_ms + 1 if wanted is None else max(wanted, oldest)
+            return Response(_rendered(behaviour, behaviour.expired, oldest), media_type=behaviour.media_type)
+        confirms = cursor is not None and behaviour.confirms
+        headers = {behaviour.confirms: cursor if cursor and is_known else "earliest"} if confirms else None
+        first = at_ms // behaviour.interval_ms + 1 if first_wanted is None else max(first_wanted, oldest)
         body = self._body(behaviour, clockwork, name, first)
         return self._presence.answer(request, body, behaviour.media_type, name, headers)
 
@@ -101,16 +100,16 @@ class Players:
         cut = later(behaviour.life_s, seat.leave, behaviour.cut) if behaviour.life_s else None
         last = first - 1
         try:
-            yield _said(behaviour, behaviour.greeting or behaviour.heartbeat, last)
+            yield _rendered(behaviour, behaviour.greeting or behaviour.heartbeat, last)
             async for numbers in clockwork.run(first, seat.end):
                 if behaviour.length:
                     numbers = range(numbers.start, min(numbers.stop, first + behaviour.length))
                 last = numbers[-1] if numbers else last
-                told = b"".join(_told(behaviour, number) for number in numbers)
-                yield told or _said(behaviour, behaviour.heartbeat, last)
+                chunk = b"".join(_frame(behaviour, number) for number in numbers)
+                yield chunk or _rendered(behaviour, behaviour.heartbeat, last)
                 if last == first + behaviour.length - 1 and behaviour.length:
                     seat.leave(behaviour.ending)
-            yield _said(behaviour, seat.last_words, last)
+            yield _rendered(behaviour, seat.last_words, last)
         finally:
             seats.remove(seat)
             if cut is not None:
@@ -122,8 +121,8 @@ def _name(request: Request, behaviour: Behaviour) -> str:
     return f"{request.url.path.removeprefix('/')}{':' if session else ''}{session}"
 
 
-async def _asked(request: Request, behaviour: Behaviour) -> str | None:
-    """The cursor as the request spells it; None where it asks for none."""
+async def _cursor(request: Request, behaviour: Behaviour) -> str | None:
+    """The cursor in the request; None where there is none."""
     place, name = behaviour.resume
     if place == "header":
         return request.headers.get(name)
@@ -137,25 +136,25 @@ async def _asked(request: Request, behaviour: Behaviour) -> str | None:
     return None
 
 
-def _wanted(behaviour: Behaviour, asked: str | None, newest: int) -> int | None:
-    """The number of the first event that the request asks for; None where it asks for what comes from now on."""
-    found = _LAST_NUMBER.search(asked) if asked is not None else None
-    if asked is None or found is None:
+def _first_number(behaviour: Behaviour, cursor: str | None, newest: int) -> int | None:
+    """The number of the first event that the request asks for; None where it asks for new events only."""
+    match = _LAST_NUMBER.search(cursor) if cursor is not None else None
+    if cursor is None or match is None:
         return None
     if behaviour.by_instant:
-        since_ms = datetime.fromisoformat(asked).timestamp() * 1000
+        since_ms = datetime.fromisoformat(cursor).timestamp() * 1000
         return min(math.ceil(since_ms / behaviour.interval_ms), newest + 1)
     if behaviour.backfill:
         return newest - behaviour.backfill + 1
-    return min(int(found[0]) + (not behaviour.inclusive), newest + 1)
+    return min(int(match[0]) + (not behaviour.inclusive), newest + 1)
 
 
-def _told(behaviour: Behaviour, number: int) -> bytes:
+def _frame(behaviour: Behaviour, number: int) -> bytes:
     is_lost = behaviour.loses_every and number % behaviour.loses_every == 0
-    return _said(behaviour, behaviour.loss if is_lost else behaviour.event, number)
+    return _rendered(behaviour, behaviour.loss if is_lost else behaviour.event, number)
 
 
-def _said(behaviour: Behaviour, text: str, number: int) -> bytes:
+def _rendered(behaviour: Behaviour, text: str, number: int) -> bytes:
     if "<at>" in text:
         instant = datetime.fromtimestamp(number * behaviour.interval_ms / 1000, UTC)
         text = text.replace("<at>", instant.isoformat(timespec="milliseconds"))

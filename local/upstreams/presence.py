@@ -1,7 +1,7 @@
-"""Who is connected to the demonstration streams now, and how many were at once at the most.
+"""Counts who is connected to the demonstration streams now, and the most that were connected at once.
 
-Decides when a connection counts: from the moment its answer is made until the answer has ended, however it ends. It
-does not know what is sent. Invariant: every connection that entered leaves exactly once.
+A connection counts from the moment its answer is made until the answer has ended, however it ends. Invariant: every
+connection that entered leaves exactly once.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 Client = tuple[str, int]
 Watch = Callable[[str, int], None]
-"""Hears of each change: the stream id, and how many connections it has now."""
+"""Called at each change, with the stream id and its number of connections."""
 
 
 class Presence:
@@ -32,7 +32,7 @@ class Presence:
         return list(self._clients)
 
     def most(self, stream_id: str) -> int:
-        """Returns how many connections a stream had at once at the most, 0 for one that never had any."""
+        """Returns the most connections that a stream had at once."""
         return self._most.get(stream_id, 0)
 
     def answer(
@@ -48,21 +48,21 @@ class Presence:
         clients = self._clients.setdefault(stream_id, [])
         clients.append(client)
         self._most[stream_id] = max(self.most(stream_id), len(clients))
-        self._tell(stream_id)
+        self._notify(stream_id)
 
         def over() -> None:
             clients.remove(client)
-            self._tell(stream_id)
+            self._notify(stream_id)
 
         return _Counted(body, media_type, over, headers or {})
 
-    def _tell(self, stream_id: str) -> None:
+    def _notify(self, stream_id: str) -> None:
         if self._watch is not None:
             self._watch(stream_id, len(self._clients[stream_id]))
 
 
 class _Counted(StreamingResponse):
-    """Calls `over` when it has ended. A body that was never begun has no `finally` that runs; an answer has."""
+    """Calls `over` when it has ended: the `finally` of a body that never began does not run."""
 
     def __init__(
         self, body: AsyncIterator[bytes], media_type: str, over: Callable[[], None], headers: Mapping[str, str]

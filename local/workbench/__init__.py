@@ -1,1 +1,1 @@
-"""`streamkeeper asl`: checking, running and drawing a definition that somebody is writing."""
+"""`streamkeeper asl`: checks, runs and draws a definition that somebody is writing."""

@@ -1,7 +1,7 @@
-"""The aid `check`: tells everything that is wrong with definitions, and what is worth a warning.
+"""`streamkeeper asl check`: prints every problem of definitions, and warnings for those that load.
 
-Decides how it is told and what the exit status is: 0 where every file loads, 1 where one does not (or, with --strict,
-earns a warning), 2 where one cannot be read. Invariant: each file is told of, whatever is wrong with those before it.
+The exit status is 0 where every file loads, 1 where one does not (or, with --strict, has a warning), 2 where one cannot
+be read. Invariant: every file has its report, whatever is wrong with the files before it.
 """
 
 import argparse
@@ -12,15 +12,13 @@ from typing import Any
 
 from local.user_error import UserError
 from local.workbench import files
-from states_language import DefinitionError
+from states_language import Advice, DefinitionError, problems, warnings
 from states_language.definition.hints import hint
-from states_language.definition.practices import Advice, warnings
-from states_language.definition.problems import problems
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to tell; `practice` is empty for a problem, `pointer` a JSON pointer or / for the whole definition."""
+    """A problem or a warning; `practice` is empty for a problem, `pointer` is / for the whole definition."""
 
     pointer: str
     practice: str
@@ -30,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in one file; `unreadable` says why nothing could be."""
+    """The problems and warnings of one file; `unreadable` is the error where it cannot be read."""
 
     file: str
     problems: list[Finding]
@@ -39,35 +37,35 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that --json prints for the file."""
-        told: dict[str, Any] = {"file": self.file}
+        report: dict[str, Any] = {"file": self.file}
         if self.unreadable:
-            told["unreadable"] = self.unreadable
-        told["problems"] = [{"pointer": f.pointer, "rule": f.says, "hint": f.hint} for f in self.problems]
-        told["warnings"] = [
+            report["unreadable"] = self.unreadable
+        report["problems"] = [{"pointer": f.pointer, "rule": f.says, "hint": f.hint} for f in self.problems]
+        report["warnings"] = [
             {"pointer": f.pointer, "practice": f.practice, "says": f.says, "hint": f.hint} for f in self.warnings
         ]
-        return told
+        return report
 
 
 def examine(path: Path, stage: str = files.STAGE) -> Report:
-    """Return what is to be said of a file."""
+    """Return the report on a file."""
     try:
         definition = files.definition(path, stage)
     except UserError as problem:
         return Report(str(path), [], [], unreadable=str(problem))
     except DefinitionError as problem:
         return Report(str(path), [Finding(problem.pointer, "", problem.rule, hint({}, problem))], [])
-    found = [Finding(one.pointer, "", one.rule, hint(definition, one)) for one in problems(definition)]
-    advice: list[Advice] = [] if found else warnings(definition)
-    return Report(str(path), found, [Finding(one.pointer, one.practice, one.says, one.hint) for one in advice])
+    broken = [Finding(one.pointer, "", one.rule, hint(definition, one)) for one in problems(definition)]
+    advice: list[Advice] = [] if broken else warnings(definition)
+    return Report(str(path), broken, [Finding(one.pointer, one.practice, one.says, one.hint) for one in advice])
 
 
 def add(subparsers: Any) -> None:
-    """Adds the aid and its options."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "check",
-        help="tell every problem of definitions, and practices worth a warning",
-        description="Tells every problem of definitions in YAML or JSON: the JSON pointer, the rule and a hint.",
+        help="list every problem of definitions, and practices worth a warning",
+        description="Lists every problem of definitions in YAML or JSON: the JSON pointer, the rule and a hint.",
         epilog="Exit status: 0 no problem, 1 problems (with --strict warnings too), 2 a file cannot be read.",
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a definition in YAML or JSON")
@@ -78,7 +76,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns the exit status once the answer is printed."""
+    """Print the reports and return the exit status."""
     reports = [examine(path, args.stage) for path in args.files]
     if args.json:
         print(json.dumps({"files": [report.as_json() for report in reports]}, ensure_ascii=False, indent=1))

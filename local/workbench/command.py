@@ -1,22 +1,21 @@
-"""The verb `asl`: for whoever writes a state machine, ours or any other.
+"""The verb `asl`: three commands for anybody who writes a state machine, ours or any other.
 
-Decides which of the three aids runs; what each does is its own. `streamkeeper asl --help` lists them.
+Each command is a module of this package with functions `add` and `run`.
 """
 
 import importlib
 from typing import Any
 
-AIDS = ("check", "run", "graph")
+COMMANDS = ("check", "run", "graph")
 
 
 def add(subparsers: Any) -> None:
-    """Adds the verb, its aids and their options."""
+    """Add the verb, its commands and their options."""
     parser = subparsers.add_parser(
         "asl",
-        help="check, run or draw a state machine's definition",
         description="Checks, runs or draws definitions in the Amazon States Language.",
-        epilog="docs/asl.md says what of the language is supported.",
+        epilog="docs/asl.md explains the three; any definition is taken, not only ours.",
     )
-    aids = parser.add_subparsers(required=True, metavar="AID")
-    for aid in AIDS:
-        importlib.import_module(f"local.workbench.{aid}").add(aids)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        importlib.import_module(f"local.workbench.{command}").add(commands)

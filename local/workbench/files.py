@@ -1,8 +1,8 @@
-"""Reading what the user names: definitions and other JSON or YAML.
+"""Reads the files that the user names: definitions, and other JSON or YAML.
 
-Decides how a file becomes a definition that can be loaded: its `${self:custom...}` variables are filled as a replay
-fills them. Knows no rule of the language. Invariant: a text without such a variable stays as it is, so that definitions
-of other projects, with variables of their own, are taken as they are written.
+Variables such as `${self:custom.settings.wait_s}` in a definition are filled from the settings of a stage, as a replay
+fills them. Invariant: a file without such a variable is read as it is, so definitions of other projects, with variables
+of their own, can be read too.
 """
 
 import json
@@ -13,8 +13,7 @@ import yaml
 
 from local import stages
 from local.user_error import UserError
-from states_language import DefinitionError, Machine, load
-from states_language.definition.source import read_definition
+from states_language import DefinitionError, Machine, load, read_definition
 from states_language.values import parse_json
 
 STAGE = "local"
@@ -24,16 +23,16 @@ _VARIABLE = "${self:custom."
 def definition(path: Path, stage: str) -> dict[str, Any]:
     """Return the definition in a file with its variables filled from env/<stage>.yml.
 
-    Raises UserError where the file cannot be read or names a variable that does not exist, DefinitionError where it
-    holds no definition.
+    Raises UserError where the file does not exist or names an unknown variable, DefinitionError where it is not a
+    definition.
     """
     if not path.exists() or path.is_dir():
         raise UserError(f"{path}: there is no such file.")
-    found = read_definition(path)
-    if _VARIABLE not in json.dumps(found):
-        return found
+    unresolved = read_definition(path)
+    if _VARIABLE not in json.dumps(unresolved):
+        return unresolved
     try:
-        resolved: dict[str, Any] = stages.resolve(found, stages.load(stage), stages.names(stage))
+        resolved: dict[str, Any] = stages.resolve(unresolved, stages.load(stage), stages.names(stage))
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
     return resolved
@@ -44,11 +43,11 @@ def machine(path: Path, stage: str) -> Machine:
     try:
         return load(definition(path, stage))
     except DefinitionError as problem:
-        raise UserError(f"{path}: {problem}. `streamkeeper asl check {path}` tells all.") from None
+        raise UserError(f"{path}: {problem}. `streamkeeper asl check {path}` lists all.") from None
 
 
 def data(path: Path, what: str) -> Any:
-    """Return the JSON or YAML in a file; raises UserError naming `what` the file was to be."""
+    """Return the JSON or YAML in a file; raises UserError, in which `what` names the file's purpose."""
     try:
         text = path.read_text(encoding="utf-8")
         return parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -61,7 +60,7 @@ def data(path: Path, what: str) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """Return the value of a JSON text; raises ValueError, also for what is nested too deeply."""
+    """Return the value of a JSON text; raises ValueError, for too deep nesting as well."""
     try:
         return parse_json(text)
     except RecursionError:

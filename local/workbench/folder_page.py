@@ -1,7 +1,8 @@
 """Writes the README of a folder of state machines: `python -m local.workbench.folder_page FOLDER` prints it.
 
-Each machine has its comment, a picture of its own line of states and of each branch of a Parallel, and a table that
-says what each state is for. Invariant: the page is made from the files alone, to the byte.
+It has each machine's comment, a flowchart of its own line of states and of each branch of a Parallel, so that none
+grows too wide, and a table of what each state is for. Definitions are read unresolved.
+Invariant: the same files give the same text, to the byte.
 """
 
 import sys
@@ -22,7 +23,7 @@ rounded box waits, a rhombus chooses, a ring ends, two rings fail. This page is 
 
 
 def lines(definition: Definition, title: str = "") -> Iterator[tuple[str, Definition]]:
-    """Yields the machine's own line and every branch below it, each with a title ("" for the machine's own)."""
+    """Yield the machine's own line and every branch below it, each with a title ("" for the machine's own)."""
     yield title, definition
     for name, state in definition["States"].items():
         for number, branch in enumerate(state.get("Branches", []), 1):
@@ -30,7 +31,7 @@ def lines(definition: Definition, title: str = "") -> Iterator[tuple[str, Defini
 
 
 def page(folder: Path) -> str:
-    """Returns the README of a folder: each machine's comment, pictures, and what each of its states is for."""
+    """Return the README of a folder: of each machine its comment, its flowcharts and what each state is for."""
     parts = [HEAD]
     for path in sorted(folder.glob("*.asl.yml")):
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,7 +1,11 @@
-"""What --functions names: a Python module with the functions themselves, or a file that says how each answers.
+"""Reads what --functions names: a Python module with the functions, or a YAML or JSON file of their answers.
 
-Decides how both are read and refuses what it does not know by name. It knows no machine. Invariant: every mistake in
-such a file is told with the function that it stands under.
+A file has an entry for each function:
+
+    resize: {answer: {width: 100}, delay_s: 1.5}
+    notify: {sequence: [{error: Throttled}, {answer: sent}]}
+
+Invariant: the error for a mistake in such a file names the function under which it stands.
 """
 
 import importlib
@@ -23,21 +27,21 @@ KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
 
 
 @dataclass(frozen=True)
-class Given:
-    """Functions that run, and behaviours of those that only answer."""
+class Answers:
+    """The functions that run, and the behaviours of those that only answer."""
 
     functions: Mapping[str, Function] = field(default_factory=dict)
     behaviours: Mapping[str, list[Behaviour]] = field(default_factory=dict)
 
 
-def read(name: str | None) -> Given:
-    """Return what a file (.yml, .yaml, .json or .py) or a module's dotted name gives; raises UserError."""
+def read(name: str | None) -> Answers:
+    """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises UserError."""
     if name is None:
-        return Given()
+        return Answers()
     path = Path(name)
     if path.suffix in (".yml", ".yaml", ".json"):
-        return Given(behaviours=_behaviours(name, files.data(path, "The file of functions")))
-    return Given(functions=_functions(_module(name, path)))
+        return Answers(behaviours=_behaviours(name, files.data(path, "The file of functions")))
+    return Answers(functions=_functions(_module(name, path)))
 
 
 def _module(name: str, path: Path) -> ModuleType:
@@ -61,7 +65,7 @@ def _module(name: str, path: Path) -> ModuleType:
 
 
 def _functions(module: ModuleType) -> dict[str, Function]:
-    """FUNCTIONS of the module, or its public functions, found under the name with - for _ too."""
+    """Return FUNCTIONS of the module, or its public functions, each under its name and its name with - for _."""
     listed = getattr(module, "FUNCTIONS", None)
     if isinstance(listed, dict):
         return {str(name): function for name, function in listed.items()}
@@ -75,10 +79,10 @@ def _functions(module: ModuleType) -> dict[str, Function]:
     return {name.replace("_", "-"): function for name, function in own.items()} | own
 
 
-def _behaviours(where: str, found: Any) -> dict[str, list[Behaviour]]:
-    if not isinstance(found, dict):
+def _behaviours(where: str, value: Any) -> dict[str, list[Behaviour]]:
+    if not isinstance(value, dict):
         raise UserError(f"{where}: must be a mapping of functions' names to how they answer.")
-    return {str(name): _sequence(f"{where}: {name}", value) for name, value in found.items()}
+    return {str(name): _sequence(f"{where}: {name}", behaviour) for name, behaviour in value.items()}
 
 
 def _sequence(where: str, value: Any) -> list[Behaviour]:

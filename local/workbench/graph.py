@@ -1,7 +1,7 @@
-"""The aid `graph`: a definition as a picture, and the way that an execution took through it.
+"""`streamkeeper asl graph`: draws a definition, and the way that an execution took through it.
 
-Decides the format and where the SVG comes from: Graphviz compiled to WebAssembly, which the deploy tool's Node.js runs,
-so no `dot` needs to be installed. Invariant: standard output holds the picture alone.
+An SVG is laid out by Graphviz compiled to WebAssembly, which the deploy tool's Node.js runs, so `dot` need not be
+installed. Invariant: standard output holds the picture alone.
 """
 
 import argparse
@@ -25,12 +25,12 @@ _VIZ = Path(__file__).with_name("viz.cjs")
 
 
 def add(subparsers: Any) -> None:
-    """Adds the aid and its options."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "graph",
         help="draw a definition, and the way of an execution through it",
         description="Draws a definition as Graphviz DOT, Mermaid or SVG; --path marks what an execution visited.",
-        epilog="HISTORY is what GetExecutionHistory answers, or `streamkeeper asl run --json --history` prints.",
+        epilog="HISTORY is what GetExecutionHistory returns, or what `streamkeeper asl run --json --history` prints.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the definition in YAML or JSON")
     parser.add_argument("--path", type=Path, metavar="HISTORY", help="mark the way of the execution in this JSON file")
@@ -40,7 +40,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0 once the picture is printed."""
+    """Print the picture and return 0."""
     machine = files.machine(args.file, args.stage)
     taken = None if args.path is None else history(args.path)
     sys.stdout.write(picture(machine.definition, args.format, taken).rstrip("\n") + "\n")
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def picture(definition: dict[str, Any], form: str, taken: Marks | None = None) -> str:
-    """Return the picture in one of FORMATS; raises UserError where Node.js or what it runs is not installed."""
+    """Return the picture in one of FORMATS; raises UserError where an SVG needs software that is not installed."""
     drawing = draw(definition)
     if form == "mermaid":
         return mermaid(drawing, taken)
@@ -58,12 +58,12 @@ def picture(definition: dict[str, Any], form: str, taken: Marks | None = None) -
 
 def history(path: Path) -> Marks:
     """Return the marks of the history in a file: a list of events, or an object with events or history."""
-    found = files.data(path, "The history")
-    if isinstance(found, dict):
-        found = found.get("events", found.get("history"))
-    if not isinstance(found, list) or not all(map(_is_event, found)):
-        raise UserError(f"The history {path} is no list of events, nor an object with events or history.")
-    return marks(found)
+    events = files.data(path, "The history")
+    if isinstance(events, dict):
+        events = events.get("events", events.get("history"))
+    if not isinstance(events, list) or not all(map(_is_event, events)):
+        raise UserError(f"The history {path} is not a list of events, nor an object with events or history.")
+    return marks(events)
 
 
 def _is_event(value: Any) -> bool:

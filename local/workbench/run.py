@@ -1,7 +1,7 @@
-"""The aid `run`: one execution of a definition, with functions that run here or answer as a file says.
+"""`streamkeeper asl run`: runs a definition once, with functions that run here or answer as a file says.
 
-Decides what is printed and the exit status: 0 where the execution succeeded, 1 where it did not, 2 for a mistake of the
-user's. Invariant: standard output holds the answer alone; what happens meanwhile is told on standard error.
+The exit status is 0 where the execution succeeded, 1 where it did not, 2 for a mistake of the user.
+Invariant: standard output holds the result alone; progress and the functions' own output go to standard error.
 """
 
 import argparse
@@ -22,15 +22,15 @@ from states_language.tasks.stubs import Stubs
 LONGEST_PATH = 60
 """States that are printed of a path."""
 
-TELL_EVERY_MS = 5_000
-"""How often an execution in real time says that it still runs."""
+PROGRESS_EVERY_MS = 5_000
+"""How often an execution in real time reports its progress."""
 
 
 def add(subparsers: Any) -> None:
-    """Adds the aid and its options."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "run",
-        help="run a definition once and show what came of it",
+        help="run a definition once and print its result",
         description="Runs a definition once; prints its status, the states that it went through, and output or error.",
         epilog="Exit status: 0 it succeeded, 1 it did not, 2 it could not be run. docs/asl.md shows a FUNCTIONS file.",
     )
@@ -45,7 +45,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns the exit status once the answer is printed."""
+    """Print the result and return the exit status."""
     machine = files.machine(args.file, args.stage)
     data = _input(args.input)
     # What functions print is their log.
@@ -65,13 +65,13 @@ def _input(text: str) -> Any:
     try:
         return files.parsed(text)
     except ValueError as problem:
-        raise UserError(f"--input is no JSON: {problem}. A file is named by @FILE.") from None
+        raise UserError(f"--input is not valid JSON: {problem}. Name a file by @FILE.") from None
 
 
 class _Outside:
-    """Whoever performs what the machine asks for: the functions given, else an answer."""
+    """Performs the machine's Tasks by the functions and behaviours that --functions names."""
 
-    def __init__(self, clock: Clock, answers: functions.Given) -> None:
+    def __init__(self, clock: Clock, answers: functions.Answers) -> None:
         self._functions = Functions(clock, answers.functions)
         self._stubs = Stubs(clock, answers.behaviours, unknown=self._unknown)
 
@@ -82,11 +82,11 @@ class _Outside:
 
     @staticmethod
     def _unknown(name: str) -> None:
-        answer = "{}" if ":" in name else "what it is given"
-        print(f"streamkeeper: --functions does not name {name}; it answers {answer}.", file=sys.stderr)
+        answer = "{}" if ":" in name else "its input"
+        print(f"streamkeeper: --functions does not name {name}; it returns {answer}.", file=sys.stderr)
 
 
-def _virtual(machine: Machine, data: Any, answers: functions.Given) -> Execution:
+def _virtual(machine: Machine, data: Any, answers: functions.Answers) -> Execution:
     clock = VirtualClock()
     outside = _Outside(clock, answers)
 
@@ -96,32 +96,32 @@ def _virtual(machine: Machine, data: Any, answers: functions.Given) -> Execution
     return clock.run(main())
 
 
-async def _real(machine: Machine, data: Any, answers: functions.Given) -> Execution:
+async def _real(machine: Machine, data: Any, answers: functions.Answers) -> Execution:
     clock = RealClock()
     execution = machine.start(data, clock=clock, perform=_Outside(clock, answers).perform)
-    telling = asyncio.ensure_future(_tell(execution, clock))
+    progress = asyncio.ensure_future(_print_progress(execution, clock))
     try:
         return await execution.wait()
     finally:
-        telling.cancel()
+        progress.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await telling
+            await progress
 
 
-async def _tell(execution: Execution, clock: Clock) -> None:
-    """Say now and then how long it has been running and where it is."""
+async def _print_progress(execution: Execution, clock: Clock) -> None:
+    """Print now and then how long the execution has been running, and its latest state."""
     while True:
-        await clock.sleep_until(clock.now_ms() + TELL_EVERY_MS)
+        await clock.sleep_until(clock.now_ms() + PROGRESS_EVERY_MS)
         elapsed_s = (clock.now_ms() - execution.started_ms) / 1000
         latest = execution.path[-1] if execution.path else "no state yet"
         print(f"streamkeeper: running for {elapsed_s:.0f} s, in {latest}; Ctrl-C ends it.", file=sys.stderr)
 
 
-# ---- the answer ----
+# ---- the result ----
 
 
 def _as_json(execution: Execution, history: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "status": execution.status,
         "output": execution.output,
         "error": execution.error,
@@ -131,7 +131,7 @@ def _as_json(execution: Execution, history: bool) -> dict[str, Any]:
         "history_events": len(execution.history),
         "took_ms": (execution.stopped_ms or execution.started_ms) - execution.started_ms,
     }
-    return told | {"history": execution.history} if history else told
+    return result | {"history": execution.history} if history else result
 
 
 def _lines(execution: Execution, history: bool) -> list[str]:
@@ -159,6 +159,6 @@ def _path(names: list[str]) -> str:
 
 def _event(event: dict[str, Any], from_ms: int) -> str:
     details: dict[str, Any] = next((value for name, value in event.items() if name.endswith("EventDetails")), {})
-    said = [str(details[name]) for name in ("name", "resourceType", "resource", "error") if name in details]
+    about = [str(details[name]) for name in ("name", "resourceType", "resource", "error") if name in details]
     at_s = (event["timestamp"] - from_ms) / 1000
-    return f"{event['id']:>6} {event['previousEventId']:>6} {at_s:>12.3f}  {event['type']} {' '.join(said)}".rstrip()
+    return f"{event['id']:>6} {event['previousEventId']:>6} {at_s:>12.3f}  {event['type']} {' '.join(about)}".rstrip()

@@ -16,7 +16,7 @@ def test_our_decoder_keeps_every_rule() -> None:
     assert verdicts(ours_sse()) == dict.fromkeys(NAMES, "kept")
 
 
-def test_an_event_has_the_length_that_is_told() -> None:
+def test_an_event_has_the_length_in_the_table() -> None:
     """An event's JSON is as long as the table says, whatever its number."""
     for event_bytes in SIZES:
         for number in (0, 19_999):
@@ -25,7 +25,7 @@ def test_an_event_has_the_length_that_is_told() -> None:
 
 
 def test_ours_reads_every_wire() -> None:
-    """Both ways of cutting hold the same events, and both of our decoders hand them over."""
+    """Both cuts hold the same events, and both of our decoders return them."""
     texts = [text(number, 100) for number in range(400)]
     for chunks in wires("sse", texts).values():
         assert [(event.data, event.id) for event in ours_sse().read(chunks).events] == [
@@ -33,7 +33,7 @@ def test_ours_reads_every_wire() -> None:
         ]
     for chunks in wires("ndjson", texts).values():
         assert list(ours_ndjson("text").read(chunks)) == texts
-        assert [json.dumps(found) for found in ours_ndjson("json").read(chunks)] == texts
+        assert [json.dumps(value) for value in ours_ndjson("json").read(chunks)] == texts
 
 
 def test_a_reader_that_reads_something_else_is_not_timed() -> None:
@@ -44,7 +44,7 @@ def test_a_reader_that_reads_something_else_is_not_timed() -> None:
 
 
 def test_the_ratio_is_the_readers_time_by_ours() -> None:
-    """Above 1 ours is ahead; below it the reader is told to be."""
+    """Above 1 ours is ahead; below 1 the reader is listed as ahead."""
     slow, fast = (Row("sse", name, "events", 100, "event", cpu_us, 2.0) for name, cpu_us in (("a", 3.0), ("b", 1.0)))
     assert slow.ratio == 1.5
     assert behind([slow, fast]) == [fast]

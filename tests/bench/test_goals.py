@@ -22,12 +22,12 @@ class Row:
 
     def __post_init__(self) -> None:
         of = {HANDOVER: self.handovers, DROP: self.drops, KILL: ()}
-        object.__setattr__(self, "gaps", {kind: asdict(summary(found)) for kind, found in of.items()})
+        object.__setattr__(self, "gaps", {kind: asdict(summary(gaps_ms)) for kind, gaps_ms in of.items()})
         object.__setattr__(self, "connect", asdict(summary(self.connects)))
 
 
 def met(row: Row) -> list[bool]:
-    """Which goals of a row are met, in order."""
+    """Return which goals of a row are met, in order."""
     return [goal.met for goal in goals([row])]
 
 

@@ -1,4 +1,4 @@
-"""The benchmark itself, as short as it can be: it measures, and what it measures keeps the promise."""
+"""The benchmark runs for a short time: it measures both machines, and its figures keep the promise."""
 
 import json
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.long
 def test_both_machines_are_measured_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     """A row for each stream; no event is lost; ours hands over without a gap, and a drop's is below two seconds."""
     assert main(["--json", "--seconds", "12"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    rows = found["rows"]
+    report = json.loads(capsys.readouterr().out)
+    rows = report["rows"]
     assert [(row["machine"], row["policy"]) for row in rows] == [(row.machine, row.policy) for row in STREAMS]
     for row in rows:
         assert (row["lost"], row["stored"] > 100, row["duplicates"] >= 0) == (0, True, True), row
@@ -23,4 +23,4 @@ def test_both_machines_are_measured_in_one_run(capsys: pytest.CaptureFixture[str
         assert row["gaps"]["handover"]["p50_ms"] == 0, row
         assert row["gaps"]["drop"]["p99_ms"] <= 2000, row
     assert all(row["connect"]["count"] for row in rows)
-    assert [goal["met"] for goal in found["goals"] if goal["goal"] == "no event lost"] == [True] * 5
+    assert [goal["met"] for goal in report["goals"] if goal["goal"] == "no event lost"] == [True] * 5

@@ -13,7 +13,7 @@ def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
         (interpreter.MOTO, 11, True),
     ]
     assert [row.events for row in rows] == [24, 0, 24]
-    assert {peer: list(found) for peer, found in interpreter.ratios(rows).items()} == {
+    assert {peer: list(multiples) for peer, multiples in interpreter.ratios(rows).items()} == {
         interpreter.NPM: ["5"],
         interpreter.MOTO: ["5"],
     }
@@ -22,13 +22,13 @@ def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
 
 def test_the_hottest_functions_are_named() -> None:
     """Five of them, each with its share."""
-    found = interpreter.hottest(50)
-    assert len(found) == 5
-    assert all(one.endswith("%") for one in found)
+    hottest = interpreter.hottest(50)
+    assert len(hottest) == 5
+    assert all(one.endswith("%") for one in hottest)
 
 
 def test_three_days_cross_a_renewal_without_a_failure() -> None:
     """A lane makes a pass every 28 minutes, so a hundred are due after two days; nothing fails and all is connected."""
-    found = year.measure(3)
-    assert (found.executions, found.failed) == (2, 0)
-    assert 3 * 100 < found.connections < 3 * 110
+    figures = year.measure(3)
+    assert (figures.executions, figures.failed) == (2, 0)
+    assert 3 * 100 < figures.connections < 3 * 110

@@ -4,17 +4,17 @@ Each says in what way it must show, and among which schedules it can show at all
 the schedule that shows it is clean without it (`test_chaos_teeth.py` holds both).
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handlers import attempts
-from handlers.attempts import Wish
 from handlers.aws.error_translation import translate_errors
+from handlers.connection.attempts import _Attempts
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
-from handlers.connection.effects import Input, Written
+from handlers.connection.inputs import Claimed, ClaimRefused, Written
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
+from handlers.connection.steps import Answer, Report, Steps
 from handlers.errors import StoreUnavailable
 from handlers.store import control_items
 from handlers.store.connection_store import Store
@@ -30,12 +30,13 @@ from tests.chaos.chaos_managers import (
     IgnoresTheWishToStop,
     LeavesTheLastBatchAtAStop,
     LetsGoWhenSuperseded,
+    RecordsLossesLast,
     SavesTheCursorFirst,
     VouchesForWhatWaits,
     VouchesPastTheClose,
 )
 
-NOTE, CLAIM, CHANGE_REST = attempts._note, Requests._claim, Store.change_rest
+NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
 
 
 def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
@@ -86,17 +87,16 @@ def takes_any_turn(store: Store, stream_id: str, fence: int, expires_at_ms: int,
     return store.read_lease(stream_id)
 
 
-def writes_no_rest(*given: Any) -> Generator[Wish, Any, Rest]:
+def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[None]:
     """What a failure comes to is known to the function that met it, and to nobody else."""
     yield from ()
-    wishes, answer = NOTE(*given), None
+    steps, answer = NOTE(attempts, held, report), None
     try:
         while True:
-            wishes.send(answer)
-            answer = True
-    except StopIteration as ended:
-        rest: Rest = ended.value
-        return rest
+            steps.send(answer)  # type: ignore[arg-type]
+            answer = Answer(attempts._now_ms, True)
+    except StopIteration:
+        return
 
 
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
@@ -125,9 +125,9 @@ def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace
     return failed(Rest(), kind, now_ms, pace, wish)
 
 
-def spreads_as_its_profile_says(requests: Requests) -> Input:
+def spreads_as_its_profile_says(requests: Requests, after_fence: int) -> Claimed | ClaimRefused:
     """The partitions are those of the version that runs, not those of the first claim."""
-    answer = CLAIM(requests)
+    answer = CLAIM(requests, after_fence)
     requests._policy = StoragePolicy(requests._profile.partitions)
     return answer
 
@@ -135,10 +135,11 @@ def spreads_as_its_profile_says(requests: Requests) -> Input:
 def waits_after_a_drop(definition: dict[str, Any]) -> None:
     """A lane that was dropped goes to its Wait, though nobody else is connected."""
     for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
-        task = branch["States"][f"{lane} connects"]
+        task = branch["States"][f"Connect {lane}"]
         for retrier in task["Retry"]:
             retrier["ErrorEquals"] = [name for name in retrier["ErrorEquals"] if name != "StreamDropped"] or ["Nothing"]
-        task["Catch"].insert(0, {"ErrorEquals": ["StreamDropped"], "ResultPath": None, "Next": f"{lane} waits"})
+        waits = task["Catch"][0]
+        task["Catch"].insert(0, {**waits, "ErrorEquals": ["StreamDropped"]})
 
 
 def _stays_stopped(schedule: Schedule) -> bool:
@@ -148,6 +149,12 @@ def _stays_stopped(schedule: Schedule) -> bool:
 
 def _owes_rests(schedule: Schedule) -> bool:
     return bool(schedule.pace or schedule.retry_after_s) and any(fault.kind == "refusals" for fault in schedule.faults)
+
+
+def _owes_long_rests(schedule: Schedule) -> bool:
+    """Whether two lanes may fail at about the same time: the upstream refuses for longer, more than once."""
+    failures = [fault for fault in schedule.faults if fault.kind in ("refusals", "no listener")]
+    return schedule.pace == "long" and len(failures) > 1 and any(fault.for_ms > 4_000 for fault in failures)
 
 
 def _kill_after_a_pause(schedule: Schedule) -> bool:
@@ -175,6 +182,12 @@ class Defect:
 DEFECTS = [
     Defect("the tail is emitted as an event", {"torn"}, manager=EmitsTheTail),
     Defect("the cursor is saved before its events", {"cursor-ahead"}, manager=SavesTheCursorFirst),
+    Defect(
+        "the cursor passes a loss that is not recorded",
+        {"cursor-ahead", "lost"},
+        manager=RecordsLossesLast,
+        among=lambda schedule: any(fault.kind == "losses" for fault in schedule.faults),
+    ),
     Defect("claims after connecting", {"restless", "stuck"}, manager=ClaimsAfterConnecting),
     Defect(
         "the ledger vouches for what waits for the store",
@@ -252,7 +265,7 @@ DEFECTS = [
     Defect(
         "a rest is not written down",
         {"impatient"},
-        function=("handlers.attempts._note", writes_no_rest),
+        function=("handlers.connection.attempts._Attempts._note", writes_no_rest),
         among=_owes_rests,
     ),
     Defect("a rest is not read", {"impatient"}, store=("read_rest", lambda *_given: Rest()), among=_owes_rests),
@@ -261,18 +274,18 @@ DEFECTS = [
         "a failure overwrites another's rest",
         {"impatient"},
         store=("change_rest", overwrites_after_a_failure),
-        among=lambda schedule: _owes_rests(schedule) and bool(schedule.pace) and schedule.policy == "evicts",
+        among=lambda schedule: _owes_long_rests(schedule) and schedule.policy == "evicts",
     ),
     Defect(
         "Retry-After is forgotten",
         {"impatient"},
-        function=("handlers.attempts.failed", forgets_the_wish),
+        function=("handlers.connection.attempts.failed", forgets_the_wish),
         among=lambda schedule: _owes_rests(schedule) and schedule.retry_after_s > 0,
     ),
     Defect(
         "rests do not grow",
         {"impatient"},
-        function=("handlers.attempts.failed", never_rests_longer),
+        function=("handlers.connection.attempts.failed", never_rests_longer),
         among=lambda schedule: _owes_rests(schedule) and bool(schedule.pace),
     ),
     Defect(

@@ -6,21 +6,8 @@ They decide nothing else. Invariant: each differs from the sound one in what its
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection.effects import (
-    Chunk,
-    Claim,
-    Claimed,
-    Closed,
-    Effect,
-    Finish,
-    Input,
-    LeaseRead,
-    Opened,
-    Outcome,
-    ReadCursor,
-    SaveProgress,
-    Write,
-)
+from handlers.connection.effects import Claim, Effect, Finish, Outcome, ReadCursor, RecordLoss, SaveProgress, Write
+from handlers.connection.inputs import Chunk, Claimed, Closed, Input, LeaseRead, Opened
 from handlers.connection.lease import LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import LIVE, Phase
@@ -44,6 +31,15 @@ class SavesTheCursorFirst(Manager):
                 found.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
             found.append(effect)
         return found
+
+
+class RecordsLossesLast(Manager):
+    """A loss that the upstream announces is recorded after the events beside it, whose cursor passes it."""
+
+    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
+        effects = super().handle(now_ms, given, **when)
+        losses = [effect for effect in effects if isinstance(effect, RecordLoss)]
+        return [*(effect for effect in effects if effect not in losses), *losses]
 
 
 class ClaimsAfterConnecting(Manager):

@@ -25,7 +25,7 @@ DEFAULT: tuple[Exploration, ...] = (
     *_each("evicts", {"lost": 1}, {"stop": 1, "post": 1}),
     *_each("tolerates", {"stop": 1}),
     *_each("evicts tolerates", {"kill": 1}, {"drop": 1}, {"event": 1}, {"renew": 1}, {"refuse": 1, "late": 1}),
-    *_each("hot", {"kill": 1}, {"drop": 1}),
+    *_each("hot", {"kill": 1}, {"drop": 1}, {"renew": 1}),
     *_each("evicts forbids", {"drop": 1, "again": 1}),
     *_each("forbids", {}, {"stop": 1}, {"post": 1}, {"event": 1}),
     *_each("forbids", {"kill": 1}, {"drop": 1}, {"refuse": 1}, {"renew": 1}, {"lost": 1}, {"late": 1}),
@@ -42,7 +42,7 @@ DEEP: tuple[Exploration, ...] = (
     *_each("evicts tolerates", {"stop": 1, "post": 1, "kill": 1}, {"kill": 1, "event": 1}, {"event": 2}),
     *_each("evicts tolerates forbids", {"drop": 2, "again": 2}),
     *_each("tolerates hot", {"drop": 1, "again": 1}),
-    *_each("hot", {"stop": 1}, {"kill": 1, "drop": 1}, {"lost": 1}, {"stop": 1, "post": 1}, {"renew": 1}, {"event": 1}),
+    *_each("hot", {"stop": 1}, {"kill": 1, "drop": 1}, {"lost": 1}, {"stop": 1, "post": 1}, {"event": 1}),
 )
 
 

@@ -11,22 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from handlers.connection.effects import (
-    Chunk,
     Claim,
-    Claimed,
-    Closed,
     CloseUpstream,
     Effect,
-    LeaseRead,
     MarkConnected,
     MarkReleased,
-    Opened,
     Outcome,
     ReadCursor,
     SaveProgress,
-    Woken,
     Write,
 )
+from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Woken
 from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase
@@ -160,6 +155,11 @@ class _EndsAfterAKill(Rules):
         return "over" if outcome is None else super().after(outcome)
 
 
+class _WaitsWhereverARenewalIsDue(Rules):
+    def after(self, outcome: Outcome | None) -> str:
+        return "waiting" if outcome is not None and outcome.error == "RenewalDue" else super().after(outcome)
+
+
 class _ClaimsDespiteTheStop(Rules):
     def claim(self, lease: Lease, execution: str) -> Lease | None:
         found = super().claim(replace(lease, stop=False), execution)
@@ -221,6 +221,13 @@ DEFECTS = (
     Defect("claims after connecting", with_manager(_ClaimsAfterConnecting), "connected again"),
     Defect("a lane waits after a drop", _WaitsAfterADrop(), "who waits is relieved", budget={"drop": 1}),
     Defect("an execution ends with a killed function", _EndsAfterAKill(), "connected again", budget={"kill": 1}),
+    Defect(
+        "a lane waits wherever a renewal is due",
+        _WaitsWhereverARenewalIsDue(),
+        "who waits is relieved",
+        "hot",
+        {"renew": 1},
+    ),
     Defect("no watch for the connected mark", with_manager(_DoesNotWatch), "connected again"),
     Defect(
         "taken over is judged by the claim", with_manager(_WaitsForAClaim), "who waits is relieved", budget={"drop": 1}

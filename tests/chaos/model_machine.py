@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from handlers.connection.effects import Outcome
+from handlers.connection.ends import renewal_due
 from tests.chaos.model_managers import summary
 from tests.chaos.model_parts import is_connected, over, with_state
 from tests.chaos.model_rules import Rules
@@ -90,13 +91,20 @@ class Machine:
     def _lane(self, world: World, execution: int, lane: int) -> Iterator[Step]:
         found, label = world.lanes[execution * 2 + lane], f"{EXECUTIONS[execution]}{'AB'[lane]}"
         now = world.now_ms
-        # The pass is counted where the lane comes by, on its way into the Wait.
-        passes = found.state == "waiting" and found.from_ms == now + TICK_MS * WAIT_TICKS
-        if passes and world.left("renew") and world.executions[1] == "off" and execution == 0:
-            yield Step(f"{label} starts the next execution", with_state(world.spend("renew"), 1, "renewing"), False)
-        # A lane that is due reads the lease: where another stands, it is over before a connection can say so.
-        if passes and world.lease.execution not in ("", EXECUTIONS[execution]):
-            yield Step(f"{label} reads who has the stream", over(world, execution))
+        what, _, then = found.state.partition(", then ")
+        if what == "reading":
+            # In an outage of the table it goes on without.
+            asks = world.with_lane(execution, lane, Lane(f"asking, then {then}"))
+            is_over = world.lease.stop or world.lease.execution not in ("", EXECUTIONS[execution])
+            yield Step(f"{label} cannot read the lease", asks)
+            yield Step(f"{label} reads the lease", over(world, execution) if is_over else asks)
+        elif what == "asking":
+            yield Step(f"{label} starts no execution", self._rests(world, execution, lane, then))
+            is_first = world.executions[1] == "off"
+            if world.left("renew") or not is_first:
+                asked = with_state(world.spend("renew"), 1, "renewing") if is_first else world
+                rests = self._rests(asked, execution, lane, "waiting" if then == "waiting" else "holding back")
+                yield Step(f"{label} starts the next execution", rests, not is_first)
         if found.state in ("waiting", "starting") and now >= found.from_ms:
             if found.state == "waiting":
                 start = Lane("starting", now, now + TICK_MS)
@@ -153,16 +161,23 @@ class Machine:
         if not process.heard:
             return world
         execution, lane = process.execution, process.lane
+        if outcome is not None and execution == 0 and world.has("renew"):
+            outcome = renewal_due(outcome)
         state = self.rules.after(outcome)
         if state == "over":
             return over(world, execution)
-        ticks = (WAIT_TICKS, WAIT_TICKS) if state == "waiting" else (0, 1)
-        times = (world.now_ms + TICK_MS * ticks[0], world.now_ms + TICK_MS * ticks[1])
-        world = world.with_lane(execution, lane, Lane(state, *times))
-        if state == "waiting":
-            if world.answered <= process.manager.fence:
-                raise Violation("who waits is relieved", f"{process.label} waits, and no newer connection was answered")
-            other = world.lanes[execution * 2 + 1 - lane].state
-            if other == "waiting" and not any(is_connected(p) for p in world.processes):
-                raise Violation("who waits is relieved", "both lanes wait and nothing is connected")
+        if state == "waiting" and world.answered <= process.manager.fence:
+            raise Violation("who waits is relieved", f"{process.label} waits, and no newer connection was answered")
+        if outcome is not None and outcome.error == "RenewalDue":
+            return world.with_lane(execution, lane, Lane(f"reading, then {state}"))
+        return self._rests(world, execution, lane, state)
+
+    def _rests(self, world: World, execution: int, lane: int, state: str) -> World:
+        """The world with a lane that waits, or starts again at once, or once its successor has had time to connect."""
+        first, last = (0, 1) if state == "starting" else (WAIT_TICKS, WAIT_TICKS)
+        times = (world.now_ms + TICK_MS * first, world.now_ms + TICK_MS * last)
+        world = world.with_lane(execution, lane, Lane("waiting" if state == "waiting" else "starting", *times))
+        other = world.lanes[execution * 2 + 1 - lane].state
+        if state == other == "waiting" and not any(is_connected(p) for p in world.processes):
+            raise Violation("who waits is relieved", "both lanes wait and nothing is connected")
         return world

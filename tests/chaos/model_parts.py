@@ -7,20 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handlers.connection.effects import (
-    Chunk,
-    Claim,
-    Claimed,
-    ClaimRefused,
-    Closed,
-    Effect,
-    Input,
-    MarkConnected,
-    MarkReleased,
-    Opened,
-    SaveProgress,
-    TakeTurn,
-)
+from handlers.connection.effects import Claim, Effect, MarkConnected, MarkReleased, SaveProgress, TakeTurn
+from handlers.connection.inputs import Chunk, Claimed, ClaimRefused, Closed, Input, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.phases import Phase
 from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, World
@@ -31,7 +19,7 @@ def is_urgent(world: World) -> bool:
     now = world.now_ms
     if any(state in ("claiming", "renewing", "wished", "releasing") for state in world.executions):
         return True
-    if any(lane.state in ("waiting", "starting") and lane.until_ms <= now for lane in world.lanes):
+    if any(lane.state not in ("off", "running") and lane.until_ms <= now for lane in world.lanes):
         return True
     for process in world.processes:
         manager = process.manager

@@ -69,7 +69,14 @@ class Rules:
         return replace(lease, execution=execution, generation=lease.generation + 1, stop=bool(renews) and lease.stop)
 
     def after(self, outcome: Outcome | None) -> str:
-        """Where a lane goes after its function: "waiting", "starting" again, or "over"; None is a killed function."""
-        if outcome is None or outcome.error not in ("StreamTakenOver", ""):
+        """Where a lane goes after its function: "waiting", "starting" again, or "over"; None is a killed function.
+
+        Where a renewal is due it reads the lease before, and asks for a successor: `RenewalDue` says where it goes.
+        """
+        if outcome is None:
+            return "starting"
+        if outcome.error == "RenewalDue":
+            return "starting" if "ConnectionExpired:" in outcome.message else "waiting"
+        if outcome.error not in ("StreamTakenOver", ""):
             return "starting"
         return "waiting" if outcome.error else "over"

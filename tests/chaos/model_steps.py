@@ -13,26 +13,28 @@ from dataclasses import replace
 
 from handlers.connection.effects import (
     Claim,
-    Claimed,
-    ClaimRefused,
-    Closed,
     CloseUpstream,
-    CursorRead,
     Effect,
     Finish,
-    Input,
-    LeaseRead,
     MarkConnected,
     MarkReleased,
     Open,
-    Opened,
     ReadCursor,
     RecordGaps,
     SaveProgress,
-    StoreFailed,
     TakeTurn,
-    Woken,
     Write,
+)
+from handlers.connection.inputs import (
+    Claimed,
+    ClaimRefused,
+    Closed,
+    CursorRead,
+    Input,
+    LeaseRead,
+    Opened,
+    StoreFailed,
+    Woken,
     Written,
 )
 from handlers.connection.phases import Phase

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.connection.effects import Chunk, Closed, Effect, Input, Opened, SaveProgress
+from handlers.connection.effects import Effect, SaveProgress
+from handlers.connection.inputs import Chunk, Closed, Input, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.profile.parse import parse
@@ -80,7 +81,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Where the machine is in a branch: off, waiting, starting, running; when it may go on, and when it must."""
+    """Where the machine is in a branch, when it may go on, and when it must: off, waiting, starting, running.
+
+    Where a renewal is due it is also reading the lease, or asking for a successor, "then" waiting or starting.
+    """
 
     state: str = "off"
     from_ms: int = 0
@@ -121,6 +125,10 @@ class World:
     def left(self, fault: str) -> int:
         """How many faults of this kind may still happen."""
         return dict(self.budget).get(fault, 0)
+
+    def has(self, fault: str) -> bool:
+        """Whether it was among the faults, used up or not."""
+        return fault in dict(self.budget)
 
     def spend(self, fault: str) -> World:
         """The world with one of them used up."""

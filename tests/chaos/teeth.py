@@ -18,6 +18,7 @@ FOREMOST = (
     "the tail is emitted as an event",
     "errors of single statements of a batch are ignored",
     "the cursor is saved before its events",
+    "the cursor passes a loss that is not recorded",
     "renewal without overlap",
     "the standby ignores the stop",
 )
@@ -31,6 +32,7 @@ OF_THE_MANAGER = {
     "no watch for the connected mark": "test_closed_while_the_successor_connects_watches_for_its_mark",
     "the tail is emitted as an event": "test_an_unterminated_tail_is_noted_not_stored",
     "the cursor is saved before its events": "test_the_saved_cursor_never_passes_an_unstored_event",
+    "the cursor passes a loss that is not recorded": "test_a_loss_is_recorded_before_the_cursor_passes_it",
     "renewal without overlap": "test_a_hot_standby_goes_when_another_execution_has_taken_over",
     "taken over is judged by the claim": "test_closed_while_the_successor_connects_watches_for_its_mark",
     "a lane waits for a successor that is gone": "test_a_successor_that_is_closed_again_is_not_waited_for",
@@ -62,6 +64,7 @@ OF_THE_STORE = {
     "released is marked without a condition": "test_released_only_grows",
 }
 OF_THE_MACHINE = {
+    "a lane waits wherever a renewal is due": "test_a_renewal_that_fails_ends_no_lane_and_is_tried_again",
     "a lane waits after a drop": "test_an_outage_ends_no_execution",
     "an execution ends with a killed function": (
         "test_a_function_that_was_killed_is_retried_without_leaving_its_state"

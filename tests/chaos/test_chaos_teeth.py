@@ -28,7 +28,7 @@ def kinds(schedule: Schedule, machine_of: simulate.Machines, more_ms: int) -> se
 def switched_on(defect: Defect, patched: pytest.MonkeyPatch) -> None:
     """Puts the defect in place."""
     if defect.manager is not None:
-        patched.setattr("handlers.store.requests.Manager", defect.manager)
+        patched.setattr("handlers.connection.loop.Manager", defect.manager)
     if defect.store is not None:
         patched.setattr(Store, *defect.store)
     if defect.function is not None:

@@ -5,6 +5,7 @@ It decides nothing else. Invariant: the unit
 test that is named for a defect passes without it (`teeth.py` names them).
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -74,8 +75,9 @@ STORE: dict[str, tuple[str, Callable[..., Any]]] = {
 
 def _claims_without(clause: str) -> Edit:
     def edit(definition: dict[str, Any]) -> None:
-        claim = definition["States"]["Claim"]["Parameters"]
-        claim["ConditionExpression"] = claim["ConditionExpression"].replace(clause, "attribute_not_exists(nothing)")
+        claim = definition["States"]["Claim lease"]["Arguments"]
+        without = re.sub(r"\(\w+\)", "(nothing)", clause)
+        claim["ConditionExpression"] = claim["ConditionExpression"].replace(clause, without)
 
     return edit
 
@@ -83,15 +85,24 @@ def _claims_without(clause: str) -> Edit:
 def ends_with_a_killed_function(definition: dict[str, Any]) -> None:
     """A function that was killed counts as one that has returned."""
     for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
-        task = branch["States"][f"{lane} connects"]
+        task = branch["States"][f"Connect {lane}"]
         killed = next(rule["ErrorEquals"] for rule in task["Retry"] if "Sandbox.Timedout" in rule["ErrorEquals"])
         task["Retry"] = [rule for rule in task["Retry"] if rule["ErrorEquals"] != killed]
-        task["Catch"].insert(0, {"ErrorEquals": killed, "ResultPath": "$.result", "Next": task["Next"]})
+        ended = {"end": {"Error": "StreamEnded", "Cause": "ended"}}
+        task["Catch"].insert(0, {"ErrorEquals": killed, "Assign": ended, "Next": f"End {lane}"})
+
+
+def waits_wherever_a_renewal_is_due(definition: dict[str, Any]) -> None:
+    """A lane that nobody took over waits as well, once it has asked for its successor."""
+    for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
+        handed_over, *_, due, _, _ = branch["States"][f"Connect {lane}"]["Catch"]
+        due["Assign"] = due["Assign"] | {"rest_s": handed_over["Assign"]["rest_s"]}
 
 
 MACHINE: dict[str, Edit] = {
+    "a lane waits wherever a renewal is due": waits_wherever_a_renewal_is_due,
     "a lane waits after a drop": chaos_defects.waits_after_a_drop,
     "an execution ends with a killed function": ends_with_a_killed_function,
-    "a second POST takes the stream": _claims_without("attribute_not_exists(execution)"),
-    "a claim clears a younger wish": _claims_without("(attribute_not_exists(stop_at) OR stop_at < :posted)"),
+    "a second POST takes the stream": _claims_without("attribute_not_exists(execution) AND"),
+    "a claim clears a younger wish": _claims_without("attribute_not_exists(stop_at)"),
 }

@@ -38,9 +38,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"alert_email": None}, "here: alert_email must be an e-mail address, or '' for none."),
     ({"unconnected_after_s": 0}, "here: unconnected_after_s must be a whole number from 1 to 86400."),
     ({"log_level": []}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
-    ({"renew_after": 145}, "here: renew_after must be a whole number from 1 to 144."),
-    ({"give_up_after": 134}, "here: give_up_after must be a whole number from 2 to 133."),
-    ({"give_up_after": 100}, "here: renew_after must be less than give_up_after."),
+    ({"jitter_s": 35}, "here: jitter_s must be less than wait_s."),
+    ({"jitter_s": -1}, "here: jitter_s must be a whole number from 0 to 900."),
+    ({"renew_after": 162}, "here: renew_after must be a whole number from 1 to 161."),
+    ({"give_up_after": 149}, "here: give_up_after must be a whole number from 2 to 148."),
+    ({"give_up_after": 115}, "here: renew_after must be less than give_up_after."),
     ({"waits": 3}, "here: there is no setting waits."),
     ({"task_timeout_s": 60}, "here: there is no setting task_timeout_s."),
 ]
@@ -68,7 +70,7 @@ def test_both_refuse_and_take_the_same_in_the_same_words() -> None:
     )
     answers = [in_python(table) for table in tables]
     assert json.loads(run.stdout) == answers
-    assert answers[0] == {**GOOD, "claim_tries": 129, "task_timeout_s": 60, "overlap_max_s": 2}
+    assert answers[0] == {**GOOD, "claim_tries": 144, "task_timeout_s": 60, "overlap_max_s": 2}
     assert answers[1 : 1 + len(BAD)] == [sentence for _, sentence in BAD]
 
 
@@ -117,7 +119,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         ("[1, 2]", "env/local.yml must be a table of settings."),
-        ("wait_s: [", "env/local.yml is no readable YAML: "),
+        ("wait_s: [", "env/local.yml is not readable YAML: "),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentence: str) -> None:
@@ -140,5 +142,5 @@ def test_a_stage_without_a_file_is_refused(stage: str) -> None:
 def test_settings_can_be_laid_over_a_stage() -> None:
     """What is given goes over the stage's file under the same rules, and what follows from it follows."""
     assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
-    with pytest.raises(UserError, match="settings given: wait_s"):
+    with pytest.raises(UserError, match="with overrides: wait_s"):
         stages.load("local", {"wait_s": 45})

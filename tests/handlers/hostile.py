@@ -3,9 +3,11 @@
 from itertools import repeat
 from typing import Any
 
-from handlers.driver import Clock, Driver
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.steps import Invocation, Report
+from handlers.driver import Clock
+from handlers.invocation import run_invocation
 from handlers.profile.parse import parse
-from handlers.store.requests import Invocation, Report
 from tests.handlers.aws import Aws
 from tests.handlers.servers import Peer, Script, serving
 
@@ -21,7 +23,7 @@ def connect(aws: Aws, script: Script, *, lasts_ms: int = 10_000, **fields: Any) 
         clock = Clock()
         deadline_ms = clock.now_ms() + lasts_ms
         invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 400, 100, 100, 60_000)
-        report = Driver(profile, aws.store(), invocation, clock).run()
+        report = run_invocation(profile, aws.store(), SecretValues(repr), invocation, clock, lambda *_report: None)
         assert clock.now_ms() < deadline_ms
     assert "hidden" not in repr(report)
     return report

@@ -65,9 +65,9 @@ class Server:
         self.arrived = threading.Condition()
 
     def wait_for_peers(self, count: int) -> None:
-        """Returns once `count` connections were accepted; fails after five seconds."""
+        """Returns once `count` connections were accepted; fails after a minute."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.peers) >= count, 5)
+            assert self.arrived.wait_for(lambda: len(self.peers) >= count, 60)
 
 
 @contextmanager
@@ -117,9 +117,9 @@ def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | 
         for peer in server.peers:
             with suppress(OSError):
                 peer.connection.shutdown(socket.SHUT_RDWR)
-        acceptor.join(5)
+        acceptor.join(60)
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()
         assert server.errors == []
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.effects import ClaimRefused, Progress, RecordLoss
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.inputs import ClaimRefused
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_reader import EventReader

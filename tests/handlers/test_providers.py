@@ -17,12 +17,12 @@ import urllib3
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Progress
+from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.framing.decoders import Frame
-from handlers.invocation import keep
+from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.store.requests import Invocation, Report
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
@@ -70,7 +70,7 @@ class Lane:
     def last(self) -> Report:
         """Its last connection, once the invocation has ended."""
         assert self.thread is not None
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         return self.reports[-1]
 
@@ -95,7 +95,14 @@ class Stage:
 
         def run() -> None:
             secrets = SecretValues(lambda _: TOLD)
-            keep(profile or self.profile, self.aws.store(), secrets, invocation, clock, started.reports.append)
+            run_invocation(
+                profile or self.profile,
+                self.aws.store(),
+                secrets,
+                invocation,
+                clock,
+                lambda report, _blocked_ms: started.reports.append(report),
+            )
 
         started.thread = threading.Thread(target=run, daemon=True)
         started.thread.start()

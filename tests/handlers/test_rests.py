@@ -1,23 +1,24 @@
 """Rests between tries, in virtual time: the real decisions and the real store, on tables in memory."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from handlers.attempts import ChangeRest, Connect, Pause, ReadLease, ReadRest, attempts
 from handlers.connection.backoff import Rest
-from handlers.connection.effects import Claim, Claimed, Outcome, Progress, Write
+from handlers.connection.effects import Claim, Write
+from handlers.connection.inputs import Claimed, Closed, Opened
+from handlers.connection.steps import Invocation, Report
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store.connection_store import Store
 from handlers.store.event_items import partition_key
-from handlers.store.requests import Invocation, Report, Requests
+from handlers.store.requests import Requests
 from local.replay.table import MemoryDynamoDB
 from tests.chaos import chaos_defects
 from tests.chaos.teeth import OF_THE_RESTS
+from tests.handlers.connection.performer import Action, PlainPerformer, Script
 
 BACKOFF = {"network": {"start_s": 1}, "http": {"start_s": 2, "factor": 2}, "throttled": {"start_s": 4}}
 
@@ -27,63 +28,36 @@ def profile(**fields: Any) -> Profile:
     return parse("demo", {"address": "https://example.com", "framing": "sse", "backoff": BACKOFF, **fields}, {})
 
 
-class Functions:
-    """Runs functions one after the other; `asked_ms` are when the upstream was, `answer` says how each asking ends."""
+class Functions(PlainPerformer):
+    """Runs functions one after the other."""
 
-    def __init__(self, answer: Callable[[], Report]) -> None:
+    def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
         self.tables = MemoryDynamoDB("events", "control")
-        self.store = Store(
+        store = Store(
             self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", rest=print
         )
-        self.answer = answer
-        self.now_ms = 0
-        self.asked_ms: list[int] = []
+        super().__init__(store, play, actions)
 
-    def run(self, number: int = 1, **fields: Any) -> Report:
+    def start(self, number: int = 1, **fields: Any) -> Report:
         """How the function ends."""
         who = Invocation("demo", "A", "", f"r{number}", self.now_ms + 900_000, 4_000, 1_000, 1_000, 0)
-        wishes = attempts(profile(**fields), who, lambda: self.now_ms, lambda _least, most: most)
-        answer: object = None
-        try:
-            for _ in range(1_000):
-                answer = self.perform(wishes.send(answer), who)
-            raise AssertionError("the function comes to no end")
-        except StopIteration as over:
-            ended: Report = over.value
-            return ended
-
-    def perform(self, wish: object, who: Invocation) -> object:
-        """What comes of a wish, at once."""
-        match wish:
-            case ReadRest():
-                return self.store.read_rest("demo")
-            case ChangeRest(before, after):
-                return self.store.change_rest("demo", before, after, who.holder)
-            case ReadLease():
-                return self.store.read_lease("demo")
-            case Pause(for_ms):
-                self.now_ms += for_ms
-                return None
-            case Connect():
-                self.asked_ms.append(self.now_ms)
-                return self.answer()
-        raise TypeError(wish)
+        return self.run(profile(**fields), who)
 
 
-def refused(http_status: int, retry_after_s: float | None = None) -> Report:
-    """A connection that was refused."""
-    error = "StreamThrottled" if http_status == 429 else "StreamDropped"
-    return Report(Outcome(error, "", "", retry_after_s, http_status), Progress(1, 0), None, 0)
+def refused(http_status: int, retry_after_s: int | None = None) -> Script:
+    """A connection that is refused."""
+    headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    return [(0, Opened(http_status, headers))]
 
 
-LIVED = Report(Outcome("StreamDropped", "", ""), Progress(1, 0, opened_ms=0, closed_ms=60_000), None, 0)
+LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]
 
 
 def test_a_rest_holds_for_the_next_function() -> None:
     """What was asked for in Retry-After is waited for by whoever is started at once, to the millisecond."""
     functions = Functions(lambda: refused(429, 9))
     for number in range(3):
-        functions.run(number)
+        functions.start(number)
     assert functions.asked_ms == [0, 9_000, 18_000]
 
 
@@ -91,7 +65,7 @@ def test_failures_in_a_row_rest_longer() -> None:
     """Whichever function meets them."""
     functions = Functions(lambda: refused(503))
     for number in range(4):
-        functions.run(number)
+        functions.start(number)
     assert functions.asked_ms == [0, 2_000, 6_000, 14_000]
 
 
@@ -118,15 +92,15 @@ def test_a_try_is_taken_once() -> None:
         (LIVED, Rest("throttled", 4, 90_000), Rest("throttled", 4, 90_000)),
     ],
 )
-def test_a_failure_beside_another_is_added_to_it(ended: Report, theirs: Rest, after: Rest) -> None:
+def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, after: Rest) -> None:
     """It counts as one more of its kind, and the longer rest holds; a connection that lived ends its own alone."""
 
-    def meanwhile() -> Report:
+    def meanwhile() -> Script:
         functions.store.change_rest("demo", functions.store.read_rest("demo"), theirs, "B/r2")
         return ended
 
     functions = Functions(meanwhile)
-    functions.run()
+    functions.start()
     assert functions.store.read_rest("demo") == after
 
 
@@ -137,12 +111,16 @@ def test_who_overtook_another_forgets_nothing_of_it() -> None:
 
 def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     """Where it was never opened, that is no failure to connect: no rest is written down."""
-    unopened = Report(Outcome("StreamDropped", "", ""), Progress(1, 0, ended_by="refused"), None, 0)
-    for ended_by, rest in (("refused", Rest("network", 1, 1_000)), ("claimed_by_successor", Rest())):
-        progress = replace(unopened.progress, ended_by=ended_by)
-        functions = Functions(lambda progress=progress: replace(unopened, progress=progress))  # type: ignore[misc]
-        functions.run()
-        assert functions.store.read_rest("demo") == rest
+    functions = Functions(lambda: [(0, Closed("refused"))])
+    functions.start()
+    assert functions.store.read_rest("demo") == Rest("network", 1, 1_000)
+
+    functions = Functions(list, [(300, lambda: functions.store.claim("demo", execution="", holder="A/r3"))])
+    functions.store.claim("demo", execution="", holder="B/r0")
+    functions.store.mark_connected("demo", 1, 10**15)
+    report = functions.start(overlap="forbids")
+    assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
+    assert functions.store.read_rest("demo") == Rest()
 
 
 def test_the_first_claim_fixes_the_partitions() -> None:

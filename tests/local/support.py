@@ -12,19 +12,23 @@ from typing import Any, TypeVar
 import boto3
 from botocore.config import Config
 
+# What takes a second where nothing else runs may take this many on a busy machine. Only a failure waits for so long.
+PATIENCE = 20
 PROJECT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
 
 def client(service: str, endpoint: str, attempts: int = 1) -> Any:
-    """A boto3 client of a local endpoint; it does not retry unless told to."""
+    """A boto3 client of a local endpoint; it sends a request `attempts` times at most."""
     return boto3.client(
         service,
         endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id="local",
         aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": attempts, "mode": "standard"}, connect_timeout=5, read_timeout=30),
+        config=Config(
+            retries={"total_max_attempts": attempts, "mode": "standard"}, connect_timeout=60, read_timeout=120
+        ),
     )
 
 
@@ -49,14 +53,14 @@ def in_thread(service: Callable[[], contextlib.AbstractAsyncContextManager[T]]) 
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     assert started, "the service did not start"
     value, loop, end = started[0]
     try:
         yield value
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(30)
+        thread.join(120)
 
 
 def running(pid: int) -> bool:
@@ -68,22 +72,25 @@ def running(pid: int) -> bool:
 
 
 def until(condition: Callable[[], T], within_s: float = 10.0) -> T:
-    """Asks again and again; returns what the condition came to once it is true, or its last answer when time is up."""
-    deadline_s = time.monotonic() + within_s
+    """Asks again and again; returns what the condition came to once it is true, or its last answer when time is up.
+
+    `within_s` is what it takes at most where nothing else runs; it gets PATIENCE times as long.
+    """
+    deadline_s = time.monotonic() + within_s * PATIENCE
     pause = threading.Event()
-    while not (found := condition()) and time.monotonic() < deadline_s:
+    while not (answer := condition()) and time.monotonic() < deadline_s:
         pause.wait(0.05)
-    return found
+    return answer
 
 
 def children(pid: int) -> list[int]:
     """The process ids below `pid`."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def environment(**more: str) -> dict[str, str]:

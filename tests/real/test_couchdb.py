@@ -84,12 +84,12 @@ class Database:
         body = json.dumps(document).encode() if document is not None else b""
         request = urllib.request.Request(self.address + "/ledger" + path, body, {"Content-Type": "application/json"})
         request.method = "PUT"
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=120).close()
 
     def close(self) -> None:
         """Ends the server."""
         self.process.terminate()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=120)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

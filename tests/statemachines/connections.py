@@ -1,6 +1,6 @@
 """The deployed machine on the interpreter, with moto's DynamoDB behind its claims."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from local import stages
 from states_language import Execution, TaskCall, TaskFailure, load
 
 ROOT = stages.ROOT
+DATA = Path(__file__).parent / "data"
 STAGE = "test"
 NAMES = stages.names(STAGE)
 INPUT = {"pathParameters": {"streamId": "demo"}}  # what the machine needs, and all it needs
@@ -21,32 +22,21 @@ OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
 Function = Callable[[Any, Any], Any]
 
 
-def definition(machine: str, stage: str = STAGE) -> Any:
-    """The definition of a machine as a stage resolves it."""
+def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
+    """The definition of a machine as a stage resolves it; `changes` are settings, not held to their bounds."""
     text = Path(ROOT / "statemachines" / f"{machine}.asl.yml").read_text()
+    return stages.resolve(yaml.safe_load(text), stages.load(stage) | changes, stages.names(stage))
+
+
+def former(stage: str = STAGE) -> Any:
+    """The definition that was deployed before the machine was written in JSONata."""
+    text = Path(DATA / "connections-jsonpath.asl.yml").read_text()
     return stages.resolve(yaml.safe_load(text), stages.load(stage), stages.names(stage))
 
 
-def after(passes: int, give_up_after: int | None = None) -> Any:
-    """The machine with another `renew_after`, and another `give_up_after` where one is given."""
-    text = definition("connections")
-    found = stages.load("test")
-    limits = {found["renew_after"]: passes}
-    if give_up_after is not None:
-        limits |= {found["give_up_after"]: give_up_after, found["claim_tries"]: give_up_after - 1}
-    return _limited(text, limits)
-
-
-def _limited(value: Any, limits: Mapping[Any, int]) -> Any:
-    """A definition with other numbers where a Choice compares the passes with a setting."""
-    if isinstance(value, list):
-        return [_limited(member, limits) for member in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: limits.get(member, member) if name == "NumericGreaterThanEquals" else _limited(member, limits)
-        for name, member in value.items()
-    }
+def after(cycles: int, give_up_after: int = 10**6) -> Any:
+    """The machine with another `renew_after`, and another `give_up_after`."""
+    return definition("connections", renew_after=cycles, give_up_after=give_up_after, claim_tries=give_up_after - 1)
 
 
 class Aws:
@@ -96,17 +86,17 @@ class Aws:
         self.dynamodb.put_item(TableName=NAMES["control_table"], Item={**LEASE, **attributes})
 
     def run(
-        self, function: Function, renews: str | None = None, machine: Any = None, given: Any = INPUT, **rest: str
+        self, function: Function, renews: str | None = None, machine: Any = None, input_: Any = INPUT, **rest: str
     ) -> Execution:
         """An execution for the stream "demo" that has ended; `function` is the connection manager.
 
-        `renews` names the predecessor that started it, and `rest` what one tells that hands its claim on; `machine`
-        stands in place of the definition of the stage, `given` in place of the input.
+        `renews` names the predecessor that started it, and `rest` what one adds that delegates its claim; `machine`
+        stands in place of the definition of the stage, `input_` in place of the input.
         """
         loaded = load(machine or definition("connections"))
         more = rest | ({"renews": renews or ""} if renews or rest else {})
         return loaded.execute(
-            given | more if more else given,
+            input_ | more if more else input_,
             functions={NAMES["connection_manager"]: function},
             perform=self.perform,
             name="mine",

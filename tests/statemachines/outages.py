@@ -88,7 +88,7 @@ class World:
     async def perform(self, call: TaskCall) -> Any:
         """What a service answers."""
         if call.function is not None:
-            return {"status": await self.connect(call.execution_arn)}
+            return {"status": await self.invoke(call)}
         if call.action == "startExecution":
             return {"ExecutionArn": self.start(call.parameters).arn}
         if call.action == "describeExecution":
@@ -122,6 +122,16 @@ class World:
         if is_lost:
             raise TaskFailure("DynamoDB.SdkClientException", "the answer is lost")
         return answer
+
+    async def invoke(self, call: TaskCall) -> str:
+        """How a connection manager returns, which knows in which cycle a renewal is due."""
+        try:
+            return await self.connect(call.execution_arn)
+        except TaskFailure as failure:
+            usual = failure.error in ("StreamTakenOver", "ConnectionExpired")
+            if usual and call.payload["cycles"] + 1 >= call.payload["renew_after"]:
+                raise TaskFailure("RenewalDue", f"{failure.error}: {failure.cause}") from None
+            raise
 
     async def connect(self, execution: str) -> str:
         """How a connection manager returns; what it raises is a TaskFailure of that name."""

@@ -18,7 +18,7 @@ LANES = ("A", "B")
 def task(lane: str) -> dict[str, Any]:
     """A lane's Task state."""
     branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
-    found: dict[str, Any] = branch["States"][f"{lane} connects"]
+    found: dict[str, Any] = branch["States"][f"Connect {lane}"]
     return found
 
 
@@ -32,15 +32,15 @@ def worst(lane: str) -> Iterator[str | None]:
 
 KINDS = ["DynamoDB.ThrottlingException", "DynamoDB.InternalServerErrorException", "DynamoDB.SdkClientException"]
 STARTS = ("States.Timeout", "StepFunctions.AWSStepFunctionsException", "StepFunctions.SdkClientException")
-HELD = {"Item": {"execution": {"S": "arn:aws:states:us-east-1:111111111111:execution:machine:dead"}}}
+HOLDER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
+HELD = {"Item": {"execution": {"S": HOLDER}, "stop": {"BOOL": True}}}
 
 
 def claims(tries: int) -> Iterator[Any]:
     """What the calls of the claim answer, or raise where it is text: the worst in each of so many tries, then all."""
     blips = [*KINDS, "States.Timeout"]
     for _ in range(tries):
-        yield from [*blips, "DynamoDB.ConditionalCheckFailedException", *blips, HELD, *blips, {"Status": "ABORTED"}]
-        yield from [*blips, KINDS[0]]
+        yield from [*blips, "DynamoDB.ConditionalCheckFailedException", *blips, HELD, *blips, {"Status": "RUNNING"}]
     while True:
         yield {}
 
@@ -64,10 +64,10 @@ class Worst:
             if error is None:
                 return {"what the machine does not know": 1}
             raise TaskFailure(error, "worst")
-        if call.state.endswith(" looks"):
+        if call.state in ("Read lease A", "Read lease B"):
             raise TaskFailure(KINDS[0], "worst")
         if call.action == "startExecution":
-            who = call.state.partition(" renews")[0]
+            who = call.state[-1]
             at = self.renewals[who] % 4
             self.renewals[who] += 1
             raise TaskFailure((*STARTS, "StepFunctions.ExecutionLimitExceededException")[at], "no")
@@ -93,37 +93,38 @@ def run(renew_after: int, refusals: int = 2, give_up_after: int = 10**6, tries: 
 def by_lane(execution: Execution, lane: str) -> list[list[str]]:
     """The event types of a lane, cut at each count."""
     branch_of = {0: ""}
-    passes: list[list[str]] = [[]]
+    cycles: list[list[str]] = [[]]
     for event in execution.history:
         name = event.get("stateEnteredEventDetails", {}).get("name", "")
-        mine = name[:1] if name[1:2] == " " and name[0] in LANES else branch_of.get(event["previousEventId"], "")
+        mine = name[-1:] if name[-2:] in (" A", " B") else branch_of.get(event["previousEventId"], "")
         branch_of[event["id"]] = mine
         if mine == lane:
-            if name == f"{lane} counts":
-                passes.append([])
-            passes[-1].append(event["type"])
-    return passes
+            cycles[-1].append(event["type"])
+            if event.get("stateExitedEventDetails", {}).get("name") == f"Connect {lane}":
+                cycles.append([])
+    return cycles
 
 
 @pytest.mark.parametrize("lane", LANES)
 def test_the_worst_pass_is_as_long_as_computed(lane: str) -> None:
     """A pass in which every name fails as often as its Retrier allows has exactly the computed number of events."""
     branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
-    found = by_lane(run(4), lane)
-    assert [len(one) for one in found[1:4]] == [bounds.pass_events(branch)] * 3
+    lengths = [len(one) for one in by_lane(run(4), lane)]
+    assert lengths[1:4] == [bounds.cycle_events(branch)] * 3
+    assert lengths[4] == bounds.cycle_events(branch, due=True)
 
 
-def test_the_worst_try_to_claim_is_as_long_as_computed_and_no_longer_than_the_passes_it_counts_for() -> None:
-    """Five Tasks fail as often as their Retriers allow in each try; what it adds is the bound, and the bounds hold."""
+def test_the_worst_try_to_claim_is_as_long_as_computed_and_no_longer_than_a_cycle_of_each_lane() -> None:
+    """Four Tasks fail as often as their Retriers allow in each try; what it adds is the bound, and the bounds hold."""
     tries = 30
     execution = run(1, tries=tries, give_up_after=60)
     counts = [
         number
         for number, event in enumerate(execution.history)
-        if event.get("stateEnteredEventDetails", {}).get("name") == "Count the try"
+        if event.get("stateExitedEventDetails", {}).get("name") == "Claim lease"
     ]
     machine = definition("connections")
-    lengths = [later - earlier for earlier, later in pairwise(counts)]
+    lengths = [later - earlier for earlier, later in pairwise(counts[:-1])]  # the last claim is granted
     assert lengths == [bounds.try_events(machine)] * (tries - 1)
     assert len(execution.history) <= bounds.full_history(machine, 60)
     given_up = run(40, refusals=10**9, give_up_after=60, tries=10**9)
@@ -150,7 +151,7 @@ def test_an_execution_that_cannot_be_renewed_ends_before_its_history_is_full() -
     execution = run(1, refusals=10**9, give_up_after=40)
     assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
     entered = [event["stateEnteredEventDetails"]["name"] for event in execution.history if "stateEntered" in str(event)]
-    assert entered[-3:] == ["Release", "How it ended", "Broken"]
+    assert entered[-3:] == ["Release lease", "Choose ending", "Broken"]
     bound = bounds.full_history(definition("connections"), give_up_after=40)
     assert bound * 0.8 < len(execution.history) <= bound
 
@@ -159,39 +160,51 @@ def test_an_execution_that_cannot_be_renewed_ends_before_its_history_is_full() -
 def test_the_settings_allow_what_the_bound_allows(stage: str) -> None:
     """The highest `renew_after` that a settings file may hold is the one that the definition gives."""
     machine = definition("connections", stage)
-    assert stages.NUMBERS["renew_after"][1] == bounds.most_passes(machine)
+    assert stages.NUMBERS["renew_after"][1] == bounds.most_renew_after(machine)
     assert bounds.history_events(machine) <= bounds.ALLOWED
-    assert bounds.history_events(machine, bounds.most_passes(machine) + 1) > bounds.ALLOWED
-    assert stages.NUMBERS["give_up_after"][1] == bounds.most_tries(machine)
-    assert bounds.full_history(machine, bounds.most_tries(machine)) <= bounds.HARD < bounds.LIMIT
+    assert bounds.history_events(machine, bounds.most_renew_after(machine) + 1) > bounds.ALLOWED
+    assert stages.NUMBERS["give_up_after"][1] == bounds.most_give_up_after(machine)
+    assert bounds.full_history(machine, bounds.most_give_up_after(machine)) <= bounds.HARD < bounds.LIMIT
 
 
 def test_an_execution_lives_for_days() -> None:
     """Two lanes that take turns at 15 minutes make a pass in twice the wait each; one is asked for for 14 hours."""
     prod = stages.load("prod")
-    pass_s = 2 * int(prod["wait_s"])
-    assert int(prod["renew_after"]) * pass_s > 1.9 * 86_400
-    assert (int(prod["give_up_after"]) - int(prod["renew_after"])) * pass_s >= 14 * 3600
+    cycle_s = 2 * int(prod["wait_s"])
+    assert int(prod["renew_after"]) * cycle_s > 2.2 * 86_400
+    assert (int(prod["give_up_after"]) - int(prod["renew_after"])) * cycle_s >= 14 * 3600
 
 
 def test_what_has_no_bound_is_refused_by_name() -> None:
     """A Retrier of States.ALL, a loop beside the count, and a lane without one are named."""
     machine = definition("connections")
     lane = machine["States"]["Lanes"]["Branches"][0]
-    lane["States"]["A connects"]["Retry"].append({"ErrorEquals": ["States.ALL"], "MaxAttempts": 1})
-    with pytest.raises(bounds.Unbounded, match=r"^A connects: a Retrier of States\.ALL counts each name"):
-        bounds.pass_events(lane)
+    lane["States"]["Connect A"]["Retry"].append({"ErrorEquals": ["States.ALL"], "MaxAttempts": 1})
+    with pytest.raises(bounds.Unbounded, match=r"^Connect A: a Retrier of States\.ALL counts each name"):
+        bounds.cycle_events(lane)
     lane = definition("connections")["States"]["Lanes"]["Branches"][0]
-    lane["States"]["A connects"]["Catch"][1]["Next"] = "A waits"
-    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no passes$"):
-        bounds.pass_events(lane)
-    machine["States"]["Is it held"]["Default"] = "Claim"
-    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no passes$"):
+    lane["States"]["Successor needed A"]["Default"] = "Renewal due A"
+    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no cycles$"):
+        bounds.cycle_events(lane, due=True)
+    lane = definition("connections")["States"]["Lanes"]["Branches"][0]
+    lane["States"]["Connect A"]["Arguments"]["Payload"]["cycles"] = "{% $cycles %}"
+    with pytest.raises(bounds.Unbounded, match=r"^Connect A: a loop goes through it that compares no \$cycles$"):
+        bounds.cycle_events(lane)
+    lane = definition("connections")["States"]["Lanes"]["Branches"][0]
+    lane["States"]["Connect A"]["Catch"][1]["Assign"] = {}
+    with pytest.raises(bounds.Unbounded, match=r"^what begins with Begin A counts no cycles$"):
+        bounds.cycle_events(lane)
+    machine["States"]["Who holds the lease"]["Default"] = "Read lease"
+    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no cycles$"):
         bounds.try_events(machine)
     machine = definition("connections")
-    machine["States"]["Claim"]["Retry"][1]["MaxAttempts"] = 9
-    with pytest.raises(bounds.Unbounded, match=r"^Count the try: a try has 190 events, more than a pass of each lane$"):
+    machine["States"]["Who holds the lease"]["Default"] = "Claim lease"
+    with pytest.raises(bounds.Unbounded, match=r"^Claim lease: a loop goes through it that compares no \$tries$"):
+        bounds.try_events(machine)
+    machine = definition("connections")
+    machine["States"]["Claim lease"]["Retry"][1]["MaxAttempts"] = 9
+    with pytest.raises(bounds.Unbounded, match=r"^Claim lease: a try has \d+ events, more than a cycle of each lane$"):
         bounds.try_events(machine)
     for plain in definition("staggered")["States"]["Lanes"]["Branches"]:
-        with pytest.raises(bounds.Unbounded, match=r"counts no passes$"):
-            bounds.pass_events(plain)
+        with pytest.raises(bounds.Unbounded, match=r"counts no cycles$"):
+            bounds.cycle_events(plain)

@@ -1,13 +1,19 @@
 """What becomes of a claim that cannot be made for hours, and of what is no request at all."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from local import stages
-from states_language import TaskCall
+from states_language import Execution, TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, definition
 from tests.statemachines.test_connections import ended, entered, scripted
+
+
+def rests_s(execution: Execution) -> list[int]:
+    """How long the execution backed off between its tries to claim the stream."""
+    return [(later - at_ms) // 1000 for (at_ms, name), (later, _) in pairwise(entered(execution)) if name == "Back off"]
 
 
 @pytest.mark.parametrize("action", ["updateItem", "getItem", "describeExecution"])
@@ -19,8 +25,8 @@ def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
     execution = aws.run(ended)
     assert execution.output == {"status": "ended"}
     names = [name for _, name in entered(execution)]
-    assert names.count("Count the try") == 15
-    assert [name for name in names if name.startswith("Try again")] == ["Try again soon"] * 9 + ["Try again later"] * 5
+    assert names.count("Claim lease") == 15 + 2  # the last but one is refused, the last in place of the dead one
+    assert rests_s(execution) == [0, *[2] * 9, *[4] * 5, 0]
 
 
 def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
@@ -32,14 +38,10 @@ def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
     execution = aws.run(ended, machine=definition("connections", "prod"))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "handed_on"})
     rows = entered(execution)
-    assert [name for _, name in rows].count("Count the try") == stages.load("prod")["renew_after"] == 100
-    assert [name for _, name in rows][-4:] == [
-        "Hand on the claim",
-        "Report the delay",
-        "Name the handing on",
-        "Renewed",
-    ]
-    assert 7.4 * 3_600_000 < rows[-1][0] < 7.8 * 3_600_000
+    names = [name for _, name in rows]
+    assert names.count("Claim lease") == stages.load("prod")["renew_after"] == 115
+    assert names[-4:] == ["Delegate claim", "Send dead letter", "Choose ending", "Renewed"]
+    assert 8.7 * 3_600_000 < rows[-1][0] < 9.2 * 3_600_000
     (started,) = aws.started
     assert started["Name"].endswith("-claim")
     wish = {"renews": "", "asked_at": "2026-01-01T00:00:00.000Z", "after": MINE}
@@ -58,9 +60,9 @@ def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
     execution = aws.run(ended, machine=definition("connections", "prod"))
     assert (execution.status, execution.error) == ("FAILED", "ClaimFailed")
     rows = entered(execution)
-    assert [name for _, name in rows].count("Hand on the claim") == 29
-    assert [name for _, name in rows].count("Count the try") == stages.load("prod")["claim_tries"] == 129
-    assert (rows[-1][1], rows[-1][0] > 9.9 * 3_600_000) == ("Broken", True)
+    assert [name for _, name in rows].count("Delegate claim") == 29
+    assert [name for _, name in rows].count("Claim lease") == stages.load("prod")["claim_tries"] == 144
+    assert (rows[-1][1], rows[-1][0] > 11.1 * 3_600_000) == ("Broken", True)
 
 
 @pytest.mark.parametrize("renews", ["", OTHER])
@@ -92,7 +94,7 @@ def test_a_wish_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aw
 
 
 @pytest.mark.parametrize(
-    "given",
+    "input_",
     [
         None,
         [],
@@ -108,14 +110,14 @@ def test_a_wish_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aw
         {**INPUT, "renews": OTHER, "asked_at": "2025-12-31T20:00:00.000Z"},
     ],
 )
-def test_what_is_no_request_is_rejected(aws: Aws, given: Any) -> None:
+def test_what_is_no_request_is_rejected(aws: Aws, input_: Any) -> None:
     """A clean end that says what a request is, and a letter, for whoever starts executions by hand or by a rule."""
-    execution = aws.run(scripted(), given=given)
+    execution = aws.run(scripted(), input_=input_)
     assert (execution.status, execution.output["status"]) == ("SUCCEEDED", "rejected")
     assert "pathParameters.streamId" in execution.output["cause"]
     assert [letter["MessageBody"]["error"] for letter in aws.letters] == ["InvalidRequest"]
     names = [name for _, name in entered(execution)]
-    assert names == ["Is it a request", "Name what is wrong", "Report the rejection", "Name the rejection", "Rejected"]
+    assert names == ["Read request", "Choose ending", "Send dead letter", "Choose ending", "Rejected"]
 
 
 def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:

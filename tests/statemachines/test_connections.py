@@ -7,9 +7,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handlers import errors
+from handlers.connection.effects import Outcome
+from handlers.connection.ends import renewal_due
+from local import stages
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after
+from timeline import spans
+from timeline.spans import transitions
+
+BEGUN = ["Begin A", "Wait A", "Begin B", "Connect B"]
 
 
 def ended(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
@@ -18,7 +25,10 @@ def ended(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
 
 
 def scripted(*outcomes: Exception | str) -> Any:
-    """A connection manager that ends so in turn, with a status or an error, after 1000, 500, 333 ... ms."""
+    """A connection manager that ends so in turn, with a status or an error, after 1000, 500, 333 ... ms.
+
+    Where its payload says that a renewal is due, it raises what the real one raises.
+    """
     left = list(outcomes)
     payloads: list[Any] = []
 
@@ -28,11 +38,17 @@ def scripted(*outcomes: Exception | str) -> Any:
         await clock.sleep_until(clock.now_ms() + 1000 // len(payloads))
         outcome = left.pop(0)
         if isinstance(outcome, Exception):
-            raise outcome
+            raise renewal(outcome) if payload["cycles"] + 1 >= payload["renew_after"] else outcome
         return {"status": outcome}
 
     function.payloads = payloads  # type: ignore[attr-defined]
     return function
+
+
+def renewal(error: Exception) -> Exception:
+    """What is raised in place of an error where a renewal is due."""
+    outcome = renewal_due(Outcome(type(error).__name__, "", str(error)))
+    return errors.RenewalDue(outcome.message) if outcome.error == "RenewalDue" else error
 
 
 def entered(execution: Execution) -> list[tuple[int, str]]:
@@ -44,6 +60,18 @@ def entered(execution: Execution) -> list[tuple[int, str]]:
     ]
 
 
+def of_lanes(execution: Execution, *lanes: str) -> list[tuple[int, str]]:
+    """The states of lanes, of both where none is named."""
+    return [row for row in entered(execution) if row[1][-2:] in [f" {lane}" for lane in lanes or "AB"]]
+
+
+def rests_ms(execution: Execution, *lanes: str) -> list[int]:
+    """How long the Waits of lanes lasted that are over."""
+    found = spans.spans(spans.rows(execution.history))
+    over = [span for span in found if span.kind == "wait" and span.lane in (lanes or "AB")]
+    return [span.to_ms - span.from_ms for span in over if span.to_ms is not None]
+
+
 def test_a_stream_that_ends_ends_the_execution_and_frees_the_stream(aws: Aws) -> None:
     """A Task that returns stops the sibling's Wait at once, and the lease is let go."""
     execution = aws.run(ended)
@@ -52,35 +80,51 @@ def test_a_stream_that_ends_ends_the_execution_and_frees_the_stream(aws: Aws) ->
     assert aws.holder() is None
 
 
-def test_the_function_gets_path_query_execution_and_lane(aws: Aws) -> None:
-    """The payload is path and query of the input, the execution's ARN and the lane."""
-    function = scripted(errors.StreamTakenOver(), "stopped")
+def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
+    """The payload is the path of the input, the execution's ARN, the lane, and how many cycles that has had."""
+    function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamDropped(), "stopped")
     aws.run(function)
-    assert function.payloads == [{**INPUT, "execution": MINE, "lane": lane} for lane in ("B", "A")]
+    rest = {**INPUT, "execution": MINE, "renew_after": stages.load("test")["renew_after"]}
+    cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]
+    assert function.payloads == [{**rest, "lane": lane, "cycles": count} for lane, count in cycles]
 
 
 def test_only_a_lane_that_was_taken_over_waits(aws: Aws) -> None:
     """After StreamTakenOver lane B waits 4 s while lane A connects when its own Wait is over."""
     execution = aws.run(scripted(errors.StreamTakenOver(), "ended"))
-    lanes = [row for row in entered(execution) if row[1][:2] in ("A ", "B ")]
+    lanes = of_lanes(execution)
     assert lanes == [
-        (0, "A waits"),
-        (0, "B connects"),
-        (1000, "B counts"),
-        (1000, "B is due"),
-        (1000, "B waits"),
-        (4000, "A connects"),
-        (4500, "A has its answer"),
-        (4500, "A has ended"),
+        (0, "Begin A"),
+        (0, "Wait A"),
+        (0, "Begin B"),
+        (0, "Connect B"),
+        (1000, "Wait B"),
+        (4000, "Connect A"),
+        (4500, "Renewal due A"),
+        (4500, "End A"),
     ]
+
+
+def test_a_handover_is_two_transitions(aws: Aws) -> None:
+    """Wait, then Task, and Catch back to Wait: each cycle of a lane enters two states, however many there are."""
+    counts = []
+    for handovers in (8, 28):
+        aws.put()
+        execution = aws.run(scripted(*[errors.StreamTakenOver()] * handovers, "ended"))
+        names = [name for _, name in entered(execution)]
+        begun = names.index("Connect B") + 1
+        cycles = ["Wait B", "Connect A", "Wait A", "Connect B"] * (handovers // 2)
+        assert names[begun : begun + len(cycles)] == cycles
+        counts.append(transitions(execution.history))
+    assert counts[1] - counts[0] == 2 * 20
 
 
 @pytest.mark.parametrize("error", ["StreamDropped", "StreamThrottled", "StoreUnavailable"])
 def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, error: str) -> None:
     """Each of these is retried within the state, before the sibling's Wait of 4 s is over."""
     execution = aws.run(scripted(getattr(errors, error)("broken"), "ended"))
-    lanes = [row for row in entered(execution) if row[1][:2] in ("A ", "B ")]
-    assert [name for _, name in lanes] == ["A waits", "B connects", "B has its answer", "B has ended"]
+    lanes = of_lanes(execution)
+    assert [name for _, name in lanes] == [*BEGUN, "Renewal due B", "End B"]
     assert lanes[-1][0] <= 1000 + 2000 + 500
     assert execution.status == "SUCCEEDED"
 
@@ -89,30 +133,28 @@ def test_a_function_that_was_killed_is_retried_without_leaving_its_state(aws: Aw
     """Nobody knows how its connection ended: the lane connects again, and the execution goes on."""
     killed = type("Sandbox.Timedout", (Exception,), {})  # an error is called what its class is called
     execution = aws.run(scripted(killed(), "ended"))
-    lanes = [name for _, name in entered(execution) if name[:2] in ("A ", "B ")]
-    assert lanes == ["A waits", "B connects", "B has its answer", "B has ended"]
+    assert [name for _, name in of_lanes(execution)] == [*BEGUN, "Renewal due B", "End B"]
     assert execution.output == {"status": "ended"}
 
 
 def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> None:
     """Nobody has taken over, so the lane connects in the same millisecond."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "ended"))
-    lanes = [row for row in entered(execution) if row[1][:2] == "B "]
-    assert lanes[1:4] == [(1000, "B counts"), (1000, "B is due"), (1000, "B connects")]
-    assert lanes[4:] == [(1500, "B has its answer"), (1500, "B has ended")]
+    lane = of_lanes(execution, "B")
+    assert lane[1:] == [(0, "Connect B"), (1000, "Connect B"), (1500, "Renewal due B"), (1500, "End B")]
 
 
-def test_an_upstream_that_asks_for_less_is_left_in_peace(aws: Aws) -> None:
-    """Three times in a row use up a lane's retries: it rests for the longest back-off."""
+def test_an_upstream_that_asks_for_less_is_asked_less(aws: Aws) -> None:
+    """Three times in a row use up a lane's retries: it rests for the longest back-off, 4 s."""
     execution = aws.run(scripted(*[errors.StreamThrottled("no")] * 8, "ended"))
-    assert {"A holds back", "B holds back"} & {name for _, name in entered(execution)}
+    assert 4000 in rests_ms(execution)
 
 
 def test_an_outage_ends_no_execution(aws: Aws) -> None:
-    """A hundred drops use up the retries again and again; lanes cool down and the stream goes on."""
+    """A hundred drops use up the retries again and again; lanes rest for 2 s and the stream goes on."""
     execution = aws.run(scripted(*[errors.StreamDropped("no")] * 100, "ended"))
     assert execution.output == {"status": "ended"}
-    assert {"A cools down", "B cools down"} <= {name for _, name in entered(execution)}
+    assert {2000} == {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}
 
 
 errors_of_aws = st.sampled_from(
@@ -131,6 +173,7 @@ errors_of_aws = st.sampled_from(
         "StreamTakenOver",
         "StoreUnavailable",
         "ConnectionExpired",
+        "RenewalDue",
     ]
 )
 
@@ -159,10 +202,10 @@ def test_no_failure_of_a_lane_ends_an_execution(names: list[str], renew_after: i
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
 
 
-def test_an_error_nobody_named_cools_down_and_tries_again(aws: Aws) -> None:
+def test_an_error_nobody_named_is_followed_by_a_rest_and_a_try(aws: Aws) -> None:
     """A defect of the function does not end the execution."""
     execution = aws.run(scripted(ValueError("defect"), "ended"))
-    assert (3000, "B connects") in entered(execution)
+    assert (3000, "Connect B") in entered(execution)
     assert execution.status == "SUCCEEDED"
 
 
@@ -175,7 +218,8 @@ def test_a_rejected_stream_ends_cleanly_and_is_reported(aws: Aws, error: type[Ex
         "status": "rejected",
         "error": error.__name__,
     }
-    assert [name for _, name in entered(execution)][-3:] == ["Report the rejection", "Name the rejection", "Rejected"]
+    names = [name for _, name in entered(execution)]
+    assert names[-4:] == ["Choose ending", "Send dead letter", "Choose ending", "Rejected"]
     assert aws.holder() is None
     (letter,) = aws.letters
     assert letter["QueueUrl"] == f"https://sqs.us-east-1.amazonaws.com/111111111111/{NAMES['dead_letter_queue']}"
@@ -247,8 +291,8 @@ def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws, answe
         return answers.pop(0)
 
     execution = aws.run(function)
-    lane = [name for _, name in entered(execution) if name.startswith("B ")]
-    assert lane[1:6] == ["B has its answer", "B is puzzled", "B counts", "B is due", "B cools down"]
+    assert [name for _, name in of_lanes(execution, "B")][2:4] == ["Renewal due B", "Wait B"]
+    assert rests_ms(execution, "B") == [2000]
     assert execution.output == {"status": "ended"}
 
 

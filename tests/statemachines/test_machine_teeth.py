@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.teeth import OF_THE_MACHINE
 from tests.chaos.unit_defects import MACHINE
-from tests.statemachines import connections, test_connections, test_stop
+from tests.statemachines import connections, test_connections, test_renewal, test_stop
 from tests.statemachines.connections import Aws
 
 # What a test is given that takes more than the services.
@@ -18,10 +18,15 @@ def test_the_named_unit_test_catches_the_defect_of_the_machine(
     name: str, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails on what it asserts."""
-    definition = connections.definition("connections")
-    MACHINE[name](definition)
-    monkeypatch.setattr(connections, "definition", lambda *_given: definition)
+    sound: Any = connections.definition
+
+    def defective(*names: Any, **changes: int) -> Any:
+        definition = sound(*names, **changes)
+        MACHINE[name](definition)
+        return definition
+
+    monkeypatch.setattr(connections, "definition", defective)
     test = OF_THE_MACHINE[name]
-    unit_test = {**vars(test_connections), **vars(test_stop)}[test]
+    unit_test = {**vars(test_connections), **vars(test_renewal), **vars(test_stop)}[test]
     with pytest.raises(AssertionError):
         unit_test(aws, *GIVEN.get(test, ()))

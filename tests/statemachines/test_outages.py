@@ -50,22 +50,22 @@ def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> N
     assert len(world.executions) <= most
 
 
-def test_an_outage_of_lambda_starts_a_successor_every_34_minutes() -> None:
+def test_an_outage_of_lambda_starts_a_successor_every_48_minutes() -> None:
     """Each that is not needed any more reads so in the lease, so none is turned away; two live at a time."""
     world = World({"lambda"}, 1, 1 + 24 * DAYS)
     live(world, kept(world))
-    assert 42 * DAYS <= len(world.executions) <= 43 * DAYS
+    assert 29 * DAYS <= len(world.executions) <= 31 * DAYS
     assert world.ends() == {"superseded": len(world.executions) - 1}
     assert world.most_alive == 2
 
 
-def test_an_outage_of_the_table_starts_three_executions_a_day() -> None:
-    """One waits for the other seven and a half hours, then ends as renewed; each tells a person so."""
+def test_an_outage_of_the_table_starts_an_execution_every_nine_hours() -> None:
+    """One tries for nine hours, then ends as renewed, and leaves a dead-letter message."""
     world = World({"table"}, 1, 1 + 24 * DAYS)
     live(world, kept(world))
     assert world.ends() == {"handed_on": len(world.executions) - 1}
     assert world.letters == len(world.executions) - 2  # the first had the stream when its history was full
-    assert 3 * DAYS <= world.letters <= 3 * DAYS + 1
+    assert 24 / 9.5 * DAYS - 1 <= world.letters <= 24 / 8.5 * DAYS
 
 
 @pytest.mark.parametrize("posts", [1, 3])
@@ -85,7 +85,7 @@ def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int)
     assert world.most_alive <= 2 * posts
 
 
-@pytest.mark.parametrize("at_h", [1, 48 + 1])
+@pytest.mark.parametrize("at_h", [1, 56])  # in hour 54 an execution is renewed
 def test_a_claim_whose_answer_is_lost_as_the_outage_begins_is_kept(at_h: int) -> None:
     """A POST, or a renewal, claims the stream in the moment in which the table goes: what goes on for days finds it."""
     world = World({"table"}, at_h, at_h + 24 * DAYS)

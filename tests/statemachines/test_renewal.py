@@ -9,52 +9,51 @@ from handlers import errors
 from local import stages
 from states_language import TaskCall
 from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, after, definition
-from tests.statemachines.test_connections import ended, entered, scripted
+from tests.statemachines.test_connections import ended, entered, of_lanes, rests_ms, scripted
 
 ALREADY = "StepFunctions.ExecutionAlreadyExistsException"
-LIMIT = "NumericGreaterThanEquals"
+RENEWS = ["Renewal due B", "Read lease B", "Successor needed B", "Start successor B", "Give up B"]
 
 
-def test_a_lane_that_has_made_its_passes_starts_the_successor(aws: Aws) -> None:
-    """After two passes lane B asks for an execution of its own machine that names it; it waits like any other lane."""
+def test_a_lane_that_has_had_its_cycles_starts_the_successor(aws: Aws) -> None:
+    """After two cycles lane B asks for an execution of its own machine that names it; it waits like any other lane."""
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamTakenOver(), "superseded")
     execution = aws.run(function, machine=after(2))
     machine_arn = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
     successor = {**INPUT, "renews": MINE, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
     name = f"{hashlib.sha1(MINE.encode()).hexdigest()}-1"
     assert aws.started == [{"StateMachineArn": machine_arn, "Name": name, "Input": successor}]
-    lane = [name for _, name in entered(execution) if name.startswith("B ")]
-    one = ["B connects", "B counts", "B is due"]
-    assert lane == [*one, "B waits", *one, "B looks", "B weighs", "B renews", "B hands over", "B waits"]
+    lane = [name for _, name in of_lanes(execution, "B")]
+    assert lane == ["Begin B", "Connect B", "Wait B", "Connect B", *RENEWS, "Wait B"]
+    assert rests_ms(execution, "B") == [4000]
     assert (execution.output, entered(execution)[-1][1]) == ({"status": "superseded"}, "Renewed")
 
 
-def test_passes_that_no_function_saw_count_too(aws: Aws) -> None:
+def test_cycles_that_no_function_saw_count_too(aws: Aws) -> None:
     """A function that cannot be called still fills the history, so it brings the renewal nearer."""
     execution = aws.run(scripted(*[ValueError("defect")] * 5, "superseded"), machine=after(3))
     assert len(aws.started) == 1
-    assert [name for _, name in entered(execution) if name.endswith("waits")] == ["A waits"]
+    assert rests_ms(execution, "B")[:2] == [2000, 2000]
 
 
 def test_a_renewal_that_fails_ends_no_lane_and_is_tried_again(aws: Aws) -> None:
-    """Step Functions refuses for a whole pass: the lane goes on, and its next pass starts the successor."""
+    """Step Functions refuses for a whole cycle: the lane connects at once, and its next cycle starts the successor."""
     aws.failures = {"startExecution": ["StepFunctions.AWSStepFunctionsException", "StepFunctions.ExecutionLimit"]}
     expired = [errors.ConnectionExpired()] * 2
     execution = aws.run(scripted(*expired, "superseded"), machine=after(1))
-    lane = [name for _, name in entered(execution) if name.startswith("B ")]
-    one = ["B connects", "B counts", "B is due", "B looks", "B weighs", "B renews"]
-    assert lane[:14] == [*one, "B goes on", *one, "B hands over"]
-    assert len(aws.started) == 1
+    lane = [name for _, name in of_lanes(execution, "B")]
+    assert lane[:15] == ["Begin B", "Connect B", *RENEWS, "Wait B", "Connect B", *RENEWS, "Wait B"][:15]
+    assert (len(aws.started), rests_ms(execution, "B")) == (1, [0])
 
 
 def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> None:
-    """Refused in three passes and at last: it lets go of the claim and fails by name."""
+    """Refused in three cycles and at last: it lets go of the claim and fails by name."""
     aws.failures = {"startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 99}
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
     assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
     names = [name for _, name in entered(execution)]
-    assert names[-5:] == ["B gives up", "Hand on the stream", "Release", "How it ended", "Broken"]
-    assert names.count("B renews") == 3
+    assert names[-6:] == ["Give up B", "End B", "Start last successor", "Release lease", "Choose ending", "Broken"]
+    assert names.count("Start successor B") == 3
     assert (aws.holder(), aws.lease()["ending"]) == (None, {"S": "RenewalFailed"})
 
 
@@ -72,7 +71,7 @@ def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(a
     execution = taken_over.run(function, machine=after(1))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "superseded"})
     names = [name for _, name in entered(execution)]
-    assert names[-7:-5] == ["A weighs", "A is superseded"]
+    assert names[-5:-3] == ["Successor needed A", "End A"]
     assert (names[-1], aws.holder(), len(taken_over.started)) == ("Renewed", OTHER, 1)
 
 
@@ -91,7 +90,7 @@ def test_a_wish_to_stop_is_read_in_the_lease_where_no_function_starts(aws: Aws, 
 
 @pytest.mark.parametrize("fails", [[], ["DynamoDB.InternalServerErrorException"] * 99], ids=["table", "no table"])
 def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: list[str]) -> None:
-    """Whatever the lease says: as long as the successor runs, each pass asks for the same, which starts nothing."""
+    """Whatever the lease says: as long as the successor runs, each cycle asks for the same, which starts nothing."""
     aws.failures = {"getItem": fails}
     execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
     assert (execution.output, entered(execution)[-1][1]) == ({"status": "handed_on"}, "Renewed")
@@ -100,7 +99,7 @@ def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: li
     assert aws.holder() == MINE  # left to the successor, which renews it
 
 
-def test_a_successor_that_ended_is_followed_by_another_ten_passes_later(aws: Aws) -> None:
+def test_a_successor_that_ended_is_followed_by_another_ten_cycles_later(aws: Aws) -> None:
     """Its name is used up, so the next has another; the last of them is the last act of the execution."""
 
     class Broken(Aws):
@@ -124,7 +123,7 @@ def test_a_last_start_whose_answer_was_lost_is_no_failure(aws: Aws) -> None:
 
 
 def test_an_execution_that_claimed_at_its_last_try_asks_for_a_successor(aws: Aws) -> None:
-    """Tries count as passes, and one pass is left for the lanes."""
+    """Tries count as cycles, and one cycle is left for the lanes."""
     refused = "StepFunctions.ExecutionLimitExceededException"
     aws.failures = {
         "updateItem": ["DynamoDB.InternalServerErrorException"] * 8,  # two of each try
@@ -132,14 +131,13 @@ def test_an_execution_that_claimed_at_its_last_try_asks_for_a_successor(aws: Aws
     }
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=6))
     names = [name for _, name in entered(execution)]
-    assert (names.count("Count the try"), names.count("B renews"), execution.error) == (4, 2, "RenewalFailed")
+    assert (names.count("Claim lease"), names.count("Start successor B"), execution.error) == (5, 2, "RenewalFailed")
 
 
 def test_a_lane_that_has_started_a_successor_leaves_it_the_first_try(aws: Aws) -> None:
     """A connection of its own would be one too many, so the lane rests before it looks whether it is still needed."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "superseded"), machine=after(1))
-    lane = [name for _, name in entered(execution) if name.startswith("B ")]
-    assert lane[3:8] == ["B looks", "B weighs", "B renews", "B hands over", "B holds back"]
+    assert [name for _, name in of_lanes(execution, "B")][1:] == ["Connect B", *RENEWS, "Wait B"]
 
 
 def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
@@ -198,7 +196,7 @@ def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> N
     aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 100}
     execution = aws.run(ended, renews=OTHER)
     assert execution.output == {"status": "ended"}
-    assert [name for _, name in entered(execution)].count("Try again later") >= 2
+    assert [name for _, name in entered(execution)].count("Back off") >= 12
 
 
 @pytest.mark.parametrize("wish", [{}, {"stop": {"BOOL": True}}])
@@ -210,12 +208,37 @@ def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, wish: dic
     assert aws.holder() is None
 
 
+def test_a_due_lane_reads_and_asks_where_the_function_does_not_say_so(aws: Aws) -> None:
+    """A function that knows of no cycles raises what it always raised: before the next is called the lease is read."""
+
+    def function(_payload: Any, _lambda_context: Any) -> Any:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, str):
+            return {"status": outcome}
+        raise outcome
+
+    for error, wait in ((errors.StreamTakenOver(), ["Wait B"]), (errors.ConnectionExpired(), [])):
+        aws.put()
+        aws.started.clear()
+        outcomes = [error, error, "superseded"]
+        execution = aws.run(function, machine=after(1))
+        lane = [name for _, name in of_lanes(execution, "B")]
+        assert (
+            lane[: 10 + len(wait)]
+            == ["Begin B", "Connect B", *wait, "Connect B", *RENEWS, "Wait B", "Connect B"][: 10 + len(wait)]
+        )
+        assert len({start["Name"] for start in aws.started}) == 1
+
+
 def test_every_stage_renews() -> None:
-    """The count is compared with the stage's settings in both lanes."""
+    """The function is told the stage's setting, and the machine compares its own count with it."""
     for stage in ("local", "test", "dev", "prod"):
+        renew_after, give_up_after = (stages.load(stage)[name] for name in ("renew_after", "give_up_after"))
         for lane, branch in zip("AB", definition("connections", stage)["States"]["Lanes"]["Branches"], strict=True):
-            rules = [rule for state in branch["States"].values() for rule in state.get("Choices", [])]
-            found = [(rule["Next"], rule["NumericGreaterThanEquals"]) for rule in rules if LIMIT in rule]
-            renew_after, give_up_after = (stages.load(stage)[name] for name in ("renew_after", "give_up_after"))
-            ends = [(f"{lane} {what}", give_up_after) for what in ("renews", "leaves it to the successor", "gives up")]
-            assert found == [(f"{lane} looks", renew_after), *ends]
+            states = branch["States"]
+            assert states[f"Connect {lane}"]["Arguments"]["Payload"]["renew_after"] == renew_after
+            rules = [
+                states[f"{name} {lane}"]["Choices"][at]["Condition"]
+                for name, at in (("Renewal due", 1), ("Give up", 0))
+            ]
+            assert rules == [f"{{% $cycles >= {limit} %}}" for limit in (renew_after, give_up_after)]

@@ -57,7 +57,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (
         one({**PASS, "Assign": {"1st.$": "$"}}),
         "/States/S/Assign/1st.$",
-        "'1st' is no variable: letters, digits and _, no digit first",
+        "'1st' is not a variable name: letters, digits and _, no digit first",
     ),
     (
         one({**PASS, "Assign": {"a" * 81: 1}}),
@@ -67,7 +67,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (
         one({**PASS, "Output": "{% 1 + %}"}, QueryLanguage="JSONata"),
         "/States/S/Output",
-        "'1 +' is no JSONata expression: S0207: Unexpected end of expression",
+        "'1 +' is not a valid JSONata expression: S0207: Unexpected end of expression",
     ),
     (
         one({**PASS, "Output": {"a": "{% [1, phone.number] %}"}}, QueryLanguage="JSONata"),
@@ -79,11 +79,11 @@ REFUSED: list[tuple[Any, str, str]] = [
     (one({"Type": "Pass", "End": False}), "/States/S", "exactly one of Next and End: true is required"),
     (one({"Type": "Pass", "Next": "X"}), "/States/S/Next", "there is no state 'X'"),
     (one({**PASS, "Retry": []}), "/States/S/Retry", "is not a field of a Pass state"),
-    (one({**PASS, "InputPath": "a"}), "/States/S/InputPath", "'a' is no JSONPath: a path begins with $"),
+    (one({**PASS, "InputPath": "a"}), "/States/S/InputPath", "'a' is not a valid JSONPath: a path begins with $"),
     (
         one({**PASS, "ResultPath": "$.a[*]"}),
         "/States/S/ResultPath",
-        "'$.a[*]' is no Reference Path: it must name a single node",
+        "'$.a[*]' is not a Reference Path: it must name a single node",
     ),
     (one({**PASS, "ResultPath": "$$.a"}), "/States/S/ResultPath", "cannot write to the Context Object"),
     (
@@ -104,7 +104,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (
         one({"Type": "Wait", "Seconds": 1, "SecondsPath": "$.s", "End": True}),
         "/States/S",
-        "only one of these fields may be given: Seconds, SecondsPath",
+        "only one of these fields may be present: Seconds, SecondsPath",
     ),
     (one({"Type": "Wait", "Seconds": 1.5, "End": True}), "/States/S/Seconds", "must be a whole number"),
     (
@@ -175,7 +175,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (
         one({"Type": "Fail", "Error": "E", "ErrorPath": "$.e"}),
         "/States/S",
-        "only one of these fields may be given: Error, ErrorPath",
+        "only one of these fields may be present: Error, ErrorPath",
     ),
     (one({"Type": "Succeed", "End": True}), "/States/S/End", "is not a field of a Succeed state"),
     (one({"Type": "Choice", "Choices": []}), "/States/S/Choices", "must hold at least one rule"),
@@ -214,7 +214,7 @@ def test_a_definition_is_refused_with_place_and_rule(definition: Any, pointer: s
 
 def test_a_definition_of_data_is_as_json_has_it() -> None:
     """What is no JSON is refused, keys are texts, and a machine does not change with the data it was made of."""
-    with pytest.raises(DefinitionError, match="is no JSON: Object of type set is not JSON serializable"):
+    with pytest.raises(DefinitionError, match="is not valid JSON: Object of type set is not JSON serializable"):
         load({"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": {1}, "End": True}}})
     data: dict[Any, Any] = {"StartAt": "1", "States": {1: {"Type": "Pass", "Result": [], "End": True}}}
     machine = load(data)
@@ -260,8 +260,8 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("m.yml", "StartAt: A\nStates: {}\nStartAt: B\n", "line 3: the key 'StartAt' is given twice"),
-        ("m.json", '{"StartAt": "A", "StartAt": "B"}', "the key 'StartAt' is given twice"),
+        ("m.yml", "StartAt: A\nStates: {}\nStartAt: B\n", "line 3: the key 'StartAt' appears twice"),
+        ("m.json", '{"StartAt": "A", "StartAt": "B"}', "the key 'StartAt' appears twice"),
         ("m.json", "[" * 100_000, "m.json is nested too deeply"),
         ("m.yml", "a: " + "[" * 1_500, "m.yml is nested too deeply"),
         ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is no JSON number"),
@@ -271,7 +271,7 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
         ("m.yml", "- a\n", "does not hold an object with StartAt and States"),
         ("m.yml", "a: [", "is neither YAML nor JSON"),
         ("m.json", "{", "is neither YAML nor JSON"),
-        ("m.yml", "a: \xff", "m.yml is no text in UTF-8: its byte 4 is none"),
+        ("m.yml", "a: \xff", "m.yml is not valid UTF-8: see its byte 4"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""The pictures of machines, and that those in statemachines/README.md are of the files as they are."""
+"""Flowcharts of machines; those in statemachines/README.md show the files as they are."""
 
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,12 @@ MACHINE: dict[str, Any] = {
     },
 }
 PICTURE = """flowchart TD
-  start(( )) --> s0
+  start(( ))
   s0{"Look"}
   s1(["Rest<br/>3"])
   s2[["Both"]]
   s3(("Over"))
+  start --> s0
   s0 -->|"$.n ≥ most"| s1
   s0 -->|"otherwise"| s2
   s1 --> s0
@@ -44,9 +45,7 @@ PICTURE = """flowchart TD
 
 
 def test_the_readme_shows_the_files_as_they_are() -> None:
-    """The README is what the generator makes of the files; `python -m local.workbench.folder_page
-    statemachines` prints it.
-    """
+    """The README is the generator's: `python -m local.workbench.folder_page statemachines` prints it."""
     folder = ROOT / "statemachines"
     assert (folder / "README.md").read_text() == page(folder)
 
@@ -57,14 +56,14 @@ def test_each_way_out_of_a_state_is_an_arrow() -> None:
 
 
 def test_each_branch_has_its_own_picture() -> None:
-    """The branches of a Parallel are drawn after the line that it stands in; an end is an arrow to nothing."""
+    """The branches of a Parallel are drawn after the line that it stands in; an end is an arrow to a point."""
     (_, own), (title, branch) = lines(MACHINE)
     assert (own, title) == (MACHINE, "Both, branch 1")
-    assert flowchart(branch).splitlines()[-1] == "  s0 --> stop(( ))"
+    assert flowchart(branch).splitlines()[-1] == "  s0 --> s0_end"
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "label"),
     [
         ({"Variable": "$.a", "StringEquals": "b"}, "$.a = b"),
         ({"Variable": "$.a", "IsPresent": False}, "$.a is absent"),
@@ -78,9 +77,9 @@ def test_each_branch_has_its_own_picture() -> None:
         ),
     ],
 )
-def test_rules_in_words(rule: dict[str, Any], said: str) -> None:
+def test_rules_in_words(rule: dict[str, Any], label: str) -> None:
     """Every form of rule can be read at its arrow."""
-    assert words(rule) == said
+    assert words(rule) == label
 
 
 def test_a_folder_without_machines_is_a_head_alone(tmp_path: Path) -> None:

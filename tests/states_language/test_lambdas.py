@@ -207,7 +207,7 @@ def test_no_except_and_no_finally_of_a_killed_function_runs_not_even_at_the_end_
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "Sandbox.Timedout\nend\n", "")
 

@@ -144,7 +144,7 @@ def test_what_a_map_cannot_go_over_fails_the_execution(fields: Any, data: Any, c
     [
         ({"Type": "Map"}, "", "these fields are required: ItemProcessor"),
         (mapped(("A", PASS), Label="x"), "/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
-        (mapped(("A", PASS), Iterator={}), "", "only one of these fields may be given: ItemProcessor, Iterator"),
+        (mapped(("A", PASS), Iterator={}), "", "only one of these fields may be present: ItemProcessor, Iterator"),
         (mapped(("A", PASS), MaxConcurrency=-1), "/MaxConcurrency", "must be between 0 and 99999999"),
         (
             {"Type": "Map", "ItemProcessor": {**line(("A", PASS)), "ProcessorConfig": {"Mode": "DISTRIBUTED"}}},

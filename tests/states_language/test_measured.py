@@ -78,7 +78,7 @@ def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:
 
 def test_a_number_with_a_leading_nought_is_no_argument() -> None:
     """A call that is none is the definition's fault, told with its place."""
-    with pytest.raises(ValueError, match=r"^/States/A/Parameters/v.\$: 'States.Array\(01\)' is no JSONPath"):
+    with pytest.raises(ValueError, match=r"^/States/A/Parameters/v.\$: 'States.Array\(01\)' is not a valid JSONPath"):
         filled("States.Array(01)")
 
 

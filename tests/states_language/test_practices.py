@@ -1,4 +1,4 @@
-"""What a definition may say and is warned of."""
+"""A definition may load and still earn warnings."""
 
 from typing import Any
 
@@ -18,20 +18,20 @@ def commented(*states: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     return {"Comment": "A test.", **line(*((name, {"Comment": "It is.", **state}) for name, state in states))}
 
 
-def told(definition: dict[str, Any]) -> list[tuple[str, str]]:
+def practices(definition: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one.pointer, one.practice) for one in warnings(definition)]
 
 
 def test_a_machine_with_nothing_to_warn_of() -> None:
     """Comments, a last Catcher and a bounded Retrier."""
-    assert told(commented(("A", task(Catch=ALL, Retry=[{"ErrorEquals": ["X"]}], Next="Over")), OVER)) == []
+    assert practices(commented(("A", task(Catch=ALL, Retry=[{"ErrorEquals": ["X"]}], Next="Over")), OVER)) == []
 
 
 def test_a_missing_comment() -> None:
     """The machine's own, and each state's, in branches too."""
     branch = line(("B", {"Type": "Pass"}))
-    found = told(line(("A", {"Type": "Parallel", "Branches": [branch]})))
-    assert found == [
+    listed = practices(line(("A", {"Type": "Parallel", "Branches": [branch]})))
+    assert listed == [
         ("/", "comment"),
         ("/States/A", "comment"),
         ("/States/A/Branches/0/States/B", "comment"),
@@ -41,20 +41,20 @@ def test_a_missing_comment() -> None:
 def test_an_error_that_nobody_catches() -> None:
     """A Task is warned of unless it, or a Parallel around it, catches everything."""
     some = [{"ErrorEquals": ["States.TaskFailed"], "Next": "Over"}]
-    assert told(commented(("A", task(Catch=some, Next="Over")), OVER)) == [("/States/A", "unhandled-error")]
+    assert practices(commented(("A", task(Catch=some, Next="Over")), OVER)) == [("/States/A", "unhandled-error")]
     branch = commented(("B", task()))
     del branch["Comment"]
     around = {"Type": "Parallel", "Branches": [branch], "Next": "Over"}
-    assert told(commented(("A", around), OVER)) == [("/States/A/Branches/0/States/B", "unhandled-error")]
-    assert told(commented(("A", {**around, "Catch": ALL}), OVER)) == []
+    assert practices(commented(("A", around), OVER)) == [("/States/A/Branches/0/States/B", "unhandled-error")]
+    assert practices(commented(("A", {**around, "Catch": ALL}), OVER)) == []
 
 
 @pytest.mark.parametrize(("most", "warned"), [(2000, False), (2100, True), (99_999_999, True)])
 def test_a_retrier_that_can_burn_the_history(most: int, warned: bool) -> None:
     """Half of the 25,000 events in one visit is too much; MaxAttempts holds for each Error Name."""
     retry = [{"ErrorEquals": ["X", "Y"], "MaxAttempts": most}]
-    found = told(commented(("A", task(Retry=retry, Catch=ALL, Next="Over")), OVER))
-    assert found == ([("/States/A/Retry/0", "history")] if warned else [])
+    listed = practices(commented(("A", task(Retry=retry, Catch=ALL, Next="Over")), OVER))
+    assert listed == ([("/States/A/Retry/0", "history")] if warned else [])
 
 
 def looping(rule: dict[str, Any]) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bo
     branch = commented(("B", task(Next="C")), ("C", task(Next="D")), ("D", {"Type": "Succeed"}))
     around = {"Type": "Parallel", "Branches": [branch], "Retry": [{"ErrorEquals": ["X"], "MaxAttempts": most}]}
     del branch["Comment"]
-    found = told(commented(("A", {**around, "Catch": ALL, "Next": "Over"}), OVER))
-    assert found == ([("/States/A/Retry/0", "history")] if warned else [])
+    listed = practices(commented(("A", {**around, "Catch": ALL, "Next": "Over"}), OVER))
+    assert listed == ([("/States/A/Retry/0", "history")] if warned else [])
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,39 @@ def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bo
 )
 def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
     """A loop is bounded by a Choice that compares a number or a time; a status may stay as it is for ever."""
-    assert told(looping(rule)) == ([] if bounded else [("/States/Poll", "endless-loop")])
+    assert practices(looping(rule)) == ([] if bounded else [("/States/Poll", "endless-loop")])
 
 
-def test_a_loop_is_told_by_its_states() -> None:
+@pytest.mark.parametrize(
+    ("payload", "bounded"),
+    [
+        ({"count": "{% $count > 9 ? $error('enough') : $count %}"}, True),
+        ({"counts": [1, "{% $count > 9 ? $error('enough') : $count %}"]}, True),
+        ({"count": "{% $error('never') %}"}, False),
+        ({"count": "{% $count > 9 ? '$error(' : $count %}"}, False),
+        ({"count": "$error( > "}, False),
+    ],
+)
+def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bounded: bool) -> None:
+    """A Task whose own Arguments raise an error where a count is too high ends the loop by its Catcher."""
+    calls = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::lambda:invoke"}
+    again = {**calls, "Arguments": {"FunctionName": "f", "Payload": payload}, "Catch": ALL, "Next": "Poll"}
+    found = practices(commented(("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Do"}), ("Do", again), OVER))
+    assert found == ([] if bounded else [("/States/Poll", "endless-loop")])
+
+
+def test_a_loop_is_named_by_its_states() -> None:
     """The shortest way round, from the state that stands first."""
-    (found,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
-    assert found.says == "nothing bounds the loop Poll → Look → Poll"
+    (advice,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
+    assert advice.says == "nothing bounds the loop Poll → Look → Poll"
 
 
 def test_our_own_machines() -> None:
     """The known faults of the machines that are kept for comparison are all warned of; the deployed one has a bound."""
-    found = {name: told(read_definition(ROOT / "statemachines" / f"{name}.asl.yml")) for name in ("retry", "staggered")}
+    found = {
+        name: practices(read_definition(ROOT / "statemachines" / f"{name}.asl.yml")) for name in ("retry", "staggered")
+    }
     assert found["retry"] == [("/States/Connect/Retry/0", "history")]
     assert {practice for _, practice in found["staggered"]} == {"endless-loop"}
-    deployed = told(read_definition(ROOT / "statemachines" / "connections.asl.yml"))
-    assert [one for one in deployed if "/Branches/" in one[0] or one[1] != "endless-loop"] == []
+    deployed = practices(read_definition(ROOT / "statemachines" / "connections.asl.yml"))
+    assert deployed == []

@@ -1,4 +1,4 @@
-"""Every problem of a definition is told, each once and with a hint, and nothing that only follows from another."""
+"""Every problem of a definition is listed once, with a hint; what only follows from another problem is not."""
 
 import copy
 from typing import Any
@@ -40,18 +40,18 @@ BROKEN: dict[str, Any] = {
         "G": [],
     },
 }
-TOLD = [
+LISTED = [
     ("/Surprise", "is not a field of a state machine"),
-    ("/States/A/InputPath", "'x' is no JSONPath: a path begins with $"),
-    ("/States/A/ResultPath", "'$.a[*]' is no Reference Path: it must name a single node"),
+    ("/States/A/InputPath", "'x' is not a valid JSONPath: a path begins with $"),
+    ("/States/A/ResultPath", "'$.a[*]' is not a Reference Path: it must name a single node"),
     ("/States/A", "these fields are required: Resource"),
     ("/States/A/Inputpath", "is not a field of a Task state"),
     ("/States/Choose it/Choices/0/NumericEquals", "has a value of the wrong type"),
-    ("/States/Choose it/Choices/1/Variable", "'y' is no JSONPath: a path begins with $"),
+    ("/States/Choose it/Choices/1/Variable", "'y' is not a valid JSONPath: a path begins with $"),
     ("/States/Choose it/Choices/1", "exactly one operator is required, not 0"),
     ("/States/Choose it/Choices/2", "these fields are required: Next"),
     ("/States/C/Next", "must be a string"),
-    ("/States/C", "only one of these fields may be given: Seconds, SecondsPath"),
+    ("/States/C", "only one of these fields may be present: Seconds, SecondsPath"),
     ("/States/D", "exactly one of Next and End: true is required"),
     ("/States/D/Retry/0/ErrorEquals", "must hold at least one Error Name"),
     ("/States/D/Retry/0/IntervalSeconds", "must be a whole number"),
@@ -67,38 +67,38 @@ TOLD = [
 ]
 
 
-def told(definition: Any) -> list[tuple[str, str]]:
+def listed(definition: Any) -> list[tuple[str, str]]:
     return [(problem.pointer, problem.rule) for problem in problems(definition)]
 
 
-def test_every_problem_is_told_at_once() -> None:
-    """Twenty-three mistakes are twenty-three problems; only what follows from a state without a way on is left out."""
-    found = told(BROKEN)
-    assert [pointer for pointer, _ in found] == [pointer for pointer, _ in TOLD]
-    assert [said.startswith(rule) for (_, said), (_, rule) in zip(found, TOLD, strict=True)] == [True] * len(TOLD)
+def test_every_problem_is_listed_at_once() -> None:
+    """Twenty-three mistakes are twenty-three problems; only what follows from a state without a Next is left out."""
+    rules = listed(BROKEN)
+    assert [pointer for pointer, _ in rules] == [pointer for pointer, _ in LISTED]
+    assert [rule.startswith(start) for (_, rule), (_, start) in zip(rules, LISTED, strict=True)] == [True] * len(LISTED)
 
 
 @pytest.mark.parametrize(("definition", "pointer", "rule"), [case for case in REFUSED if isinstance(case[0], dict)])
 def test_the_first_problem_is_the_loaders(definition: dict[str, Any], pointer: str, rule: str) -> None:
     """What `load` raises comes first, and one mistake is one problem."""
-    assert told(definition) == [(pointer, rule)]
+    assert listed(definition) == [(pointer, rule)]
 
 
-def test_a_state_that_nobody_reaches_is_told_with_all_that_only_it_reaches() -> None:
+def test_a_state_that_nobody_reaches_is_listed_with_all_that_only_it_reaches() -> None:
     """Two states that lead to each other alone are two problems, and neither is a missing target."""
     lost = {"Type": "Pass", "Next": "C"}
-    found = told({"StartAt": "A", "States": {"A": PASS, "B": lost, "C": {**lost, "Next": "B"}}})
-    assert [pointer for pointer, _ in found] == ["/States/B", "/States/C"]
+    rules = listed({"StartAt": "A", "States": {"A": PASS, "B": lost, "C": {**lost, "Next": "B"}}})
+    assert [pointer for pointer, _ in rules] == ["/States/B", "/States/C"]
 
 
 def test_a_typing_mistake_is_one_problem() -> None:
-    """The state that was meant is not told as out of reach."""
-    found = told({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "Bb"}, "B": PASS}})
-    assert found == [("/States/A/Next", "there is no state 'Bb'")]
+    """The state that was meant is not listed as out of reach."""
+    rules = listed({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "Bb"}, "B": PASS}})
+    assert rules == [("/States/A/Next", "there is no state 'Bb'")]
 
 
 @pytest.mark.parametrize(
-    ("pointer", "said"),
+    ("pointer", "advice"),
     [
         ("/States/A/Inputpath", "Did you mean InputPath?"),
         ("/States/Choose it/Choices/1/Next", "Did you mean 'Choose it'?"),
@@ -108,13 +108,13 @@ def test_a_typing_mistake_is_one_problem() -> None:
         ("/States/G", "Write name: value pairs, in JSON within braces."),
     ],
 )
-def test_a_hint_says_what_to_do(pointer: str, said: str) -> None:
+def test_a_hint_says_what_to_do(pointer: str, advice: str) -> None:
     """What is near is named, what is missing is shown."""
-    assert [hint(BROKEN, problem) for problem in problems(BROKEN) if problem.pointer == pointer] == [said]
+    assert [hint(BROKEN, problem) for problem in problems(BROKEN) if problem.pointer == pointer] == [advice]
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "advice"),
     [
         ({"Type": "Succeed", "Next": "A"}, "Remove it: a Succeed state ends its line."),
         ({"Type": "Fail", "End": True}, "Remove it: a Fail state ends the execution."),
@@ -127,15 +127,15 @@ def test_a_hint_says_what_to_do(pointer: str, said: str) -> None:
         ({"Type": "Pass", "Assign": {"1a": 1}, "End": True}, "Choose a name such as count or last_seen."),
     ],
 )  # fmt: skip
-def test_a_hint_is_apt(state: dict[str, Any], said: str) -> None:
+def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
     """It never names the field that is too much as the one that was meant, and speaks of no number where none is."""
     definition = {"StartAt": "A", "States": {"A": state}}
     (problem,) = problems(definition)
-    assert hint(definition, problem) == said
+    assert hint(definition, problem) == advice
 
 
 @pytest.mark.parametrize(
-    ("definition", "said"),
+    ("definition", "advice"),
     [
         (
             {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "A"}}},
@@ -156,13 +156,13 @@ def test_a_hint_is_apt(state: dict[str, Any], said: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], said: str) -> None:
+def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], advice: str) -> None:
     """One problem each, with one sentence on what to do."""
     (problem,) = problems(definition)
-    assert hint(definition, problem) == said
+    assert hint(definition, problem) == advice
 
 
-def test_names_that_are_used_twice_are_told_once_each() -> None:
+def test_names_that_are_used_twice_are_listed_once_each() -> None:
     """Three branches with one state's name are two problems."""
     branch = {"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "C"}, "C": PASS}}
     states = {"A": {"Type": "Parallel", "Branches": [branch, branch, branch], "End": True}}
@@ -171,7 +171,7 @@ def test_names_that_are_used_twice_are_told_once_each() -> None:
 
 
 def test_a_state_of_another_branch_cannot_be_led_to() -> None:
-    """The hint tells why a name that stands in the definition is none here."""
+    """The hint says why a name that stands in the definition is not valid here."""
     inner = {"StartAt": "Far away", "States": {"Far away": PASS}}
     states = {"A": {"Type": "Parallel", "Branches": [inner], "Next": "Far away"}}
     definition = {"StartAt": "A", "States": states}
@@ -207,8 +207,8 @@ GOOD: dict[str, Any] = {
 
 
 @given(st.lists(st.tuples(st.sampled_from(places(GOOD)), st.sampled_from([None, 1, "x", "$", {}, [], True]))))
-def test_any_damage_is_told_and_nothing_else(damage: list[tuple[tuple[Any, ...], Any]]) -> None:
-    """However a definition is broken, the search ends, begins with what `load` says, and tells nothing twice."""
+def test_any_damage_is_listed_and_nothing_else(damage: list[tuple[tuple[Any, ...], Any]]) -> None:
+    """However a definition is broken, the list ends, begins with the error of `load`, and repeats nothing."""
     definition = copy.deepcopy(GOOD)
     for path, value in damage:
         owner = value_at(definition, path[:-1])
@@ -217,11 +217,11 @@ def test_any_damage_is_told_and_nothing_else(damage: list[tuple[tuple[Any, ...],
         if isinstance(owner, dict | list) and at_home:
             owner[key] = copy.deepcopy(value)
     before = copy.deepcopy(definition)
-    found = told(definition)
+    rules = listed(definition)
     assert definition == before
-    assert len(found) == len(set(found))
-    assert found[:1] == first(definition)
-    assert all(hint(definition, DefinitionError(*one)) for one in found)
+    assert len(rules) == len(set(rules))
+    assert rules[:1] == first(definition)
+    assert all(hint(definition, DefinitionError(*rule)) for rule in rules)
 
 
 def first(definition: dict[str, Any]) -> list[tuple[str, str]]:
@@ -233,6 +233,6 @@ def first(definition: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_a_pointer_is_read_back() -> None:
-    """RFC 6901's two escapes."""
+    """RFC 6901 has two escapes."""
     assert keys("/States/a~1b~0c/Next") == ("States", "a/b~c", "Next")
     assert keys("/") == ()

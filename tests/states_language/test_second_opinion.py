@@ -123,7 +123,7 @@ GIVEN: dict[str, dict[str, Any]] = {
         }.items()
     },
 }  # fmt: skip
-PAGE = (ROOT / "docs" / "second-opinion.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "states-language" / "docs" / "second-opinion.md").read_text(encoding="utf-8")
 EXPLAINED = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", PAGE, re.MULTILINE))
 
 
@@ -170,7 +170,7 @@ def ours(definition: dict[str, Any], data: dict[str, Any], answers: list[dict[st
 
 
 def test_both_interpreters_make_the_same_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Id, previous id, type and details of every event are the same but for what docs/second-opinion.md explains."""
+    """Id, previous id, type and details of every event are the same but for what second-opinion.md explains."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     settings: Any = {"stepfunctions": {"execute_state_machine": True}}

@@ -59,7 +59,7 @@ def test_several_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
             "problems": [
                 {
                     "pointer": "/",
-                    "rule": "line 2: the key 'StartAt' is given twice",
+                    "rule": "line 2: the key 'StartAt' appears twice",
                     "hint": "Rename one of the two, for one of them would be lost.",
                 }
             ],
@@ -76,7 +76,7 @@ def test_our_own_machines_are_checked_with_their_variables_filled(capsys: pytest
     assert "${" not in capsys.readouterr().out
 
 
-def test_a_variable_that_does_not_exist_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_variable_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Status 2 and the variable's name, for nothing can be said of the rest."""
     text = json.dumps(GOOD).replace("A test.", "${self:custom.settings.nonsense}")
     assert main(["asl", "check", written(tmp_path, "a.json", text)]) == 2

@@ -96,12 +96,12 @@ def test_svg_holds_every_state_and_marks_the_visited(tmp_path: Path, capsys: pyt
 def test_dot_names_every_arrow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each way out of a state is an arrow; a branch that ends meets the others at the join."""
     assert main(["asl", "graph", written(tmp_path, "a.json", MACHINE), "--format", "dot"]) == 0
-    found = re.findall(r"(\w+) -> (\w+)", capsys.readouterr().out)
-    assert found == re.findall(r"(\w+) -->(?:\S+)? (\w+)", MERMAID)
+    arrows = re.findall(r"(\w+) -> (\w+)", capsys.readouterr().out)
+    assert arrows == re.findall(r"(\w+) -->(?:\S+)? (\w+)", MERMAID)
 
 
 def test_a_history_of_aws_gives_the_same_marks() -> None:
-    """Times are of no matter, so boto3's datetimes are taken as they are."""
+    """Times are not read, so boto3's datetimes do no harm."""
     ours = history()
     theirs = [{**event, "timestamp": datetime.now(UTC)} for event in ours]
     assert marks(theirs) == marks(ours)
@@ -111,7 +111,7 @@ def test_a_history_of_aws_gives_the_same_marks() -> None:
 
 
 def test_a_history_that_stands_backwards_gives_the_same_marks() -> None:
-    """GetExecutionHistory with reverseOrder tells the last event first."""
+    """GetExecutionHistory with reverseOrder returns the last event first."""
     assert marks(history()[::-1]) == marks(history())
 
 
@@ -125,7 +125,7 @@ def test_a_history_that_stands_backwards_gives_the_same_marks() -> None:
         ("a\n{}", "a {}"),
     ],
 )
-def test_a_name_is_no_markup_in_mermaid(name: str, shown: str) -> None:
+def test_a_name_is_not_markup_in_mermaid(name: str, shown: str) -> None:
     """Backticks would begin Mermaid's Markdown, # its entities and < its HTML; 1. would be a list, which it refuses."""
     assert f'  s0["{shown}"]' in picture(line((name, {"Type": "Pass"})), "mermaid").splitlines()
 
@@ -140,11 +140,13 @@ def test_jsonata_and_map_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("content", [{}, [1], {"events": 3}, [{"id": "1", "type": "A"}], [{"id": 1}]])
-def test_what_is_no_history_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any) -> None:
+def test_a_file_that_is_not_a_history_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any
+) -> None:
     """Status 2 and what it should have been."""
     machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", content)
     assert main(["asl", "graph", machine, "--path", path]) == 2
-    assert "is no list of events" in capsys.readouterr().err
+    assert "is not a list of events" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -1,4 +1,4 @@
-"""`streamkeeper asl run`: one execution, its answer and its exit status."""
+"""`streamkeeper asl run`: one execution, its result and its exit status."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from local.cli import main
 from local.stages import ROOT
-from local.workbench import run as aid
+from local.workbench import run as command
 from tests.states_language.machines import INVOKE, line, task
 
 WORK = line(
@@ -36,9 +36,9 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
 def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A sequence is used in turn; two hours of waiting take no time; the path has every visit."""
     functions = written(tmp_path, "f.yml", "work: {sequence: [{error: Busy, delay_s: 1.5}, {answer: {n: 2}}]}")
-    status, told = ran(capsys, written(tmp_path, "a.json", WORK), "--virtual", "--functions", functions)
+    status, result = ran(capsys, written(tmp_path, "a.json", WORK), "--virtual", "--functions", functions)
     assert status == 0
-    assert told == {
+    assert result == {
         "status": "SUCCEEDED",
         "output": {"n": 2},
         "error": None,
@@ -50,7 +50,7 @@ def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     }
 
 
-def test_what_a_function_prints_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_function_prints_is_not_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It goes to standard error, as a function's log does."""
     functions = written(
         tmp_path, "f.py", "print('loaded')\ndef work(payload, context):\n    print('hello')\n    return 1"
@@ -62,29 +62,29 @@ def test_what_a_function_prints_is_no_answer(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_functions_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A function is found under its name, with - for _ too; what it raises is the error's name."""
+    """A function has its name, and its name with - for _; the class of what it raises is the error's name."""
     code = """def do_work(payload, context):
         if 'n' not in payload:
             raise KeyError('n')
         return payload['n']"""
     machine = written(tmp_path, "a.json", line(("A", task("do-work", OutputPath="$.Payload"))))
     functions = written(tmp_path, "f.py", code)
-    status, told = ran(capsys, machine, "--virtual", "--functions", functions, "--input", '{"n": 3}')
-    assert (status, told["output"]) == (0, 3)
-    status, told = ran(capsys, machine, "--virtual", "--functions", functions, "--history")
-    assert (status, told["status"], told["error"]) == (1, "FAILED", "KeyError")
-    assert [event["id"] for event in told["history"]] == list(range(1, told["history_events"] + 1))
+    status, result = ran(capsys, machine, "--virtual", "--functions", functions, "--input", '{"n": 3}')
+    assert (status, result["output"]) == (0, 3)
+    status, result = ran(capsys, machine, "--virtual", "--functions", functions, "--history")
+    assert (status, result["status"], result["error"]) == (1, "FAILED", "KeyError")
+    assert [event["id"] for event in result["history"]] == list(range(1, result["history_events"] + 1))
 
 
-def test_a_name_that_is_not_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A function answers what it is given, a service {}; both are told once on standard error."""
+def test_a_function_that_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A function returns its input, a service {}; each is reported once on standard error."""
     get = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:getItem", "Parameters": {"TableName": "t"}}
     machine = written(tmp_path, "a.json", line(("A", task(OutputPath="$.Payload", Next="B")), ("B", get)))
     assert main(["asl", "run", machine, "--virtual", "--input", "[1]"]) == 0
     shown = capsys.readouterr()
     assert shown.err.splitlines() == [
-        "streamkeeper: --functions does not name work; it answers what it is given.",
-        "streamkeeper: --functions does not name dynamodb:getItem; it answers {}.",
+        "streamkeeper: --functions does not name work; it returns its input.",
+        "streamkeeper: --functions does not name dynamodb:getItem; it returns {}.",
     ]
     assert shown.out.splitlines() == ["SUCCEEDED after 0.000 s, 2 transitions, 12 events", "path: A → B", "output: {}"]
 
@@ -102,12 +102,12 @@ def test_how_a_function_can_fail(
 ) -> None:
     """By its own limit, by an error, by an answer that is too large: exit status 1."""
     machine, functions = written(tmp_path, "a.json", DIRECT), written(tmp_path, "f.json", {"work": behaviour})
-    status, told = ran(capsys, machine, "--virtual", "--functions", functions)
-    assert (status, told["error"]) == (1, error)
+    status, result = ran(capsys, machine, "--virtual", "--functions", functions)
+    assert (status, result["error"]) == (1, error)
 
 
 def test_a_task_token_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a behaviour says is the answer of a Task that waits for a token, too."""
+    """A behaviour answers a Task that waits for a token, too."""
     parameters = {"FunctionName": "work", "Payload": {"token.$": "$$.Task.Token"}}
     state = {"Type": "Task", "Resource": f"{INVOKE}.waitForTaskToken", "Parameters": parameters}
     machine = written(tmp_path, "a.json", line(("A", state)))
@@ -131,7 +131,7 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("functions", "said"),
+    ("functions", "error"),
     [
         ("work: 1", "work: must be a mapping with some of answer"),
         ("work: {anser: 1}", "work: anser is not known here"),
@@ -144,44 +144,44 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_a_mistake_in_the_file_of_functions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: str, error: str
 ) -> None:
     """Status 2 and one sentence that names the place."""
     machine = written(tmp_path, "a.json", DIRECT)
     assert main(["asl", "run", machine, "--functions", written(tmp_path, "f.yml", functions)]) == 2
-    assert said in capsys.readouterr().err
+    assert error in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
-        (["--input", "{"], "--input is no JSON"),
-        (["--input", "NaN"], "--input is no JSON: NaN is no JSON number"),
-        (["--input", "[" * 100_000], "--input is no JSON: it is nested too deeply"),
+        (["--input", "{"], "--input is not valid JSON"),
+        (["--input", "NaN"], "--input is not valid JSON: NaN"),
+        (["--input", "[" * 100_000], "--input is not valid JSON: it is nested too deeply"),
         (["--input", "@nowhere.json"], "The input nowhere.json cannot be read"),
         (["--functions", "no_such_module"], "no_such_module cannot be imported"),
     ],
 )
 def test_a_mistake_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
 ) -> None:
     """Status 2 and what would be right."""
     assert main(["asl", "run", written(tmp_path, "a.json", DIRECT), *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert error in capsys.readouterr().err
 
 
 def test_a_definition_that_does_not_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 2, the first problem, and the command that tells all."""
+    """Status 2, the first problem, and the command that lists all."""
     path = written(tmp_path, "a.json", {})
     assert main(["asl", "run", path]) == 2
-    assert f"`streamkeeper asl check {path}` tells all." in capsys.readouterr().err
+    assert f"`streamkeeper asl check {path}` lists all." in capsys.readouterr().err
 
 
-def test_real_time_tells_that_it_still_runs(
+def test_real_time_reports_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Wait of a second is waited for, and told of on standard error."""
-    monkeypatch.setattr(aid, "TELL_EVERY_MS", 300)
+    """A Wait of a second is waited for, and reported on standard error."""
+    monkeypatch.setattr(command, "PROGRESS_EVERY_MS", 300)
     machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 1})))
     assert main(["asl", "run", machine]) == 0
     shown = capsys.readouterr()
@@ -192,9 +192,12 @@ def test_real_time_tells_that_it_still_runs(
 def test_ctrl_c_ends_a_run_without_a_trace(tmp_path: Path) -> None:
     """Exit status 130, and nothing of Python's on standard error."""
     machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 600})))
-    code = (
-        "import local.workbench.run as r; r.TELL_EVERY_MS = 200; from local.cli import main; raise SystemExit(main())"
-    )
+    code = """
+import local.workbench.run
+from local.cli import main
+
+local.workbench.run.PROGRESS_EVERY_MS = 200
+raise SystemExit(main())"""
     with subprocess.Popen(
         [sys.executable, "-c", code, "asl", "run", machine], cwd=ROOT, stderr=subprocess.PIPE, text=True
     ) as process:

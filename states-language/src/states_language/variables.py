@@ -89,7 +89,7 @@ def check_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[
         if len(name) > LONGEST_NAME:
             raise DefinitionError(where, f"a variable's name has at most {LONGEST_NAME} characters")
         if not _NAME.fullmatch(name):
-            raise DefinitionError(where, f"'{name}' is no variable: letters, digits and _, no digit first")
+            raise DefinitionError(where, f"'{name}' is not a variable name: letters, digits and _, no digit first")
         if name == RESERVED:
             raise DefinitionError(where, f"'{RESERVED}' is reserved")
         yield name, where

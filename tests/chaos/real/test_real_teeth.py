@@ -5,7 +5,6 @@ and a wish to stop. Each defect shows in one of them, and in what the service it
 """
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -40,9 +39,9 @@ def waits_after_a_drop(copy: Path) -> None:
     path = copy / "statemachines" / "connections.asl.yml"
     definition = yaml.safe_load(path.read_text())
     for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
-        retriers = branch["States"][f"{lane} connects"]["Retry"]
-        next(rule for rule in retriers if rule["ErrorEquals"] == ["StreamDropped"])["MaxAttempts"] = 0
-        branch["States"][f"{lane} is due"]["Default"] = f"{lane} waits"
+        task = branch["States"][f"Connect {lane}"]
+        next(rule for rule in task["Retry"] if rule["ErrorEquals"] == ["StreamDropped"])["MaxAttempts"] = 0
+        task["Catch"].insert(0, {**task["Catch"][0], "ErrorEquals": ["StreamDropped"]})
     path.write_text(yaml.safe_dump(definition))
 
 
@@ -72,22 +71,25 @@ class Stage:
         return bool(self.upstreams.presence.clients(DEMO))
 
     def waited_after(self, error: str) -> bool:
-        """Whether a lane went to its Wait with this error behind it."""
+        """Whether a lane went from its connection straight to its Wait by this error."""
         with contextlib.closing(client("stepfunctions", f"http://127.0.0.1:{self.service.port + 1}")) as states:
             (machine,) = states.list_state_machines()["stateMachines"]
             found = states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]
-            pages = [
-                page["events"]
+            histories = [
+                {event["id"]: event for page in pages for event in page["events"]}
                 for execution in found
-                for page in states.get_paginator("get_execution_history").paginate(
-                    executionArn=execution["executionArn"]
-                )
+                for pages in [
+                    states.get_paginator("get_execution_history").paginate(executionArn=execution["executionArn"])
+                ]
             ]
-        entered = [
-            event["stateEnteredEventDetails"] for page in pages for event in page if event["type"] == "WaitStateEntered"
-        ]
-        waits = [json.loads(state["input"]) for state in entered if state["name"].endswith(" waits")]
-        return any(given.get("caught", {}).get("Error") == error for given in waits)
+        for history in histories:
+            for event in history.values():
+                if event["type"] == "WaitStateEntered":
+                    exited = history.get(event["previousEventId"], {})
+                    failed = history.get(exited.get("previousEventId", 0), {})
+                    if failed.get("taskFailedEventDetails", {}).get("error") == error:
+                        return True
+        return False
 
     def has_handed_over(self) -> bool:
         """Whether lane A has claimed beside lane B, and one of the two is over."""

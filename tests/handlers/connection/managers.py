@@ -2,17 +2,8 @@
 
 from typing import Any
 
-from handlers.connection.effects import (
-    Claimed,
-    Closed,
-    CloseUpstream,
-    CursorRead,
-    Effect,
-    Finish,
-    LeaseRead,
-    Opened,
-    Outcome,
-)
+from handlers.connection.effects import CloseUpstream, Effect, Finish, Outcome
+from handlers.connection.inputs import Claimed, Closed, CursorRead, LeaseRead, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.profile.behaviour import Profile

@@ -3,21 +3,16 @@
 import pytest
 
 from handlers.connection.draining import SETTLE_MS
-from handlers.connection.effects import (
+from handlers.connection.effects import CloseUpstream, Finish, MarkReleased, RecordGaps, SaveProgress, Write
+from handlers.connection.inputs import (
     Chunk,
     Claimed,
     Closed,
-    CloseUpstream,
     CursorRead,
-    Finish,
     LeaseRead,
-    MarkReleased,
     Opened,
-    RecordGaps,
-    SaveProgress,
     StoreFailed,
     Woken,
-    Write,
     Written,
 )
 from handlers.connection.lease import Lease

@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 
 from handlers.connection import ends
-from handlers.connection.effects import Closed, Outcome
+from handlers.connection.effects import Outcome
+from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView
 
 TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")

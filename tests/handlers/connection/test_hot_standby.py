@@ -2,16 +2,8 @@
 
 from dataclasses import replace
 
-from handlers.connection.effects import (
-    Claimed,
-    Closed,
-    CloseUpstream,
-    CursorRead,
-    LeaseRead,
-    Opened,
-    SaveProgress,
-    Woken,
-)
+from handlers.connection.effects import CloseUpstream, SaveProgress
+from handlers.connection.inputs import Claimed, Closed, CursorRead, LeaseRead, Opened, Woken
 from handlers.connection.lease import Lease
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.phases import Phase

@@ -3,22 +3,17 @@
 import pytest
 
 from handlers.connection.effects import (
-    Chunk,
-    Claimed,
-    Closed,
     CloseUpstream,
-    CursorRead,
     Finish,
-    LeaseRead,
+    MarkConnected,
     MarkReleased,
-    Opened,
     Outcome,
     RecordGaps,
     RecordLoss,
     SaveProgress,
     Write,
-    Written,
 )
+from handlers.connection.inputs import Chunk, Claimed, Closed, CursorRead, LeaseRead, Opened, Written
 from handlers.connection.intake import MOST_EVENTS
 from handlers.connection.lease import Lease
 from tests.handlers.connection.managers import FENCE, connected, drained, event, fresh, kinds, outcome
@@ -210,3 +205,23 @@ def test_nothing_behind_the_end_is_an_event() -> None:
     manager = connected()
     manager.handle(40, Chunk(b"event: end\ndata: y\n\n" + event(9)))
     assert manager.handle(41, Chunk(event(10))) == []
+
+
+def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
+    """The cursor may pass it with any event of its chunk, so it comes before the writes: a kill forgets no loss."""
+    manager = connected(loss={"event": "lost"})
+    effects = manager.handle(5_040, Chunk(event(8) + b"id: 9\nevent: lost\ndata: y\n\n" + event(10)))
+    assert kinds(effects) == [RecordLoss, Write]
+    assert effects[0] == RecordLoss(FENCE, 1, 30, 5_040, "announced_by_upstream")
+    saves = manager.handle(5_050, Written(3, 0))
+    assert [save.cursor for save in saves if isinstance(save, SaveProgress)] == ["10"]
+
+
+def test_a_cursor_that_the_answer_refuses_is_recorded_as_lost_before_anything_is_saved() -> None:
+    """Where the answer does not begin behind the cursor, what came since is lost, and that is written down first."""
+    manager = fresh(resume={"header": "Last-Event-ID", "confirmed_by": "x-from"})
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead("7", 5))
+    effects = manager.handle(30, Opened(200, {"x-from": "1"}))
+    assert kinds(effects) == [MarkConnected, RecordLoss, SaveProgress]

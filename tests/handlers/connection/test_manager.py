@@ -5,24 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.connection.effects import (
-    Chunk,
     Claim,
-    Claimed,
-    ClaimRefused,
-    Closed,
     CloseUpstream,
-    CursorRead,
     Effect,
     Finish,
-    LeaseRead,
     MarkConnected,
     MarkReleased,
     Open,
-    Opened,
     ReadCursor,
     RecordGaps,
     SaveProgress,
     TakeTurn,
+)
+from handlers.connection.inputs import (
+    Chunk,
+    Claimed,
+    ClaimRefused,
+    Closed,
+    CursorRead,
+    LeaseRead,
+    Opened,
     Woken,
     Written,
 )

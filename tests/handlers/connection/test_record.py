@@ -1,6 +1,6 @@
 """What is written down of a connection."""
 
-from handlers.connection.effects import CursorRead, Written
+from handlers.connection.inputs import CursorRead, Written
 from handlers.connection.record import Record
 
 

@@ -21,7 +21,7 @@ from handlers.settings import PlainAws, plain_aws
 from tests.handlers.aws import EVENTS, Aws
 from tests.handlers.servers import Peer, Script, Server, certificate, serving
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 SECRETS = ("secret-key", "secret-token")
 
 

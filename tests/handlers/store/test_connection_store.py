@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.effects import Claimed, ClaimRefused, Progress, Written
+from handlers.connection.effects import Progress
+from handlers.connection.inputs import Claimed, ClaimRefused, Written
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent

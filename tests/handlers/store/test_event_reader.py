@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.effects import Written
+from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy, StoredEvent

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handlers.connection.effects import Claimed, Written
+from handlers.connection.inputs import Claimed, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys

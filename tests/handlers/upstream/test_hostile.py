@@ -72,14 +72,14 @@ def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
     store = aws.store()
 
     def take_over() -> None:
-        assert connected.wait(5)
+        assert connected.wait(60)
         lease = store.claim(STREAM, execution="", holder="B/r2").lease
         store.mark_connected(STREAM, lease.fence, Clock().now_ms() + 60_000)
 
     successor = threading.Thread(target=take_over)
     successor.start()
     error, message = ending(aws, script)
-    successor.join(5)
+    successor.join(60)
     assert (error, message) == ("StreamTakenOver", "connection 2 has taken over")
 
 

@@ -4,7 +4,7 @@ import threading
 
 from handlers.upstream.inbox import Inbox
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 def one(inbox: Inbox[str], wait_s: float) -> str | None:

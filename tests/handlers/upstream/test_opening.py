@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused, refusal, resolve
 from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
 from handlers.upstream.reader import Arrival, Upstream
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 LAST_ID = frozenset({"last-event-id"})
 # What addresses are written with, and what readers of addresses have differed over.
 PIECES = [

@@ -15,12 +15,12 @@ import urllib3
 from urllib3 import exceptions
 
 from handlers import tls as trust
-from handlers.connection.effects import Chunk, Closed, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream, explain
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 @contextmanager

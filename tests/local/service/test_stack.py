@@ -23,10 +23,10 @@ def function_with(variable: Any, **sections: Any) -> Function:
     """The function of a template whose variable X has this value."""
     properties = {"FunctionName": "f", "Handler": "m.h", "Environment": {"Variables": {"X": variable}}}
     function = {"Type": "AWS::Lambda::Function", "Properties": properties}
-    (found,) = read(
+    (built,) = read(
         {"Resources": {"F": function, **sections.pop("Resources", {})}, **sections}, {"jobs": URL}
     ).functions
-    return found
+    return built
 
 
 def test_the_recorded_template() -> None:
@@ -97,7 +97,10 @@ def test_no_value_leaves_the_property_out() -> None:
     ("value", "sentence"),
     [
         ({"Ref": "Missing"}, "refers to 'Missing'"),
-        ({"Fn::ImportValue": "x"}, "does not know Fn::ImportValue, which the compiled template uses at F.Environment"),
+        (
+            {"Fn::ImportValue": "x"},
+            "does not support Fn::ImportValue, which the compiled template uses at F.",
+        ),
     ],
 )
 def test_what_cannot_be_resolved_is_named(value: Any, sentence: str) -> None:

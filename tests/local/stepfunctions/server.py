@@ -33,7 +33,7 @@ PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": 
 WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
 MODULE = """
 def echo(event, lambda_context):
-    return {"given": event}
+    return {"event": event}
 
 def large(event, lambda_context):
     return "x" * event["size"]
@@ -100,7 +100,7 @@ def states_client(url: str) -> Any:
         region_name="us-east-1",
         aws_access_key_id="local",
         aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=30, inject_host_prefix=False),
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=120, inject_host_prefix=False),
     )
 
 
@@ -120,16 +120,33 @@ def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
 
 def over(states: Any, execution_arn: str) -> dict[str, Any]:
     """The description of an execution that has ended."""
-    found: dict[str, Any] = {}
+    description: dict[str, Any] = {}
 
     def look() -> bool:
-        found.update(states.describe_execution(executionArn=execution_arn))
-        return bool(found["status"] != "RUNNING")
+        description.update(states.describe_execution(executionArn=execution_arn))
+        return bool(description["status"] != "RUNNING")
 
     assert until(look)
-    return found
+    return description
 
 
 def task(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The definition of a machine of one Task."""
     return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}
+
+
+SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
+HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
+
+
+def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
+    """The ARN of an execution that waits for a token, and the token."""
+    arn = created(states, name, task(SEND, HANDED, End=True, **more))
+    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+
+    def submitted() -> str:
+        events = states.get_execution_history(executionArn=execution)["events"]
+        outputs = [one["taskSubmittedEventDetails"]["output"] for one in events if one["type"] == "TaskSubmitted"]
+        return str(json.loads(outputs[0])["Payload"]["event"]["token"]) if outputs else ""
+
+    return execution, until(submitted)

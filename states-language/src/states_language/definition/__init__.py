@@ -1,1 +1,1 @@
-"""Definitions: loading, checking, and naming everything that is wrong with one."""
+"""Loads definitions, checks them, and lists every problem of one."""

@@ -1,8 +1,13 @@
-"""Reading a definition's fields and naming what is wrong with them.
+"""Reads the fields of one JSON object of a definition and reports what is wrong with them.
 
-Decides the shape of a JSON object: which fields it may have, which it must have, of what type and within what bounds.
-Does not know what a field means. Invariant: every complaint names the JSON pointer of the place and the rule that it
-breaks.
+It checks the shape: which fields are allowed, which are required, of what type, within what bounds. What a field means
+is its reader's business. Reading a field allows it, and `close` refuses every field that nobody has read:
+
+    fields = Fields({"Seconds": 5, "Secnds": 6}, "/States/Pause")
+    fields.integer("Seconds", 0)  # 5
+    fields.close("a Wait state")  # DefinitionError: /States/Pause/Secnds: is not a field of a Wait state
+
+Invariant: every error names the JSON pointer of the place and the rule that it breaks.
 """
 
 import math
@@ -19,13 +24,13 @@ class DefinitionError(ValueError):
 
 
 def below(pointer: str, *parts: str | int) -> str:
-    """Return the JSON pointer (RFC 6901) of a member of what the pointer names; the whole document is "/"."""
+    """Return the JSON pointer (RFC 6901) of a member of the value at a pointer; the whole document is "/"."""
     escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
     return "/".join([pointer if pointer != "/" else "", *escaped])
 
 
 class Fields:
-    """The fields of one JSON object; whoever reads one thereby allows it, and `close` refuses the rest."""
+    """The fields of one JSON object; reading a field allows it, and `close` refuses the others."""
 
     def __init__(self, value: Any, pointer: str) -> None:
         if not isinstance(value, dict):
@@ -51,7 +56,7 @@ class Fields:
         return below(self.pointer, name)
 
     def fail(self, name: str, rule: str) -> DefinitionError:
-        """Return the error that says what is wrong with a field."""
+        """Return the error for a field that breaks a rule."""
         return DefinitionError(self.at(name), rule)
 
     def __contains__(self, name: str) -> bool:
@@ -63,16 +68,16 @@ class Fields:
         return self.value.get(name, default)
 
     def require(self, *names: str) -> None:
-        """Return nothing; raises DefinitionError when a field is missing."""
+        """Raise DefinitionError where a field is missing."""
         missing = [name for name in names if name not in self.value]
         if missing:
             raise DefinitionError(self.pointer, f"these fields are required: {', '.join(missing)}")
 
     def exclusive(self, *names: str) -> list[str]:
-        """Return which of the fields are there: at most one of them."""
+        """Return which of the fields is present, in a list of at most one; raises DefinitionError for two."""
         present = [name for name in names if name in self.value]
         if len(present) > 1:
-            raise DefinitionError(self.pointer, f"only one of these fields may be given: {', '.join(present)}")
+            raise DefinitionError(self.pointer, f"only one of these fields may be present: {', '.join(present)}")
         return present
 
     def string(self, name: str) -> str | None:
@@ -134,7 +139,7 @@ class Fields:
         return value
 
     def close(self, kind: str) -> None:
-        """Return nothing; raises DefinitionError for a field that nobody has read."""
+        """Raise DefinitionError for a field that nobody has read; `kind` is the object's name in the error."""
         for name in self.value:
             if name not in self.known:
                 raise self.fail(name, self._unknown(name, kind))
@@ -164,9 +169,9 @@ FIELDS_OF = {
 
 
 def query_language(fields: Fields, default: str) -> str:
-    """Return the query language of a part of a machine whose own is given; raises DefinitionError.
+    """Return the query language of a machine or state: its own QueryLanguage, or the default around it.
 
-    A state may leave JSONPath for JSONata, and not the other way round (recorded).
+    A state may leave JSONPath for JSONata, but not JSONata for JSONPath (recorded): that raises DefinitionError.
     """
     name = fields.string("QueryLanguage")
     if name not in (None, JSONPATH, JSONATA):

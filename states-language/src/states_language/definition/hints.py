@@ -1,7 +1,10 @@
-"""What somebody can do about a problem of a definition.
+"""Advises what to do about a problem of a definition.
 
-Decides the advice alone; that something is wrong, and what, is the loader's to say. Invariant: every problem gets a
-hint, and a hint never contradicts the rule.
+`load` says what is wrong; a hint adds how to mend it. For a misspelt name it is the nearest one that is known:
+
+    /States/A/Inputpath: is not a field of a Task state  ->  Did you mean InputPath?
+
+Invariant: every problem gets a hint, and a hint never contradicts the rule.
 """
 
 import difflib
@@ -60,7 +63,7 @@ _NO_WAY_ON = {
     "Fail state": "Remove it: a Fail state ends the execution.",
     "Choice state": "Remove it: a Choice goes on by the Next of its rules, and by Default.",
 }
-# The first pattern that a rule holds decides.
+# The first pattern that matches the rule decides.
 _ADVICE = (
     (r"is used twice", "Give one of the two another name: a name is the whole machine's."),
     (r"no state ends", "Give one of its states End: true, or lead to a Succeed or a Fail."),
@@ -70,7 +73,7 @@ _ADVICE = (
     (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
     (r"Reference Path", "Write names and positive indexes only, such as $.a.b[0]; no *, .., slice or filter."),
     (
-        r"is no JSONPath|must be a JSONPath",
+        r"is not a valid JSONPath|must be a JSONPath",
         "A path begins with $ for the input, or with $$ for the Context Object: $.a.b[0].",
     ),
     (r"intrinsic function", "A path begins with $; a call is written States.Name(...), a text in it in 'quotes'."),
@@ -87,7 +90,7 @@ _ADVICE = (
     (r"only one of these fields", "Keep one of them and remove the others."),
     (r"at least one (rule|branch)", "Write a list with at least one element."),
     (r"must be 1\.0", "Leave Version out, or write it as a text: Version: '1.0'."),
-    (r"is no variable", "Choose a name such as count or last_seen."),
+    (r"is not a variable name", "Choose a name such as count or last_seen."),
     (r"smaller than TimeoutSeconds", "Lower HeartbeatSeconds or raise TimeoutSeconds."),
     (
         r"whole number|must be a number|between|at least",
@@ -97,37 +100,38 @@ _ADVICE = (
     (r"must be an array|at least one", "Write a list with at least one element."),
     (r"must be a string", "Write a text; a number or true that is meant as text stands in quotes."),
     (r"true or false", "Write true or false without quotes."),
-    (r"given twice", "Rename one of the two, for one of them would be lost."),
+    (r"appears twice", "Rename one of the two, for one of them would be lost."),
     (r"characters", "Choose a shorter name; the Comment has room for the rest."),
 )
+_FALLBACK = "docs/supported.md of states-language lists what is supported."
 
 
 def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
-    """Return one sentence of advice."""
+    """Return one sentence of advice for a problem of the definition."""
     path, rule = keys(problem.pointer), problem.rule
-    if found := re.search(r"there is no state '(.*)'", rule):
-        return _state(definition, path, found[1])
-    if found := re.fullmatch(r"is a field of (\w+); the query language here is (\w+)", rule):
+    if match := re.search(r"there is no state '(.*)'", rule):
+        return _state(definition, path, match[1])
+    if match := re.fullmatch(r"is a field of (\w+); the query language here is (\w+)", rule):
         instead = _INSTEAD.get(str(path[-1]))
-        other = f" {instead} is what {found[2]} has for it." if instead else ""
-        return f"Remove it, or say QueryLanguage: {found[1]}." + other
+        other = f" {instead} is what {match[2]} has for it." if instead else ""
+        return f"Remove it, or say QueryLanguage: {match[1]}." + other
     if "is not a field of" in rule:
         place, name = locate(path), str(path[-1])
         if name in ("Next", "End"):
             return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; where to go on is said elsewhere.")
         near = difflib.get_close_matches(name, [one for one in _FIELDS.get(place.kind, ()) if one != name], 1)
         return f"Did you mean {near[0]}?" if near else "Remove it; what is meant for people goes into Comment."
-    if found := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
-        name = found[1] or found[2]
+    if match := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
+        name = match[1] or match[2]
         return f"Add {_EXAMPLES[name]}." if name in _EXAMPLES else f"Add the field {name}."
-    if found := re.search(r"'(.*)' is not one of (.*)", rule):
-        near = difflib.get_close_matches(found[1], found[2].split(", "), 1)
+    if match := re.search(r"'(.*)' is not one of (.*)", rule):
+        near = difflib.get_close_matches(match[1], match[2].split(", "), 1)
         return f"Did you mean {near[0]}?" if near else "A name is written with exactly these capitals."
-    return next((said for pattern, said in _ADVICE if re.search(pattern, rule)), "docs/asl.md lists what is supported.")
+    return next((advice for pattern, advice in _ADVICE if re.search(pattern, rule)), _FALLBACK)
 
 
 def _state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) -> str:
-    """Which state could have been meant: one of the same line, for no state leads out of its line."""
+    """Suggest a state of the same line, for no state leads out of its line."""
     place = locate(path)
     while place.kind != "line":
         place = place.above()

@@ -1,8 +1,7 @@
-"""From a definition to a machine that can run: `load`.
+"""Loads a definition: `load` returns a machine that can run, or raises DefinitionError.
 
-Decides which definitions are accepted; everything that this interpreter does not support is refused here, with the
-place and the rule. Invariant: a machine that was loaded leads only to states that exist, and every state can be
-reached.
+Whatever this interpreter does not support is refused here, with the place and the rule, not while an execution runs.
+Invariant: in a loaded machine every transition leads to a state that exists, and every state can be reached.
 """
 
 import os
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from states_language.definition.fields import JSONPATH, DefinitionError, Fields, below, query_language
-from states_language.definition.source import read_definition
+from states_language.definition.source import parse_definition, read_definition
 from states_language.machine import Machine
 from states_language.states.base import Compile, Line, State
 from states_language.states.choice import Choice
@@ -28,23 +27,28 @@ LONGEST_NAME = 80
 
 
 def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
-    """Return the machine of a definition, given as data or as the path of a YAML or JSON file.
+    """Return the machine of a definition: its data, the path of its YAML or JSON file, or its text.
 
-    Raises DefinitionError, whose pointer names the place and whose rule says what is wrong with it.
+    A text has several lines or begins with {, as no path does. Raises DefinitionError, whose `pointer` names the place
+    and whose `rule` says what is wrong there.
     """
     try:
-        return _machine(_as_json(source) if isinstance(source, Mapping) else read_definition(source))
+        if isinstance(source, Mapping):
+            return _machine(_as_json(source))
+        if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+            return _machine(parse_definition(source))
+        return _machine(read_definition(source))
     except RecursionError:
         raise DefinitionError("/", "is nested too deeply") from None
 
 
 def _as_json(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the data as JSON has it: whoever changes the data later changes no machine."""
+    """Return a copy of the data as JSON has it; a later change of the data does not change the machine."""
     try:
-        found: dict[str, Any] = parse_json(compact(dict(source)))
+        copy: dict[str, Any] = parse_json(compact(dict(source)))
     except (TypeError, ValueError) as problem:
-        raise DefinitionError("/", f"is no JSON: {problem}") from None
-    return found
+        raise DefinitionError("/", f"is not valid JSON: {problem}") from None
+    return copy
 
 
 def _machine(definition: dict[str, Any]) -> Machine:
@@ -61,13 +65,13 @@ def _machine(definition: dict[str, Any]) -> Machine:
 
 
 def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Line:
-    """`language` is the machine's: that of a state is not handed down to the states within it, which have none."""
+    """`language` is the machine's: states within a Parallel or Map do not inherit the language of that state."""
 
     def inner(value: Any, pointer: str, what: str) -> Line:
-        found = Fields(value, pointer)
-        found.string("Comment")
-        found.language = language
-        return _line(found, what, language)
+        inner_fields = Fields(value, pointer)
+        inner_fields.string("Comment")
+        inner_fields.language = language
+        return _line(inner_fields, what, language)
 
     fields.require("StartAt", "States")
     start_at = fields.string("StartAt") or ""

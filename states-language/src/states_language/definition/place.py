@@ -1,7 +1,9 @@
-"""What a JSON pointer into a definition names: a line of states, a state, a Choice Rule, a Retrier, a Catcher.
+"""Finds what a JSON pointer into a definition names: a line of states, a state, a Choice Rule, a Retrier, a Catcher.
 
-Decides what stands where, for everything that speaks about a definition without running it. Invariant: it takes a
-definition however broken; what it cannot follow it leaves to the place above.
+A line is a `StartAt` with its `States`: the machine's own, a branch's, or a Map's. For `/States/A/Retry/0/MaxAttempts`
+the innermost object is a Retrier at `/States/A/Retry/0`, and the rest is `MaxAttempts`.
+Invariant: any definition is accepted, however broken; a pointer that leads nowhere belongs to the last object on its
+way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,7 @@ _LINES = ("ItemProcessor", "Iterator")
 
 @dataclass(frozen=True)
 class Place:
-    """The innermost object that a pointer leads into, and what of it the pointer names (`rest`, empty for itself)."""
+    """The innermost object that a pointer leads into; `rest` leads on from it to the value that the pointer names."""
 
     kind: str
     path: tuple[Key, ...]
@@ -29,17 +31,17 @@ class Place:
         return below("/", *self.path) if self.path else "/"
 
     def above(self) -> "Place":
-        """Return the object around this one; the whole definition is around itself."""
+        """Return the object around this one; the whole definition returns itself."""
         return locate(self.path[:-1]) if self.path else self
 
 
 def keys(pointer: str) -> tuple[str, ...]:
-    """Return the members that a JSON pointer (RFC 6901) goes through."""
+    """Return the parts of a JSON pointer (RFC 6901)."""
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:] if pointer != "/")
 
 
 def locate(path: Sequence[Key]) -> Place:
-    """Return the innermost object on a path of members."""
+    """Return the innermost object on a path."""
     kind, at = "line", 0
     for end in range(1, len(path) + 1):
         inner = _kind(kind, path[at:end])
@@ -62,7 +64,7 @@ def _kind(kind: str, rest: Sequence[Key]) -> str | None:
 
 
 def value_at(definition: Any, path: Sequence[Key]) -> Any:
-    """Return what stands at a path; None where nothing does."""
+    """Return the value at a path; None where there is none."""
     for key in path:
         if isinstance(definition, list) and str(key).isdecimal() and int(key) < len(definition):
             definition = definition[int(key)]
@@ -74,7 +76,7 @@ def value_at(definition: Any, path: Sequence[Key]) -> Any:
 
 
 def ways(state: Any) -> Iterator[tuple[str, tuple[Key, ...]]]:
-    """Yield the name of each state that a state says may follow it, with the path of the field that says so."""
+    """Yield the name of each state that may follow a state, with the path of the field that names it."""
     if not isinstance(state, dict):
         return
     for field in ("Choices", "Catch"):

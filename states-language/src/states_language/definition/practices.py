@@ -1,8 +1,8 @@
-"""Practices worth a warning: what a definition may say, and what somebody comes to regret.
+"""Warns of risky practices in a definition that loads.
 
-Decides which states are warned of; a definition that does not load is not looked at. It reads the definition as it is
-written, so it knows neither inputs nor what a function raises. Invariant: the same definition gives the same warnings,
-in the order of its states.
+There are four: a Task whose errors nobody catches, retries that can fill the history, a loop without a bound, and a
+missing Comment. Only the definition is read, so inputs and the errors that functions raise are unknown.
+Invariant: the same definition gives the same warnings, in the order of its states.
 """
 
 import re
@@ -15,10 +15,10 @@ from states_language.definition.place import Key, lines_of, ways
 from states_language.history import LIMIT
 
 EVENTS_OF_A_TASK = 3
-"""Scheduled, started and how it ended."""
+"""Scheduled, started, and its end."""
 
 MUCH = LIMIT // 2
-"""History events that no single visit of a state should come to."""
+"""History events that no single visit of a state should add."""
 
 ANY_ERROR = "States.ALL"
 
@@ -27,7 +27,7 @@ Definition = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Advice:
-    """One practice that a definition does not follow: where, which, what may come of it and what to do."""
+    """One warning: where, which practice, what can happen, and what to do about it."""
 
     pointer: str
     practice: str
@@ -36,20 +36,20 @@ class Advice:
 
 
 def warnings(definition: Definition) -> list[Advice]:
-    """Return what is worth a warning in a definition that loads."""
-    found: list[Advice] = []
+    """Return the warnings for a definition that loads."""
+    advice: list[Advice] = []
     if not definition.get("Comment"):
-        found.append(Advice("/", "comment", "the machine has no Comment", "Say in one sentence what it is for."))
+        advice.append(Advice("/", "comment", "the machine has no Comment", "Say in one sentence what it is for."))
     covered: set[tuple[Key, ...]] = set()
     for path, line in lines_of(definition):
         caught = any(path[: len(outer)] == outer for outer in covered)
         for name, state in line["States"].items():
             where = (*path, "States", name)
-            found += _of_state(where, name, state, caught)
+            advice += _of_state(where, name, state, caught)
             if _catches_all(state):
                 covered.add(where)
-        found += [_endless(path, loop) for loop in _loops(line)]
-    return found
+        advice += [_endless(path, loop) for loop in _loops(line)]
+    return advice
 
 
 def _of_state(path: tuple[Key, ...], name: str, state: Definition, caught: bool) -> Iterator[Advice]:
@@ -75,7 +75,7 @@ def _of_state(path: tuple[Key, ...], name: str, state: Definition, caught: bool)
         yield Advice(
             below(pointer, "Retry", index),
             "history",
-            f"the retries of '{name}' may come to {events:,} history events, and an execution ends with {LIMIT:,}",
+            f"the retries of '{name}' may add {events:,} history events, and an execution fails at {LIMIT:,}",
             "Lower MaxAttempts, or leave the state by a Catcher and come back after a Wait in a new execution.",
         )
 
@@ -85,7 +85,7 @@ def _catches_all(state: Definition) -> bool:
 
 
 def _events_of_retries(state: Definition) -> tuple[int, int]:
-    """The most history events that retries of one visit add, and the Retrier with the largest share of them."""
+    """Return the most history events that the retries of one visit add, and which Retrier adds the most."""
     shares = []
     for retrier in state.get("Retry", ()):
         most = retrier.get("MaxAttempts", 3)
@@ -94,7 +94,7 @@ def _events_of_retries(state: Definition) -> tuple[int, int]:
 
 
 def _events_of_an_attempt(state: Definition) -> int:
-    """What one attempt adds: of a Parallel each state of each branch once, of a Map those of one item."""
+    """Return what one attempt adds: each state of each branch of a Parallel once, and of a Map those of one item."""
     inner = [line for line in (state.get("ItemProcessor"), state.get("Iterator"), *state.get("Branches", ())) if line]
     if not inner or inner[0].get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
         return EVENTS_OF_A_TASK if state["Type"] in ("Task", "Map") else 0
@@ -112,7 +112,7 @@ def _endless(path: tuple[Key, ...], loop: list[str]) -> Advice:
         below("/", *path, "States", loop[0]),
         "endless-loop",
         f"nothing bounds the loop {' → '.join([*loop, loop[0]])}",
-        "Count the passes in a Pass state and compare the count, or a time, in a Choice that leaves the loop.",
+        "Count the rounds in a Pass state, and leave the loop by a Choice that compares the count or a time.",
     )
 
 
@@ -147,26 +147,44 @@ def _back_to(start: str, following: Mapping[str, list[str]]) -> list[str]:
 
 def _mutual(start: str, following: Mapping[str, list[str]]) -> set[str]:
     def reached(name: str) -> set[str]:
-        found, ahead = {name}, [name]
+        names, ahead = {name}, [name]
         while ahead:
             for target in following[ahead.pop()]:
-                if target not in found:
-                    found.add(target)
+                if target not in names:
+                    names.add(target)
                     ahead.append(target)
-        return found
+        return names
 
     return {name for name in reached(start) if start in reached(name)}
 
 
 _ORDER = re.compile(r"^(Numeric|Timestamp)")
 _TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|~>|/\*.*?\*/", re.DOTALL)
-"""What of a JSONata expression looks like a comparison and is none: texts, ~> and comments."""
+"""Parts of a JSONata expression that only look like a comparison: texts, ~> and comments."""
 _COMPARED = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
 
 
 def _bounds(state: Definition) -> bool:
-    """Whether a state is a Choice that compares numbers or times, as what ends a loop by a count does."""
+    """Whether a state compares numbers or times, as what ends a loop by a count does.
+
+    A Choice does, and so does a Task whose own Arguments raise an error, which a Catcher takes out of the loop.
+    """
+    if state["Type"] == "Task":
+        return any(_raises(text) for text in _expressions(state.get("Arguments")))
     return state["Type"] == "Choice" and any(_compares(rule) for rule in state.get("Choices", ()))
+
+
+def _raises(expression: str) -> bool:
+    outside_texts = _TEXT.sub(" ", expression)
+    return "$error(" in outside_texts and bool(_COMPARED.search(outside_texts))
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    """Yield the JSONata expressions in a value, wherever they stand in it."""
+    if isinstance(value, str) and value.startswith("{%"):
+        yield value
+    for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _expressions(member)
 
 
 def _compares(rule: Definition) -> bool:

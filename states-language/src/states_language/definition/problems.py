@@ -1,9 +1,9 @@
-"""Everything that is wrong with a definition, where `load` stops at the first thing.
+"""Lists every problem of a definition, where `load` stops at the first.
 
-The loader is asked again and again: each problem that it names is mended in a copy, so that it gets to the next.
-Decides how a place is mended, and that what only follows from a mend is not told. It knows no rule of the language:
-those are the loader's, so nothing is found here that `load` would accept. Invariant: the first problem is the one that
-`load` raises, and a definition without problems loads.
+It calls `load` on a copy, mends the place that `load` complains about, and calls it again until it succeeds. A missing
+field gets a stand-in, an unknown one is removed. A problem that only a mend has caused is left out. The rules of the
+language stay in `load`; this module only knows how to mend.
+Invariant: the first problem is the one that `load` raises, and a definition without problems loads.
 """
 
 import copy
@@ -17,12 +17,12 @@ from states_language.definition.load import load
 from states_language.definition.place import Key, Place, keys, locate, value_at, ways
 
 MOST = 200
-"""Problems that are looked for in one definition."""
+"""Problems that are listed of one definition."""
 
 _FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
 _STAND_IN_STATE = "state that stands in"
 _LINE = {"StartAt": _STAND_IN_STATE, "States": {_STAND_IN_STATE: {"Type": "Succeed"}}}
-# What stands in for a field that must be there, until the loader has seen the rest.
+# A value for a required field that is missing, so that the loader gets to the rest.
 _STAND_INS: dict[str, Any] = {
     "Resource": _FUNCTION,
     "Seconds": 1,
@@ -39,7 +39,7 @@ _STAND_INS: dict[str, Any] = {
     "Not": {"Variable": "$", "IsPresent": True},
 }
 _REQUIRED = re.compile(r"(one of )?these fields (?:is|are) required: (.+)")
-_ONE_ONLY = re.compile(r"only one of these fields may be given: (.+)")
+_ONE_ONLY = re.compile(r"only one of these fields may be present: (.+)")
 _NO_STATE = re.compile(r"there is no state '(.*)'")
 _TWIN = re.compile(r"is used twice, see (.+)", re.DOTALL)
 _NO_END = "no state ends the machine"
@@ -47,36 +47,36 @@ _WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Typ
 
 
 def problems(definition: Mapping[str, Any]) -> list[DefinitionError]:
-    """Return what is wrong with the definition, in the order in which the loader comes to it; at most MOST."""
+    """Return the definition's problems in the order in which `load` meets them; at most MOST."""
     mender = _Mender(_apart(definition))
-    found: list[DefinitionError] = []
-    while len(found) < MOST:
+    reported: list[DefinitionError] = []
+    while len(reported) < MOST:
         try:
             load(mender.copy)
         except DefinitionError as problem:
-            if not found or mender.is_new(problem):
-                found.append(problem)
+            if not reported or mender.is_new(problem):
+                reported.append(problem)
             if not mender.mend(problem):
                 break
         else:
             break
-    return found
+    return reported
 
 
 def _apart(value: Any) -> Any:
-    """Return a copy in which what stood in two places, such as a YAML alias, is two."""
+    """Return a copy in which no two places share an object, as a YAML alias does."""
     if isinstance(value, Mapping):
         return {key: _apart(member) for key, member in value.items()}
     return [_apart(element) for element in value] if isinstance(value, list) else value
 
 
 class _Mender:
-    """A copy of the definition, and what was changed in it."""
+    """A copy of the definition, and the mends that were made in it."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
         self.copy = definition
         self._tries: Counter[tuple[Key, ...]] = Counter()
-        self._told: set[tuple[tuple[Key, ...], str]] = set()
+        self._reported: set[tuple[tuple[Key, ...], str]] = set()
         self._ours: set[tuple[Key, ...]] = set()
         self._gone: dict[tuple[Key, ...], set[Key]] = {}
         self._ways_lost: set[tuple[Key, ...]] = set()
@@ -85,7 +85,7 @@ class _Mender:
     def is_new(self, problem: DefinitionError) -> bool:
         """Return whether the problem is the definition's own and not one that a mend made."""
         path = keys(problem.pointer)
-        if (path, problem.rule) in self._told or self._follows(path, problem.rule):
+        if (path, problem.rule) in self._reported or self._follows(path, problem.rule):
             return False
         twin = _TWIN.search(problem.rule)
         if self._renamed & set(path) or (twin and (keys(twin[1]) in self._ours or path in self._ours)):
@@ -97,20 +97,20 @@ class _Mender:
         return True
 
     def _follows(self, path: tuple[Key, ...], rule: str) -> bool:
-        """Whether it is so only because something was taken away."""
+        """Return whether a problem is there only because a mend removed something."""
         if rule.startswith(_NO_END):
             return () in self._ways_lost
         if "not reachable" in rule:
             return _line(locate(path)).path in self._ways_lost
-        if found := _NO_STATE.search(rule):
-            return found[1] in self._gone.get((*_line(locate(path)).path, "States"), ())
+        if match := _NO_STATE.search(rule):
+            return match[1] in self._gone.get((*_line(locate(path)).path, "States"), ())
         gone = self._gone.get(path, set())
         return bool(gone) and ("operator" in rule or bool(gone & set(re.findall(r"\w+", rule))))
 
     def mend(self, problem: DefinitionError) -> bool:
-        """Return whether the copy was changed so that the loader may get beyond the problem."""
+        """Change the copy so that `load` gets past the problem; return False where that cannot be done."""
         path = keys(problem.pointer)
-        self._told.add((path, problem.rule))
+        self._reported.add((path, problem.rule))
         place = locate(path)
         tries = self._tries[path]
         self._tries[path] += 1
@@ -132,7 +132,7 @@ class _Mender:
         return self._replace(place)
 
     def _field(self, place: Place) -> bool:
-        """Mend one field of an object: give it a value that will do, or take it away."""
+        """Mend one field of an object: give it a valid value, or remove it."""
         name, path = str(place.rest[-1]), (*place.path, *place.rest)
         owner = value_at(self.copy, path[:-1])
         line = value_at(self.copy, _line(place).path)
@@ -150,7 +150,7 @@ class _Mender:
         elif name == "Type" and isinstance(owner, dict):
             return self._replace(place)
         elif name == "ErrorEquals" and isinstance(owner, dict):
-            owner[name] = [f"mended {len(self._told)}"]
+            owner[name] = [f"mended {len(self._reported)}"]
         elif name in _STAND_INS and isinstance(owner, dict):
             owner[name] = copy.deepcopy(_STAND_INS[name])
         else:
@@ -160,17 +160,17 @@ class _Mender:
         return True
 
     def _object(self, place: Place, rule: str) -> bool:
-        """Mend an object as a whole: the rule's words say which of its fields are missing, or too many."""
+        """Mend an object as a whole; the rule's text names the fields that are missing or too many."""
         owner = value_at(self.copy, place.path)
         if not isinstance(owner, dict):
             return self._replace(place)
-        if found := _REQUIRED.fullmatch(rule):
-            names = found[2].split(", ")
-            for name in names[:1] if found[1] else names:
+        if match := _REQUIRED.fullmatch(rule):
+            names = match[2].split(", ")
+            for name in names[:1] if match[1] else names:
                 if name not in owner and not self._field(Place(place.kind, place.path, (name,))):
                     return False
-        elif found := _ONE_ONLY.fullmatch(rule):
-            for name in found[1].split(", ")[1:]:
+        elif match := _ONE_ONLY.fullmatch(rule):
+            for name in match[1].split(", ")[1:]:
                 owner.pop(name, None)
         elif rule.startswith("exactly one of Next and End"):
             if "Next" in owner:
@@ -182,7 +182,7 @@ class _Mender:
         return True
 
     def _replace(self, place: Place) -> bool:
-        """Put the simplest that will do in the object's place; it leads where the object led."""
+        """Replace the object by the simplest valid one of its kind, which leads where the object led."""
         if not place.path:
             return False
         old = value_at(self.copy, place.path)
@@ -190,8 +190,8 @@ class _Mender:
         stand_ins: dict[str, dict[str, Any]] = {
             "line": _LINE,
             "rule": {"Variable": "$", "IsPresent": True, **target},
-            "retrier": {"ErrorEquals": [f"mended {len(self._told)}"]},
-            "catcher": {"ErrorEquals": [f"mended {len(self._told)}"], **target},
+            "retrier": {"ErrorEquals": [f"mended {len(self._reported)}"]},
+            "catcher": {"ErrorEquals": [f"mended {len(self._reported)}"], **target},
             "state": _leading(old),
         }
         owner, key = value_at(self.copy, place.path[:-1]), place.path[-1]
@@ -200,8 +200,8 @@ class _Mender:
         return True
 
     def _rename(self, path: tuple[Key, ...]) -> None:
-        """Give a state another name, and whatever leads to it too."""
-        line, old, new = value_at(self.copy, path[:-2]), path[-1], f"{path[-1]} {len(self._told)}"
+        """Give a state another name, in the fields that lead to it too."""
+        line, old, new = value_at(self.copy, path[:-2]), path[-1], f"{path[-1]} {len(self._reported)}"
         line["States"] = {new if name == old else name: state for name, state in line["States"].items()}
         if line.get("StartAt") == old:
             line["StartAt"] = new
@@ -222,7 +222,7 @@ class _Mender:
 
 
 def _leading(state: Any) -> dict[str, Any]:
-    """A Task that leads wherever the state leads."""
+    """Return a Task that leads wherever the state leads."""
     targets = list(dict.fromkeys(target for target, _ in ways(state)))
     catch = [{"ErrorEquals": [f"E{number}"], "Next": target} for number, target in enumerate(targets)]
     return {"Type": "Task", "QueryLanguage": "JSONPath", "Resource": _FUNCTION, "Catch": catch, "End": True}

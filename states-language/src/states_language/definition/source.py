@@ -1,8 +1,8 @@
-"""Reading a definition from a file.
+"""Reads a definition from a YAML or JSON file.
 
-Decides how YAML and JSON become the same data: YAML's core schema, so that a time stamp, `on` or 1:30 stays a text.
-Invariant: a key that is given twice is refused, for one of the two would be lost in silence; and what was read is small
-enough to be walked through, however its aliases multiply it.
+YAML is read with the types of JSON alone, so `2026-01-31`, `on` and `1:30` are texts. A key that appears twice is
+refused, for one of the two values would be lost in silence.
+Invariant: the data has at most MOST_PARTS values, each alias counted as often as it is used.
 """
 
 import os
@@ -20,7 +20,7 @@ MOST_PARTS = 1_000_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML read with the types that JSON has."""
+    """A YAML loader that knows the types of JSON alone."""
 
 
 def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
@@ -38,7 +38,7 @@ def _object(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
         if not isinstance(key, str):
             raise DefinitionError("/", f"line {line}: a key must be a string, not {key!r}")
         if key in seen:
-            raise DefinitionError("/", f"line {line}: the key '{key}' is given twice")
+            raise DefinitionError("/", f"line {line}: the key '{key}' appears twice")
         seen.add(key)
     return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
 
@@ -64,14 +64,14 @@ def read_definition(path: str | os.PathLike[str]) -> dict[str, Any]:
     except OSError as problem:
         raise DefinitionError("/", f"{name} cannot be read: {problem.strerror}") from None
     except UnicodeDecodeError as problem:
-        raise DefinitionError("/", f"{name} is no text in UTF-8: its byte {problem.start + 1} is none") from None
+        raise DefinitionError("/", f"{name} is not valid UTF-8: see its byte {problem.start + 1}") from None
     return parse_definition(text, name)
 
 
 def parse_definition(text: str, name: str = "the text") -> dict[str, Any]:
-    """Return the definition that a text holds; JSON where `name` ends in .json, YAML (JSON too) otherwise.
+    """Return the definition in a text: JSON where `name` ends in .json, YAML (which includes JSON) otherwise.
 
-    `name` begins what a DefinitionError says.
+    `name` begins the text of a DefinitionError.
     """
     try:
         value = parse_json(text, members=_once) if name.endswith(".json") else yaml.load(text, _Loader)
@@ -90,9 +90,9 @@ def parse_definition(text: str, name: str = "the text") -> dict[str, Any]:
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    object_: dict[str, Any] = {}
     for key, value in members:
-        if key in found:
-            raise DefinitionError("/", f"the key '{key}' is given twice")
-        found[key] = value
-    return found
+        if key in object_:
+            raise DefinitionError("/", f"the key '{key}' appears twice")
+        object_[key] = value
+    return object_

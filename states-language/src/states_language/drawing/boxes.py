@@ -1,17 +1,15 @@
-"""A machine as boxes and arrows, before anybody says how they look.
+"""Turns a machine into boxes, frames and arrows, which `dot` and `mermaid` write.
 
-Decides which boxes, frames and arrows there are: a frame stands around what a Parallel or Map runs, with its own entry
-and a point where its lines meet again. It knows no output format. Invariant: the same definition gives the same
-drawing, in the order in which its states are written.
+A state is a box. A Parallel or Map has a frame around the lines of states that it runs; they begin at its box and end
+at a point where they join again.
+Invariant: the same definition gives the same drawing, in the order of its states.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from states_language.drawing.labels import duration, plain, targets
+from states_language.drawing.labels import Definition, duration, plain, targets
 
-Definition = Mapping[str, Any]
 START, JOIN, END = "start", "join", "end"
 
 
@@ -27,11 +25,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A way from one box to another. `words` say when it is taken; `hidden` only keeps what is below from above."""
+    """A transition from one box to another. `label` says when it is taken; a `hidden` arrow only keeps its target
+    below its source.
+    """
 
     source: str
     target: str
-    words: str = ""
+    label: str = ""
     hidden: bool = False
 
 
@@ -61,31 +61,32 @@ class Drawing:
             yield from self.boxes(inner)
 
 
-def draw(definition: Definition) -> Drawing:
-    """Return the drawing of a definition that loads."""
-    found = _Drawer()
+def draw(definition: Definition, *, nested: bool = True) -> Drawing:
+    """Return the drawing of a definition that loads; without `nested`, a Parallel or Map is one box."""
+    drawer = _Drawer(nested)
     outer = Frame("machine", "")
-    first = found.line(definition, outer, END)
+    first = drawer.line(definition, outer, END)
     start = Box("start", START, "")
     outer.boxes.insert(0, start)
-    found.arrows.insert(0, Arrow(start.key, first))
-    return Drawing(outer, found.arrows, found.named)
+    drawer.arrows.insert(0, Arrow(start.key, first))
+    return Drawing(outer, drawer.arrows, drawer.named)
 
 
 class _Drawer:
-    def __init__(self) -> None:
+    def __init__(self, nested: bool) -> None:
+        self.nested = nested
         self.arrows: list[Arrow] = []
         self.named: dict[str, Box] = {}
         self._count = 0
 
     def line(self, line: Definition, frame: Frame, end: str) -> str:
-        """Draw a line of states into a frame; return the key of its first box. `end`: END, or where it joins."""
+        """Draw a line of states into a frame and return the key of its first box; `end` is END, or its join's key."""
         keys, leaves = {}, {}
         for name, state in line["States"].items():
             keys[name], leaves[name] = self._state(name, state, frame)
         for name, state in line["States"].items():
-            for target, said in targets(state):
-                self.arrows.append(Arrow(leaves[name], keys[target], said))
+            for target, label in targets(state):
+                self.arrows.append(Arrow(leaves[name], keys[target], label))
             if state.get("End") or state["Type"] in ("Succeed", "Fail"):
                 self._ends(state, leaves[name], frame, end)
         return keys[line["StartAt"]]
@@ -99,14 +100,14 @@ class _Drawer:
             self.arrows.append(Arrow(key, point.key))
 
     def _state(self, name: str, state: Definition, frame: Frame) -> tuple[str, str]:
-        """Return the keys of the box that is entered and of the one that is left: two where lines lie between."""
+        """Return the keys of the boxes by which the state is entered and left; only a frame's differ."""
         key = f"s{self._count}"
         self._count += 1
         note = duration(state) if state["Type"] == "Wait" else ""
         box = Box(key, state["Type"], name, note)
         self.named[name] = box
         lines = [*state.get("Branches", ()), *(state[one] for one in ("ItemProcessor", "Iterator") if one in state)]
-        if not lines:
+        if not (lines and self.nested):
             frame.boxes.append(box)
             return key, key
         inner = Frame(f"{key}_frame", "")

@@ -1,7 +1,6 @@
-"""Writes a drawing as Graphviz DOT.
+"""Writes a drawing as Graphviz DOT, from which an SVG is made.
 
-Decides how boxes, frames and arrows look; what they are is the drawing's. Invariant: the text is valid DOT whatever
-the states are called, and the same drawing gives the same text.
+Invariant: the text is valid DOT whatever the states are called, and the same drawing gives the same text.
 """
 
 import textwrap
@@ -37,7 +36,7 @@ _HEAD = f"""digraph machine {{
 
 
 def dot(drawing: Drawing, marks: Marks | None = None) -> str:
-    """Return the DOT text; with marks, what an execution visited is shown and the rest is faint."""
+    """Return the DOT text; with marks, the states and transitions of an execution stand out and the rest is faint."""
     boxes = {box.key: box for box in drawing.boxes()}
     lines = [_HEAD, *_frame(drawing.frame, marks, "  ")]
     lines += [_arrow(arrow, boxes, marks) for arrow in drawing.arrows]
@@ -72,7 +71,7 @@ def _box(box: Box, marks: Marks | None) -> str:
 
 
 def _arrow(arrow: Arrow, boxes: dict[str, Box], marks: Marks | None) -> str:
-    look = [f"label={_text(_wrapped(arrow.words))}"] if arrow.words else []
+    look = [f"label={_text(_wrapped(arrow.label))}"] if arrow.label else []
     if arrow.hidden:
         look = ["style=invis"]
     elif marks is not None:
@@ -83,7 +82,7 @@ def _arrow(arrow: Arrow, boxes: dict[str, Box], marks: Marks | None) -> str:
 
 
 def times(arrow: Arrow, boxes: dict[str, Box], marks: Marks) -> int:
-    """Return how often an execution took the arrow; of arrows between the same two states one cannot tell which."""
+    """Return how often an execution took the arrow; several arrows between the same two states count as one."""
     source, target = boxes[arrow.source], boxes[arrow.target]
     if source.kind == START:
         return 1 if marks.states[target.state] else 0
@@ -92,8 +91,8 @@ def times(arrow: Arrow, boxes: dict[str, Box], marks: Marks) -> int:
     return marks.ways[source.state, target.state]
 
 
-def _wrapped(words: str) -> str:
-    return "\n".join(f" {line} " for line in textwrap.wrap(words, 30, break_long_words=False))
+def _wrapped(label: str) -> str:
+    return "\n".join(f" {line} " for line in textwrap.wrap(label, 30, break_long_words=False))
 
 
 def _text(text: str) -> str:

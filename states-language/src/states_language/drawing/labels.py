@@ -1,7 +1,7 @@
-"""What stands at the arrows and in the boxes of a drawing.
+"""Labels the boxes and arrows of a drawing: when a transition is taken, how long a Wait waits.
 
-It reads the definition alone, resolved or not: a variable such as `${self:custom.settings.wait_s}` is shown as its last
-name. Invariant: the same definition gives the same words.
+Labels are short and on one line: a Choice Rule becomes `$.n ≥ 3`, the wildcard of a Catcher `any error`. A variable
+such as `${self:custom.settings.wait_s}` is shown as its last name, `wait_s`, so a definition can be drawn unresolved.
 """
 
 import json
@@ -13,12 +13,12 @@ Definition = Mapping[str, Any]
 
 _VARIABLE = re.compile(r"\$\{[^}]*?([A-Za-z0-9_]+)\}")
 _OPERATORS = {"GreaterThanEquals": "≥", "LessThanEquals": "≤", "GreaterThan": ">", "LessThan": "<", "Equals": "="}
-_NO_OPERATORS = ("Variable", "Next", "Comment", "Assign", "Output")
+_OTHER_FIELDS = ("Variable", "Next", "Comment", "Assign", "Output")
 _KINDS = ("String", "Numeric", "Boolean", "Timestamp")
 
 
 def targets(state: Definition) -> Iterator[tuple[str, str]]:
-    """Yields the states that may follow, in the order in which they are tried, each with the words of the arrow."""
+    """Yield the states that may follow a state, in the order in which they are tried, each with its arrow's label."""
     for rule in state.get("Choices", []):
         yield rule["Next"], words(rule)
     if "Default" in state:
@@ -32,7 +32,7 @@ def targets(state: Definition) -> Iterator[tuple[str, str]]:
 
 
 def words(rule: Definition) -> str:
-    """Returns a Choice Rule in words, such as `$.a = 1`."""
+    """Return a Choice Rule in words, such as `$.a = 1`."""
     for joint in ("And", "Or"):
         if joint in rule:
             return f" {joint.lower()} ".join(words(one) for one in rule[joint])
@@ -40,7 +40,7 @@ def words(rule: Definition) -> str:
         return f"not {words(rule['Not'])}"
     if "Condition" in rule:
         return plain(rule["Condition"])
-    ((operator, value),) = ((name, one) for name, one in rule.items() if name not in _NO_OPERATORS)
+    ((operator, value),) = ((name, one) for name, one in rule.items() if name not in _OTHER_FIELDS)
     if operator == "IsPresent":
         return f"{rule['Variable']} is {'there' if value else 'absent'}"
     if operator.startswith("Is"):
@@ -53,11 +53,11 @@ def words(rule: Definition) -> str:
 
 
 def duration(state: Definition) -> str:
-    """Returns how long a Wait state waits, as it is written."""
+    """Return how long a Wait state waits, as its definition says it."""
     field = next(name for name in ("Seconds", "Timestamp", "SecondsPath", "TimestampPath") if name in state)
     return plain(state[field])
 
 
 def plain(value: Any) -> str:
-    """Returns a text on one line, a variable as its last name and a JSONata expression without its brackets."""
+    """Return a text on one line, a variable as its last name and a JSONata expression without its brackets."""
     return " ".join(_VARIABLE.sub(r"\1", str(value)).removeprefix("{%").removesuffix("%}").split())

@@ -1,17 +1,23 @@
-"""Writes Mermaid flowcharts: of a whole drawing, with frames, or of one line of states without what runs in it.
+"""Writes a drawing as a Mermaid flowchart, the form that a Markdown page on GitHub shows.
 
-Invariant: the same definition gives the same text, to the byte; no name of a state is read as markup.
+    flowchart TD
+      start(( ))
+      s0(["Wait<br/>60"])
+      start --> s0
+
+Invariant: no name or label is read as markup, and the same drawing gives the same text.
 """
 
 import re
 from collections.abc import Iterator
 
-from states_language.drawing.boxes import END, JOIN, START, Box, Drawing, Frame
+from states_language.drawing.boxes import END, JOIN, START, Box, Drawing, Frame, draw
 from states_language.drawing.dot import FAILED, FAILED_FILL, TAKEN, TAKEN_FILL, times
-from states_language.drawing.labels import Definition, duration, plain, targets
+from states_language.drawing.labels import Definition, plain
 from states_language.drawing.visits import Marks
 
-# How a state of a type is drawn; the name stands for {}.
+_POINTS = {START: "(( ))", JOIN: "(( ))", END: "(( ))"}
+# How a state of a type is drawn; its name replaces {}.
 _SHAPES = {
     "Choice": '{"{}"}',
     "Wait": '(["{}"])',
@@ -20,21 +26,20 @@ _SHAPES = {
     "Parallel": '[["{}"]]',
     "Map": '[["{}"]]',
 }
-_BOX = '["{}"]'
+_RECTANGLE = '["{}"]'
 _ENTITIES = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", "&": "#amp;", "`": "#96;"})
 _LIST = re.compile(r"^(\d+)\.(?= )")
-"""What Mermaid's Markdown would read as a numbered list."""
-_POINTS = {START: "(( ))", JOIN: "(( ))", END: "(( ))"}
+"""A label that Mermaid's Markdown would read as a numbered list."""
 
 
 def mermaid(drawing: Drawing, marks: Marks | None = None) -> str:
-    """Return the flowchart's text; with marks, what an execution visited is shown."""
+    """Return the flowchart's text; with marks, the states and transitions of an execution are highlighted."""
     boxes = {box.key: box for box in drawing.boxes()}
     shown = [arrow for arrow in drawing.arrows if not arrow.hidden]
     lines = ["flowchart TD", *_frame(drawing.frame, "  ")]
     for arrow in shown:
-        words = f'|"{_quoted(arrow.words)}"|' if arrow.words else ""
-        lines.append(f"  {arrow.source} -->{words} {arrow.target}")
+        label = f'|"{_quoted(arrow.label)}"|' if arrow.label else ""
+        lines.append(f"  {arrow.source} -->{label} {arrow.target}")
     if marks is not None:
         lines += _marked(drawing, marks)
         taken = [str(at) for at, arrow in enumerate(shown) if times(arrow, boxes, marks)]
@@ -44,19 +49,8 @@ def mermaid(drawing: Drawing, marks: Marks | None = None) -> str:
 
 
 def flowchart(line: Definition) -> str:
-    """Returns the Mermaid text of one line of states: a machine, or a branch."""
-    states = line["States"]
-    key = {name: f"s{number}" for number, name in enumerate(states)}
-    drawn = ["flowchart TD", f"  start(( )) --> {key[line['StartAt']]}"]
-    for name, state in states.items():
-        rows = [name, duration(state)] if state["Type"] == "Wait" else [name]
-        drawn.append(f"  {key[name]}{_shape(state['Type'], *rows)}")
-    for name, state in states.items():
-        for target, said in targets(state):
-            drawn.append(f"  {key[name]} -->{f'|{chr(34)}{_quoted(said)}{chr(34)}|' if said else ''} {key[target]}")
-        if state.get("End"):
-            drawn.append(f"  {key[name]} --> stop(( ))")
-    return "\n".join(drawn)
+    """Return the Mermaid text of one line of states, without the lines within its states."""
+    return mermaid(draw(line, nested=False))
 
 
 def _frame(frame: Frame, indent: str) -> Iterator[str]:
@@ -71,7 +65,13 @@ def _frame(frame: Frame, indent: str) -> Iterator[str]:
 def _box(box: Box) -> str:
     if box.kind in _POINTS:
         return _POINTS[box.kind]
-    return _shape(box.kind, box.state, *([box.note] if box.note else []))
+    rows = [box.state, box.note] if box.note else [box.state]
+    return _SHAPES.get(box.kind, _RECTANGLE).replace("{}", _quoted(*rows))
+
+
+def _quoted(*rows: str) -> str:
+    """Return rows of text as they stand between quotes in Mermaid."""
+    return "<br/>".join(_LIST.sub(r"\1#46;", plain(row).translate(_ENTITIES)) for row in rows)
 
 
 def _marked(drawing: Drawing, marks: Marks) -> Iterator[str]:
@@ -81,13 +81,3 @@ def _marked(drawing: Drawing, marks: Marks) -> Iterator[str]:
         yield f"  class {','.join(visited)} visited"
     if marks.failed in drawing.named:
         yield f"  style {drawing.named[marks.failed].key} fill:{FAILED_FILL},stroke:{FAILED},stroke-width:2px"
-
-
-def _quoted(*rows: str) -> str:
-    """Returns a text as it stands between quotes in Mermaid: nothing in it is markup, whatever a state is called."""
-    return "<br/>".join(_LIST.sub(r"\1#46;", plain(row).translate(_ENTITIES)) for row in rows)
-
-
-def _shape(kind: str, *rows: str) -> str:
-    """Returns the Mermaid text of a box for a state of this type."""
-    return _SHAPES.get(kind, _BOX).replace("{}", _quoted(*rows))

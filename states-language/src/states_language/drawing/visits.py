@@ -1,7 +1,7 @@
-"""Which way an execution took, read from its history alone, AWS's as well as ours.
+"""Reads from a history which way an execution took: its states, its transitions, and where it failed.
 
-Decides which states were entered, how often each way between two was taken, and where it failed. It knows no picture.
-Invariant: it takes the history of any machine; what it cannot follow is left out.
+The history is what GetExecutionHistory returns, AWS's as well as ours, of any machine.
+Invariant: any list of events is accepted; an event that leads back to no state is left out.
 """
 
 from collections import Counter
@@ -16,7 +16,9 @@ _ENTERED, _EXITED = "stateEnteredEventDetails", "stateExitedEventDetails"
 
 @dataclass
 class Marks:
-    """Visits of states and of ways between two, by their names; `failed` is where the execution ended by an error."""
+    """How often each state and each transition between two was taken; `left` are the states that were left, `failed`
+    is the one in which the execution failed.
+    """
 
     states: Counter[str] = field(default_factory=Counter)
     ways: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -25,27 +27,29 @@ class Marks:
 
 
 def marks(history: Iterable[Event]) -> Marks:
-    """Return the marks of an execution, whichever way round its history is; a retried branch begins at its Parallel or
-    Map again."""
-    found = Marks()
+    """Return the marks of an execution, whichever order its history has.
+
+    A branch that is retried begins at its Parallel or Map again.
+    """
+    counted = Marks()
     by_id: dict[int, Event] = {}
     for event in sorted(history, key=lambda one: int(one["id"])):
         by_id[event["id"]] = event
         if _EXITED in event:
-            found.left.add(event[_EXITED]["name"])
+            counted.left.add(event[_EXITED]["name"])
         if _ENTERED in event:
             name = event[_ENTERED]["name"]
-            found.states[name] += 1
+            counted.states[name] += 1
             before = _owner(by_id, event.get("previousEventId", 0))
             if before is not None:
-                found.ways[before, name] += 1
+                counted.ways[before, name] += 1
         if event["type"] in ("ExecutionFailed", "ExecutionTimedOut", "ExecutionAborted"):
-            found.failed = _owner(by_id, event.get("previousEventId", 0))
-    return found
+            counted.failed = _owner(by_id, event.get("previousEventId", 0))
+    return counted
 
 
 def _owner(by_id: Mapping[int, Event], at: int) -> str | None:
-    """Return the state that the event on the chain belongs to: the nearest that was entered or left."""
+    """Return the state that an event belongs to: the nearest before it that was entered or left."""
     while at in by_id:
         event = by_id[at]
         details = event.get(_ENTERED) or event.get(_EXITED)

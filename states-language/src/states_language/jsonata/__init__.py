@@ -1,1 +1,1 @@
-"""JSONata: compiling and evaluating expressions within bounds, as AWS does."""
+"""Compiles and evaluates JSONata expressions within bounds, as AWS does."""

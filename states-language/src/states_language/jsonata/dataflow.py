@@ -1,7 +1,9 @@
-"""From a state's raw input to its output, in JSONata: Arguments, Output, Assign.
+"""Takes a state's data from its raw input to its output, in JSONata.
 
-Decides what $states holds in each field and what an absent field means; does not know how an expression is evaluated.
-Invariant: a template without an expression is passed on as it is.
+Arguments, the state's own work, then Output and Assign. $states has `input` and `context` everywhere, `result` and
+`errorOutput` where the state type has one. Without Arguments the state gets its raw input, without Output its result is
+the output.
+Invariant: a template without an expression stays the object that the definition has.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,7 @@ Evaluate = Callable[[States, Environment], Any]
 
 
 class Template:
-    """A field of a state: JSON in which each {% %} text is an expression."""
+    """A field of a state: JSON in which every {% %} text is an expression."""
 
     def __init__(self, value: Any, pointer: str, location: str) -> None:
         self.location = location
@@ -33,19 +35,19 @@ class Template:
         self._evaluate = self._compile(value, pointer, location)
 
     def fill(self, states: States, branch: Environment) -> Any:
-        """Return the JSON value; raises QueryFailure, or Oversized for what many expressions make together."""
+        """Return the JSON value; raises QueryFailure, or Oversized where many expressions together make too much."""
         if self._evaluate is None:
             return self.value
         seen = {name: inward(value) for name, value in states.items()}
         if self.needs_context:
             seen["context"] = inward(branch.context())
-        found = self._evaluate(seen, branch)
-        if self._queries > FEW and weight(found, {}) > LARGEST_BETWEEN:
+        value = self._evaluate(seen, branch)
+        if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized
-        return found
+        return value
 
     def _compile(self, value: Any, pointer: str, location: str) -> Evaluate | None:
-        """Return None for a part without expressions."""
+        """Return the function that fills a part; None for a part without expressions."""
         if is_query(value):
             query = compile_query(value, pointer, caught=self._caught) if self.query is None else self.query
             self.needs_context |= query.needs_context
@@ -70,11 +72,11 @@ class Template:
         return None
 
     def typed(self, expected: str, states: States, branch: Environment) -> Any:
-        """Return the value where it is of the type that is expected; raises QueryFailure (recorded for Items)."""
-        found = self.fill(states, branch)
-        if kind(found) == expected or self.query is None:
-            return found
-        raise self.query.unexpected(expected, found, self.location, compact(found))
+        """Return the value of an expression of the expected type; raises QueryFailure (recorded for Items)."""
+        value = self.fill(states, branch)
+        if kind(value) == expected or self.query is None:
+            return value
+        raise self.query.unexpected(expected, value, self.location, compact(value))
 
 
 def template(fields: Fields, name: str, location: str | None = None) -> Template | None:
@@ -85,7 +87,7 @@ def template(fields: Fields, name: str, location: str | None = None) -> Template
 
 
 class Outcome:
-    """The Output and Assign of a state, of a Choice rule or of a Catcher. place: how a location begins."""
+    """The Output and Assign of a state, a Choice Rule or a Catcher; `place` begins the locations in its errors."""
 
     def __init__(self, fields: Fields, place: str = "") -> None:
         self._output = template(fields, "Output", f"{place}Output")
@@ -95,14 +97,14 @@ class Outcome:
             self.assigns = list(check_names(self._assign.value, fields.at("Assign"), template=False))
 
     def settle(self, otherwise: Any, states: States, branch: Branch) -> Any:
-        """Return Output, or what is given for where there is none, with Assign staged in the branch."""
+        """Return Output, or `otherwise` where there is none, with Assign staged in the branch."""
         if self._assign is not None:
             branch.staged = self._assign.fill(states, branch)
         return otherwise if self._output is None else self._output.fill(states, branch)
 
 
 class QueryFlow:
-    """A state's flow in JSONata. arguments, result: whether the state type has Arguments and $states.result."""
+    """A state's flow in JSONata; the flags say whether the state type has Arguments and $states.result."""
 
     def __init__(self, fields: Fields, *, arguments: bool = False, result: bool = False) -> None:
         self._arguments = template(fields, "Arguments") if arguments else None
@@ -125,5 +127,5 @@ class QueryFlow:
 
 
 def states_of(raw: Any, **more: Any) -> States:
-    """Return what $states holds besides the Context Object."""
+    """Return $states without the Context Object."""
     return {"input": raw, **more}

@@ -1,7 +1,11 @@
-"""Dates and pictures of whole numbers in JSONata.
+"""Implements JSONata's functions of dates and of whole numbers: $toMillis, $fromMillis, $formatInteger, $parseInteger.
 
-Decides which texts are instants and gives the library's faults their codes, which it leaves out. Source: the JSONata
-documentation, "Date/Time functions" and "Numeric functions".
+    instant("1970-01-01T00:00:01Z")  # 1000
+    shown(1000)                      # "1970-01-01T00:00:01.000Z"
+    integer_shown(12, "w")           # "twelve"
+
+The library knows the pictures but raises errors without codes; here they get theirs. Source: the JSONata documentation,
+"Date/Time functions" and "Numeric functions".
 """
 
 import math
@@ -25,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MARKER = re.compile(r"\[\s*([^\[\]])([^\[\]]*)\]")
 _HUGE = re.compile(r"[,-]\s*0*[1-9][0-9]{4,}")
-"""A width that no component has; the library would fill it up."""
+"""A width of five digits or more; the library would pad the component to it."""
 _COMPONENTS = frozenset("YMDdFWwXxHhPmsfZzCE")
 _NAMED = frozenset("MxFP")
 
@@ -33,15 +37,14 @@ _CODES = {
     "Formatting or parsing": "D3130", "In a decimal": "D3131", "Unknown component": "D3132", "The 'name'": "D3133",
     "The timezone": "D3134", "No matching": "D3135", "The date/time": "D3136",
 }  # fmt: skip
-"""How the library's messages begin, which come without their codes."""
-
+"""The beginnings of the library's messages, which have no codes."""
 
 LONGEST_TEXT = 1000
-"""Characters of a date or a number that are read by a picture."""
+"""Characters of a date or a number that a picture may read."""
 
 
 class _Expressions:
-    """What the library's dates take for the module re: a picture's expression may look as long as any other."""
+    """Replaces the module `re` in the library's dates, so that a picture's expression is bounded like any other."""
 
     IGNORECASE = regex.IGNORECASE
     split, sub = staticmethod(regex.split), staticmethod(regex.sub)
@@ -57,31 +60,31 @@ datetimeutils.re = _Expressions
 
 
 def instant(text: Any, picture: Any = None) -> Any:
-    """Return the milliseconds since 1970 that a text names; raises JException D3110, D3132, D3135, D3136."""
+    """Return the milliseconds since 1970 of a date; raises JException D3110, D3132, D3135 or D3136."""
     if text is None:
         return None
     if picture is not None:
         _bound(text)
         return _coded(picture, lambda: Functions.datetime_to_millis(text, picture))
-    found = _INSTANT.fullmatch(text)
+    match = _INSTANT.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
         year, month, day, hour, minute, second = (
-            int(part or least) for part, least in zip(found.groups(), _LEAST, strict=False)
+            int(part or least) for part, least in zip(match.groups(), _LEAST, strict=False)
         )
         moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         raise JException("D3110", -1, text) from None
-    offset = timedelta(hours=int(found[9] or 0), minutes=int(found[10] or 0)) * (-1 if found[8] == "-" else 1)
-    return (moment - offset - _EPOCH) // _MILLISECOND + int(float(found[7] or 0) * 1000)
+    offset = timedelta(hours=int(match[9] or 0), minutes=int(match[10] or 0)) * (-1 if match[8] == "-" else 1)
+    return (moment - offset - _EPOCH) // _MILLISECOND + int(float(match[7] or 0) * 1000)
 
 
 _LEAST = (0, 1, 1, 0, 0, 0)
 
 
 def shown(millis: Any, picture: Any = None, zone: Any = None) -> Any:
-    """Return the text of an instant; raises JException D3132 to D3135 for a picture that is none."""
+    """Return the text of an instant; raises JException D3132 to D3135 for a picture that is not valid."""
     if millis is None:
         return None
     offset = zone.replace(":", "") if isinstance(zone, str) else zone
@@ -89,14 +92,14 @@ def shown(millis: Any, picture: Any = None, zone: Any = None) -> Any:
 
 
 def integer_shown(value: Any, picture: Any) -> Any:
-    """Return a whole number as the picture says; raises JException D3130 or D3131."""
+    """Return the text of a whole number in the picture's form; raises JException D3130 or D3131."""
     if value is None:
         return None
     return _coded(picture, lambda: Functions.format_integer(math.floor(value), picture))
 
 
 def integer_read(text: Any, picture: Any) -> Any:
-    """Return the whole number that a text is, NaN where the picture cannot read it; raises JException D3130."""
+    """Return the whole number that a text spells, NaN where the picture does not match; raises JException D3130."""
     if text is None:
         return None
     _bound(text)
@@ -120,17 +123,17 @@ def _coded(picture: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (RuntimeError, KeyError) as problem:
-        # The library looks up the defaults of a component before it asks whether there is such a component.
+        # The library looks up a component's defaults before it checks that the component exists.
         unknown = isinstance(problem, KeyError) and problem.args[0] == _unknown(picture)
-        told = "Unknown component" if unknown else str(problem)
-        code = next((code for begin, code in _CODES.items() if told.startswith(begin)), None)
+        text = "Unknown component" if unknown else str(problem)
+        code = next((code for begin, code in _CODES.items() if text.startswith(begin)), None)
         if code is None:
             raise
         raise JException(code, -1, _culprit(code, picture)) from None
 
 
 def _culprit(code: str, picture: str) -> str:
-    """Return the part of a picture that a message names."""
+    """Return the part of a picture that the message of a code names."""
     if code == "D3132":
         return _unknown(picture) or picture
     if code == "D3133":

@@ -1,9 +1,12 @@
-"""JSONata: compiling an expression and evaluating it within bounds.
+"""Compiles a JSONata expression and evaluates it within bounds, as Step Functions does.
 
-The library jsonata-python knows the language; here is what Step Functions makes of it: which expressions a definition
-may hold, what a null is, what an expression sees, when it is stopped and how its failure is worded. Knows no state.
-Invariant: an evaluation ends. It is counted in steps, depth and size, as AWS bounds it, never in time, so that two runs
-fail alike; only a regular expression that backtracks without end is stopped by a clock.
+    query = compile_query("{% $states.input.n + 1 %}", "/States/A/Output")
+    query.value({"input": {"n": 1}}, sight, "Output")  # 2
+
+The library jsonata-python implements the language. Step Functions adds rules of its own: which expressions a definition
+may have, what null is, what an expression may read, when it is stopped, and the words of its failure.
+Invariant: every evaluation ends. Steps, depth and size bound it, never time, so two runs fail alike; only a regular
+expression that backtracks is stopped by a clock.
 """
 
 import math
@@ -24,20 +27,20 @@ from states_language.jsonata.tree import nodes, reads_error_output, top_level
 from states_language.values import MISSING, parts, weight
 
 sys.setrecursionlimit(3_000)
-"""The library sets 10,000 when it is imported, at which Python may run out of the machine's own stack first."""
+"""The library sets 10,000 when it is imported; so deep a recursion may overflow the C stack first."""
 
 NULL = Utils.NULL_VALUE
 
 DEEPEST = 100
-"""Evaluations inside one another; where AWS stops was measured by others between 99 and 101."""
+"""Nested evaluations; AWS stops between 99 and 101 (measured by others)."""
 MOST_STEPS = 700_000
-"""Evaluations of one expression, about a second's work: AWS's bound is a time that it does not tell; others measured
-that it allows a $map over 200,000 numbers, which are three evaluations each."""
+"""Evaluations of one expression, about a second's work. AWS bounds the time and does not document it; a $map over
+200,000 numbers, three evaluations each, is allowed (measured by others)."""
 LARGEST_BYTES = 873_782 * 8
-"""What one value may take at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
+"""The size of one value, at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
 
 _FEW = 8
-"""So many parts are not worth a look at how long each is."""
+"""A value of at most so many parts is not weighed."""
 
 TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
@@ -45,15 +48,15 @@ TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive me
 
 
 class Unsupported(Exception):
-    """A value that JSON does not have: a function."""
+    """The value is a function, which JSON does not have."""
 
 
 class Exceeded(Exception):
-    """An evaluation went past one of the bounds; the message is AWS's."""
+    """An evaluation exceeded a bound; the message is AWS's."""
 
 
 class Query:
-    """A compiled expression. text: as AWS quotes it. needs_context: whether it may look at $states.context."""
+    """A compiled expression; `text` is as AWS quotes it, `needs_context` whether it may read $states.context."""
 
     def __init__(self, text: str, ast: Any, machine: Any) -> None:
         self.text = text
@@ -63,20 +66,20 @@ class Query:
         self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
 
     def value(self, states: dict[str, Any], sight: Environment, location: str) -> Any:
-        """Return the JSON value; raises QueryFailure, which names the field, when there is none."""
+        """Return the JSON value; raises QueryFailure, which names the field."""
         frame = self._machine.create_frame(sight.functions())
         frame.bind("states", states)
         for name in self._names:
-            found = MISSING if name == "states" else sight.variable(name)
-            if found is not MISSING:
-                frame.bind(name, inward(found))
+            variable = MISSING if name == "states" else sight.variable(name)
+            if variable is not MISSING:
+                frame.bind(name, inward(variable))
         self._machine.bounds = _Bounds()
         try:
-            Jsonata.CURRENT.jsonata = self._machine  # whichever was made last in this thread would evaluate instead
-            found = self._machine.eval(self._ast, None, frame)
-            if found is not None:
-                check_size(found)
-                return outward(found)
+            Jsonata.CURRENT.jsonata = self._machine  # else the last one made in this thread would evaluate
+            result = self._machine.eval(self._ast, None, frame)
+            if result is not None:
+                check_size(result)
+                return outward(result)
         except Unsupported:
             raise self.failed("returned an unsupported result type.", location) from None
         except Exception as problem:
@@ -84,41 +87,41 @@ class Query:
         raise self.failed("returned nothing (undefined).", location)
 
     def failed(self, what: str, location: str) -> QueryFailure:
-        """Return the failure with the sentence that names the expression and its field (recorded)."""
+        """Return the failure, with a sentence that names the expression and its field (recorded)."""
         return QueryFailure(
             f"The JSONata expression '{self.text}' specified for the field '{location}' {what}", location
         )
 
-    def unexpected(self, expected: str, found: Any, location: str, shown: str) -> QueryFailure:
-        """Return the failure of a value of another type than the field's (recorded for Items)."""
+    def unexpected(self, expected: str, value: Any, location: str, shown: str) -> QueryFailure:
+        """Return the failure for a value of another type than the field's (recorded for Items)."""
         return self.failed(
-            f"returned an unexpected result type. Expected '{expected}', but was '{kind(found)}' for value: {shown}",
+            f"returned an unexpected result type. Expected '{expected}', but was '{kind(value)}' for value: {shown}",
             location,
         )
 
     def _failure(self, problem: Exception, location: str) -> QueryFailure:
-        # A coded message is a sentence of its own, a bound's follows a colon (as AWS words them).
+        # AWS ends the sentence before a coded message, and puts a colon before a bound's.
         if isinstance(problem, Exceeded | RecursionError | TimeoutError):
             bound = {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem))
             return self.failed(f"threw an error during evaluation: {bound}", location)
-        told = message(problem)
-        if told is None:
+        coded = message(problem)
+        if coded is None:
             return self.failed("threw an internal error during evaluation.", location)
-        return self.failed(f"threw an error during evaluation. {told}", location)
+        return self.failed(f"threw an error during evaluation. {coded}", location)
 
 
 _NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
 
 
 def is_query(value: Any) -> bool:
-    """Return whether a text is an expression: nothing may stand outside {% and %} (recorded)."""
+    """Return whether a value is an expression: a text that begins with {% and ends with %} (recorded)."""
     return isinstance(value, str) and value.startswith("{%") and value.endswith("%}") and len(value) >= 4
 
 
 def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
-    """Return the expression that {% and %} enclose; raises DefinitionError naming the field.
+    """Return the expression between {% and %}; raises DefinitionError naming the field.
 
-    caught: whether it stands in a Catcher, where there is $states.errorOutput.
+    `caught` is true in a Catcher, the only place that has $states.errorOutput.
     """
     inner = text[2:-2].strip()
     try:
@@ -128,8 +131,8 @@ def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
     except RecursionError:
         raise DefinitionError(pointer, "the JSONata expression is nested too deeply") from None
     except Exception as problem:
-        told = message(problem) or ("Comment has no closing tag" if isinstance(problem, IndexError) else problem)
-        raise DefinitionError(pointer, f"'{inner}' is no JSONata expression: {told}") from None
+        fault = message(problem) or ("Comment has no closing tag" if isinstance(problem, IndexError) else problem)
+        raise DefinitionError(pointer, f"'{inner}' is not a valid JSONata expression: {fault}") from None
     for name in top_level(machine.ast):
         if name == "$$":
             raise DefinitionError(pointer, "a reference to '$$' is not supported; begin with $states")
@@ -140,7 +143,7 @@ def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
 
 
 def kind(value: Any) -> str:
-    """Return what JSON calls the value's type."""
+    """Return the JSON name of the value's type."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -149,11 +152,11 @@ def kind(value: Any) -> str:
     return next((name for known, name in names.items() if isinstance(value, known)), "number")
 
 
-# ---- null: the library takes None for undefined and has an object of its own for null ----
+# ---- null: None is the library's undefined; for null it has an object of its own ----
 
 
 def inward(value: Any) -> Any:
-    """Return a JSON value as the library wants it; the value itself where it holds no null."""
+    """Return a JSON value as the library represents it; the value itself where it holds no null."""
     if value is None:
         return NULL
     if isinstance(value, dict):
@@ -166,13 +169,13 @@ def inward(value: Any) -> Any:
 
 
 def outward(value: Any) -> Any:
-    """Return the library's value as JSON; raises Unsupported for a function, which is none."""
+    """Return the library's value as JSON; raises Unsupported for a function."""
     if value is NULL or value is None:
         return None
     if isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        # JSON has no such numbers; AWS gives the names that JavaScript has for them.
+        # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
         return plain(value) if math.isfinite(value) else NAMES[str(value)]
     if isinstance(value, dict):
         return {key: outward(member) for key, member in value.items()}
@@ -187,7 +190,7 @@ def outward(value: Any) -> Any:
 
 
 def check_size(value: Any) -> None:
-    """Return nothing; raises Exceeded for a value that its parts, each standing in it many times, make too large."""
+    """Raise Exceeded for a value that is too large; a part counts as often as it occurs in the value."""
     if isinstance(value, dict | list):
         count = parts(value, {})
         if count > LARGEST_BYTES // 8 or (count > _FEW and weight(value, {}) > LARGEST_BYTES):
@@ -195,7 +198,7 @@ def check_size(value: Any) -> None:
 
 
 class _Bounds:
-    """What one evaluation has used."""
+    """How many steps, what depth and how much search time one evaluation has used."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -221,17 +224,17 @@ class _Bounds:
             if expression.type in ("binary", "function", "unary"):
                 self.steps += size >> 6
             if expression.tuple is not None and isinstance(result, list):
-                # The library makes a record of what each element was bound with.
+                # The library makes a record of the variables bound to each element.
                 self.steps += 2 * len(result)
         elif isinstance(result, dict) and expression.type == "function":
             self.steps += len(result) >> 3
 
     def check(self, value: Any) -> None:
-        """Return nothing; raises Exceeded for a value that is too large to be written down."""
+        """Raise Exceeded for a value that is too large to be written as text."""
         check_size(value)
 
     def charge(self, arguments: Any) -> None:
-        """Return nothing; a step stands for 32 elements, or 64 characters."""
+        """Charge a step for every 32 elements or 64 characters of the arguments."""
         for argument in arguments or ():
             if isinstance(argument, list | dict):
                 self.steps += len(argument) >> 5

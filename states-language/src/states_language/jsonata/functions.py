@@ -1,8 +1,9 @@
-"""The functions that Step Functions adds to JSONata, and those that the library takes from a clock of its own.
+"""Defines the functions that Step Functions adds to JSONata, and replaces those of the library that differ.
 
-Decides what each gives; time and chance are the execution's clock's. A whole number is what is left of an argument
-after its fraction is cut off, and a sequence without elements is undefined, which AWS makes an error of its own.
-Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
+Added are $partition, $range, $hash, $random, $uuid and $parse. Replaced are functions that the library does not bound,
+that fail without a code, or that return another result than JSONata. Time and chance come from the execution's clock,
+so a replay returns the same. An argument that must be a whole number loses its fraction; an empty result is undefined,
+which AWS reports as an error. Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
 """
 
 import functools
@@ -24,11 +25,11 @@ from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
 from states_language.values import parse_json, parts
 
 ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
-"""The functions that JSONata does not have, or not like that."""
+"""The functions that JSONata does not have, or has with another signature."""
 
 
 def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
-    """Return the frame in which expressions find these functions; $eval is none (AWS)."""
+    """Return the frame that binds these functions for expressions; AWS has no $eval."""
     bound: dict[str, tuple[str, Callable[..., Any]]] = {
         "now": ("<s?s?:s>", lambda picture=None, zone=None: shown(now_ms(), picture, zone)),
         "millis": ("<:n>", now_ms),
@@ -37,11 +38,11 @@ def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
         "shuffle": ("<a:a>", lambda array: _shuffled(array, random)),
         **FUNCTIONS,
     }
-    found = Jsonata.Frame(Jsonata.static_frame)
+    functions = Jsonata.Frame(Jsonata.static_frame)
     for name, (signature, function) in bound.items():
-        found.bind(name, Jsonata.JFunction(Jsonata.JLambda(function), signature))
-    found.bind("eval", None)
-    return found
+        functions.bind(name, Jsonata.JFunction(Jsonata.JLambda(function), signature))
+    functions.bind("eval", None)
+    return functions
 
 
 def _partition(array: Any, size: Any = None) -> Any:
@@ -75,21 +76,21 @@ def _parse(text: Any) -> Any:
     if text is None:
         return None
     try:
-        found = parse_json(text, members=_once)
+        value = parse_json(text, members=_once)
     except ValueError:
         raise JException("D3137", 0, "Invalid JSON") from None
-    return inward(found)
+    return inward(value)
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) < len(members):
-        raise ValueError("a key is given twice")
-    return found
+    object_ = dict(members)
+    if len(object_) < len(members):
+        raise ValueError("a key appears twice")
+    return object_
 
 
 def _charge(steps: int) -> None:
-    """What a function does with each part of what it is given costs the evaluation that is under way."""
+    """Charge the current evaluation for work on each part of an argument."""
     Jsonata.CURRENT.jsonata.bounds.steps += steps
 
 
@@ -115,7 +116,7 @@ def _join(strings: Any, between: Any = None) -> Any:
 
 
 def _sort(values: Any, comparator: Any = None) -> Any:
-    """The library compares what cannot be compared, and fails without a code."""
+    """Sort; the library compares values that have no order, and fails without a code."""
     if values is None or len(values) <= 1:
         return values
     plain = Utils.is_array_of_numbers(values) or Utils.is_array_of_strings(values)
@@ -125,7 +126,7 @@ def _sort(values: Any, comparator: Any = None) -> Any:
         return sorted(values)
 
     def ahead(left: Any, right: Any) -> int:
-        """A comparator says whether the earlier of two is to stand behind; what it calls equal stays in order."""
+        """A comparator returns whether the earlier of two comes later; equal values keep their order."""
         return -1 if Functions.to_boolean(Functions.func_apply(comparator, [right, left])) else 0
 
     return sorted(values, key=functools.cmp_to_key(ahead))
@@ -136,7 +137,7 @@ def _type(value: Any) -> Any:
 
 
 def _distinct(values: Any) -> Any:
-    """The library compares each with each, and takes 1 for true; here equal values have equal texts."""
+    """Remove duplicates by their JSON text; the library compares each with each, and takes 1 for true."""
     if not isinstance(values, list) or len(values) <= 1:
         return values
     kept: dict[Any, Any] = {}
@@ -189,5 +190,4 @@ _MENDED: dict[str, tuple[str, Callable[..., Any]]] = {
     },
 }
 FUNCTIONS = _ADDED | _MENDED
-"""Functions that need no clock: name, signature (JSONata's own notation), what they do. Those of the library that are
-replaced have no bound, no code for what they refuse, or another result than JSONata's."""
+"""The functions that need no clock, by name: the signature in JSONata's notation, and the function."""

@@ -1,7 +1,9 @@
-"""What a failed JSONata expression says.
+"""Words the failure of a JSONata expression as the JavaScript library, and so AWS, does.
 
-Decides the words of a failure that has a code: those of the JavaScript library, which AWS has too. jsonata-python says
-"Object" for "function", leaves out quotes and has no code for some of Python's own errors. Evaluates nothing.
+    D3030: Unable to cast value to a number: "x"
+
+jsonata-python has the same codes, but says "Object" for "function", leaves out quotes, and has no code for some errors
+of Python's own.
 """
 
 import math
@@ -19,25 +21,24 @@ _SINGLE = frozenset({"S0217", "D3133", "D3135", *(f"D{number}" for number in ran
 
 
 def message(problem: Exception) -> str | None:
-    """Return the code and message as the JavaScript library words them; None for a failure that has no code."""
+    """Return the code and message of a failure; None where it has no code."""
     if not isinstance(problem, JException):
         return None
-    given = [problem.current, problem.expected, problem.extra]
+    arguments = [problem.current, problem.expected, problem.extra]
     if problem.error == "D1002":  # the library puts the operator before the value
-        given = [problem.expected]
+        arguments = [problem.expected]
     template = JException.error_codes.get(problem.error, "{{{message}}}").replace(" Object ", " function ")
     if problem.error in _SINGLE:
         template = template.replace('"', "'")
-    values = iter(given)
+    values = iter(arguments)
 
-    def fill(found: re.Match[str]) -> str:
+    def fill(place: re.Match[str]) -> str:
         value = next(values, None)
-        if found.group(2) == "type":
+        if place.group(2) == "type":
             value = _TYPES.get(str(value), value)
-        return str(value) if found.group(1) == "{{" else _json(value)
+        return str(value) if place.group(1) == "{{" else _json(value)
 
-    told = _PLACE.sub(fill, template)
-    return f"{problem.error}: {told}"
+    return f"{problem.error}: {_PLACE.sub(fill, template)}"
 
 
 def _json(value: Any) -> str:

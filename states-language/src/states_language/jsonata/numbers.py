@@ -1,7 +1,12 @@
-"""Numbers in JSONata: as text, from text, rounded, and with a picture.
+"""Implements numbers in JSONata: arithmetic, $string, $number, $round, $power, $formatBase and $formatNumber.
 
-Decides how a number is written (ECMAScript's rules; whole numbers up to 2**63 exactly, as AWS does), which texts are
-numbers, and which pictures are none. Source: the JSONata documentation, "Numeric functions"; XPath 3.1, 4.7.
+A number is written by ECMAScript's rules, a whole one below 2**63 exactly, as AWS does:
+
+    written(1e21)  # "1e+21"
+    written(0.1 + 0.2)  # "0.3"
+    formatted(1234.5, "#,##0.00")  # "1,234.50"
+
+Source: the JSONata documentation, "Numeric functions"; XPath 3.1, section 4.7.
 """
 
 import decimal
@@ -16,7 +21,7 @@ from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-"""What JavaScript, and AWS, call the numbers that JSON does not have."""
+"""The names that JavaScript and AWS have for the numbers that JSON does not have."""
 
 _LONG = 2**63
 _LARGEST = sys.float_info.max
@@ -26,14 +31,14 @@ _EXACT = decimal.Context(prec=800)
 
 
 def plain(value: float) -> float:
-    """Return the number, as a whole one where it has no fraction and fits a long."""
+    """Return the number, as an int where it has no fraction and fits 64 bits."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _LONG:
         return int(value)
     return value
 
 
 def calculated(left: float, right: float, sign: str) -> float:
-    """Return the result of + - * / or %; Infinity or NaN where it is no finite number."""
+    """Return the result of + - * / or %, which may be Infinity or NaN."""
     a, b = (math.copysign(math.inf, side) if abs(side) > _LARGEST else float(side) for side in (left, right))
     if sign == "+":
         return plain(a + b)
@@ -66,7 +71,7 @@ def written(value: float) -> str:
 
 
 def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
-    """Return a value of the library as JSON text; a function is an empty text. Raises JException D3001 for Infinity."""
+    """Return a value of the library as JSON text, a function as an empty text; raises JException D3001 for Infinity."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
@@ -91,7 +96,7 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
 
 
 def text(value: Any, *, pretty: bool = False) -> str:
-    """Return a value as $string and & make a text of it: a text as it is, a function as an empty one."""
+    """Return a value as $string and & write it: a text as it is, a function as an empty text."""
     if isinstance(value, str):
         return value
     nameless = Utils.is_function(value) or Functions.is_lambda(value) or Functions.is_regex(value)
@@ -106,21 +111,21 @@ def _enclosed(brackets: str, parts: list[str], indent: str, pretty: bool) -> str
 
 
 def number(value: Any) -> Any:
-    """Return the number that a text, a truth value or a number is; raises JException D3030."""
+    """Return the number that a text, a boolean or a number stands for; raises JException D3030."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     if isinstance(value, bool):
         return int(value)
     if _BASED.fullmatch(value):
         return plain(float(int(value, 0)))
-    found = float(value) if _NUMBER.fullmatch(value) else math.nan
-    if not math.isfinite(found):
+    parsed = float(value) if _NUMBER.fullmatch(value) else math.nan
+    if not math.isfinite(parsed):
         raise JException("D3030", -1, value)
-    return int(value) if value.lstrip("-").isdecimal() and abs(found) < _LONG else plain(found)
+    return int(value) if value.lstrip("-").isdecimal() and abs(parsed) < _LONG else plain(parsed)
 
 
 def rounded(value: Any, digits: Any = None) -> Any:
-    """Return the number rounded half to even, to so many decimal places; negative ones round to tens."""
+    """Return the number rounded half to even to so many decimal places; -1 rounds to tens."""
     if value is None or not math.isfinite(value):
         return value
     places = int(digits or 0)
@@ -134,20 +139,20 @@ def rounded(value: Any, digits: Any = None) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """Return the power; raises JException D3061 where it is no number of JSON."""
+    """Return the power; raises JException D3061 where JSON has no such number."""
     if base is None or exponent is None:
         return None
     try:
-        found = float(base) ** float(exponent)
+        result = float(base) ** float(exponent)
     except (ZeroDivisionError, OverflowError):
-        found = math.inf
-    if isinstance(found, complex) or not math.isfinite(found):
+        result = math.inf
+    if isinstance(result, complex) or not math.isfinite(result):
         raise JException("D3061", -1, base, exponent)
-    return plain(found)
+    return plain(result)
 
 
 def based(value: Any, radix: Any = None) -> Any:
-    """Return the number as text in a base of 2 to 36; raises JException D3100."""
+    """Return the number as text in a base from 2 to 36; raises JException D3100."""
     if value is None:
         return None
     base = 10 if radix is None else int(rounded(radix))
@@ -165,7 +170,7 @@ SIGNS = {
 
 
 def formatted(value: Any, picture: Any, options: Any = None) -> Any:
-    """Return the number as the picture says; raises JException D3080 to D3093, which names the picture's fault."""
+    """Return the number in the picture's form; raises JException D3080 to D3093 for a picture that is not valid."""
     if value is None:
         return None
     signs = SIGNS | {name: sign for name, sign in (options or {}).items() if isinstance(sign, str)}
@@ -191,7 +196,7 @@ def _digit(sign: str, signs: dict[str, str]) -> bool:
 
 
 def _active(part: str, signs: dict[str, str]) -> str:
-    """Return what stands between the first and the last active character."""
+    """Return the part from the first to the last active character."""
     marks = [signs[name] for name in ("decimal-separator", "grouping-separator", "exponent-separator")]
     places = [at for at, sign in enumerate(part) if _digit(sign, signs) or sign in marks]
     return part[places[0] : places[-1] + 1] if places else ""

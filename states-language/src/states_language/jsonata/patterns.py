@@ -1,6 +1,7 @@
-"""Regular expressions in JSONata.
+"""Compiles the regular expressions of JSONata and bounds the time of their search.
 
-Decides how long one may look, and that none may match nothing. Does not know what a match is used for.
+A match may not be empty, as in JSONata. Groups that call themselves are refused: JavaScript does not have them.
+Invariant: all searches of one evaluation take at most LONGEST_SEARCH_S together.
 """
 
 import contextlib
@@ -15,15 +16,14 @@ from jsonata.jsonata import Jsonata
 from states_language.clock import worked_s
 
 LONGEST_SEARCH_S = 1.0
-"""How long all regular expressions of one evaluation may look: backtracking cannot be counted from outside."""
-
+"""How long all searches of one evaluation may take; backtracking cannot be counted from outside, so a clock does."""
 
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
-"""Groups that call themselves: `regex` has them, JavaScript has not, and their depth is bounded by memory alone."""
+"""A group that calls a group; `regex` allows it, and only memory bounds the depth."""
 
 
 def pattern(text: str, flags: Any) -> "Pattern":
-    """Return the compiled regular expression; `flags` is the library's. Raises ValueError for what is none."""
+    """Return the compiled regular expression; `flags` are the library's. Raises ValueError where it is not valid."""
     if _RECURSION.search(text):
         raise ValueError("a group of a regular expression cannot call another")
     chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
@@ -31,49 +31,49 @@ def pattern(text: str, flags: Any) -> "Pattern":
 
 
 class Pattern:
-    """What the library takes for a regular expression: whatever has these four methods."""
+    """A regular expression with the four methods that the library calls."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
         self.pattern = compiled.pattern
 
     def finditer(self, text: str) -> Iterator[Any]:
-        """Yield the matches; raises JException D1004 for one that is empty, TimeoutError past LONGEST_SEARCH_S."""
+        """Yield the matches; raises JException D1004 for an empty one, TimeoutError past LONGEST_SEARCH_S."""
         with _searching() as left_s:
             matches = self._compiled.finditer(text, timeout=left_s)
         while True:
             with _searching():
-                found = next(matches, None)
-            if found is None:
+                match = next(matches, None)
+            if match is None:
                 return
-            if not found.group():
+            if not match.group():
                 raise JException("D1004", -1)
-            yield found
+            yield match
 
     def search(self, text: str) -> Any:
-        """Return the first match, None where there is none."""
+        """Return the first match or None."""
         return next(self.finditer(text), None)
 
     def sub(self, new: Any, text: str, count: int = 0) -> str:
-        """Return the text with its matches replaced, at most `count` of them unless that is 0."""
+        """Return the text with its matches replaced: at most `count` of them, all for 0."""
         with _searching() as left_s:
             return str(self._compiled.sub(new, text, count, timeout=left_s))
 
     def split(self, text: str, maxsplit: int = 0) -> list[str]:
-        """Return what stands between the matches, groups left out, at most `maxsplit` of them cut unless that is 0."""
+        """Return the texts between the matches, without groups: at most `maxsplit` cuts, any number for 0."""
         pieces: list[str] = []
         at = 0
-        for found in self.finditer(text):
+        for match in self.finditer(text):
             if maxsplit and len(pieces) == maxsplit:
                 break
-            pieces.append(text[at : found.start()])
-            at = found.end()
+            pieces.append(text[at : match.start()])
+            at = match.end()
         return [*pieces, text[at:]]
 
 
 @contextlib.contextmanager
 def _searching() -> Iterator[float]:
-    """Give the seconds that the evaluation has left for looking, and take off what is used; TimeoutError for none."""
+    """Yield the seconds that the evaluation has left to search, and subtract those used; raises TimeoutError at 0."""
     bounds = Jsonata.CURRENT.jsonata.bounds
     left_s = LONGEST_SEARCH_S - bounds.searched_s
     if left_s <= 0:

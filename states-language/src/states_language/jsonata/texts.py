@@ -1,7 +1,8 @@
-"""Texts in JSONata: replaced by patterns, and coded for Base64 and URLs.
+"""Implements JSONata's $replace, $base64decode and the functions that code URLs.
 
-Decides what a match is, what $1 stands for in a replacement and which texts are refused. Source: the JSONata
-documentation, "String functions".
+    replaced("2026-01-31", pattern, "$2/$1", 1)  # "01/2026-31" where the pattern is /([0-9]+)-([0-9]+)/
+
+Source: the JSONata documentation, "String functions".
 """
 
 import base64
@@ -36,39 +37,41 @@ def replaced(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
             raise Exceeded(TOO_LARGE)
         return text.replace(pattern, new, most)
     pieces, at, size = [], 0, len(text)
-    for found in _first(pattern.finditer(text), most):
-        piece = _replacement(found, new)
+    for match in _first(pattern.finditer(text), most):
+        piece = _replacement(match, new)
         size += len(piece)
         if size > LARGEST_BYTES:
             raise Exceeded(TOO_LARGE)
-        pieces += [text[at : found.start()], piece]
-        at = found.end()
+        pieces += [text[at : match.start()], piece]
+        at = match.end()
     return "".join([*pieces, text[at:]])
 
 
-def _first(found: Iterator[Any], most: int) -> Iterator[Any]:
-    for count, each in enumerate(found):
+def _first(matches: Iterator[Any], most: int) -> Iterator[Any]:
+    """Yield the first so many matches; all of them for -1."""
+    for count, match in enumerate(matches):
         if count == most:
             return
-        yield each
+        yield match
 
 
-def _replacement(found: Any, new: Any) -> str:
+def _replacement(match: Any, new: Any) -> str:
     if isinstance(new, str):
-        return _filled(new, found)
-    match = {"match": found.group(), "start": found.start(), "end": found.end(), "groups": list(found.groups())}
-    value = Functions.func_apply(new, [match])
+        return _filled(new, match)
+    argument = {"match": match.group(), "start": match.start(), "end": match.end(), "groups": list(match.groups())}
+    value = Functions.func_apply(new, [argument])
     if not isinstance(value, str):
         raise JException("D3012", -1, value)
     return value
 
 
-def _filled(new: str, found: Any) -> str:
-    """Return the replacement with $0, $1 … filled in; $$ is a dollar, and so is one before anything else.
+def _filled(new: str, match: Any) -> str:
+    """Return the replacement with $0, $1 … filled in; $$ is a dollar, and so is a $ before any other character.
 
-    As many digits count as the number of groups has; a longer number than there are groups counts without its last one.
+    A reference has as many digits as the number of groups. Where there is no such group, its last digit is text: with
+    ten groups $12 is group 1 and a 2.
     """
-    groups = found.groups()
+    groups = match.groups()
     most = max(1, len(str(len(groups))))
     place = re.compile(rf"\$(\$|[0-9]{{1,{most}}})?")
 
@@ -77,7 +80,7 @@ def _filled(new: str, found: Any) -> str:
         if written is None or written == "$":
             return "$"
         if written[0] == "0":
-            return str(found.group()) + written[1:]
+            return str(match.group()) + written[1:]
         rest = ""
         if len(written) > 1 and int(written) > len(groups):
             written, rest = written[:-1], written[-1]
@@ -87,7 +90,7 @@ def _filled(new: str, found: Any) -> str:
 
 
 def decoded(text: Any) -> Any:
-    """Return the text that Base64 holds, with or without its padding; raises ValueError for what is no Base64."""
+    """Return the text that Base64 encodes, with or without its padding; raises ValueError."""
     if text is None:
         return None
     padded = text + "=" * (-len(text) % 4) if "=" not in text else text
@@ -116,5 +119,5 @@ def _unquoted(text: str, kept: str) -> str:
 
 
 def _unquoted_run(run: str, kept: str) -> str:
-    found = bytes.fromhex(run.replace("%", "")).decode("utf-8")
-    return "".join(urllib.parse.quote(sign, "") if sign in kept else sign for sign in found)
+    text = bytes.fromhex(run.replace("%", "")).decode("utf-8")
+    return "".join(urllib.parse.quote(sign, "") if sign in kept else sign for sign in text)

@@ -1,6 +1,7 @@
-"""The syntax tree of a JSONata expression, as jsonata-python makes it.
+"""Searches the syntax tree of a JSONata expression for references that Step Functions does not allow.
 
-Decides which names an expression looks for where there is nothing to look in. Evaluates nothing.
+A Step Functions expression has no data at the top level, so `phone` there refers to nothing, and `$states.input.phone`
+is meant. The tree is jsonata-python's.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from jsonata.parser import Parser
 
 
 def nodes(tree: Any) -> Iterator[Any]:
-    """Yield each node of a syntax tree."""
+    """Yield every node of a syntax tree."""
     waiting: list[Any] = [tree]
     seen: set[int] = set()
     while waiting:
@@ -37,9 +38,9 @@ _INSIDE = {
 
 
 def top_level(node: Any) -> Iterator[str]:
-    """Yield each name that is looked for where there is nothing to look in, $ and $$; AWS refuses such a definition.
+    """Yield each name, $ and $$ at the top level; AWS refuses a definition that has one.
 
-    Only the first step of a path looks there; a function looks where the expression stands that defines it.
+    Of a path only the first step is at the top level; of a function it is the body where its expression is.
     """
     if isinstance(node, list | tuple):
         for part in node:
@@ -57,7 +58,7 @@ def top_level(node: Any) -> Iterator[str]:
 
 
 def reads_error_output(tree: Any) -> bool:
-    """Return whether an expression reads $states.errorOutput, which there is in a Catcher alone."""
+    """Return whether an expression reads $states.errorOutput, which exists in a Catcher alone."""
     paths = (node.steps[:2] for node in nodes(tree) if node.type == "path" and len(node.steps or ()) > 1)
     return any(
         (first.type, first.value, second.type, second.value) == ("variable", "states", "name", "errorOutput")

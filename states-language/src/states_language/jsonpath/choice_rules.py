@@ -1,8 +1,9 @@
-"""Choice Rules: the conditions of a Choice state.
+"""Compiles Choice Rules: a rule becomes a function that returns whether it holds for some data.
 
-Decides whether a rule holds for some data; does not know where it leads. Invariant: a comparison with a value of
-another type is false, never an error; a Variable that leads nowhere is an error for every operator but IsPresent
-(recorded).
+    {"Variable": "$.n", "NumericLessThan": 3}  # true for {"n": 2}, false for {"n": "2"}, an error for {}
+
+Invariant: a comparison with a value of another type is false, never an error. A Variable that leads nowhere is an error
+for every operator but IsPresent (recorded).
 """
 
 import functools
@@ -42,7 +43,7 @@ def _boolean(value: Any) -> Any:
     return value if isinstance(value, bool) else None
 
 
-# What an operand must be read as; None means that it is of another type.
+# How an operand is read; None means that it is of another type.
 _KINDS: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     "String": (_string, tuple(_ORDERS)),
     "Numeric": (_number, tuple(_ORDERS)),
@@ -61,7 +62,7 @@ OPERATORS = frozenset([*_COMPARISONS, *(name + "Path" for name in _COMPARISONS),
 
 
 def compile_test(fields: Fields) -> Rule:
-    """Return the condition in a rule's fields; where it leads is not asked. Raises DefinitionError."""
+    """Return the condition in a rule's fields, without its Next; raises DefinitionError."""
     fields.string("Comment")
     joined = fields.exclusive("And", "Or", "Not", "Variable")
     if not joined:
@@ -119,12 +120,12 @@ def _comparison(fields: Fields) -> Rule:
 
 
 def _value(path: Path, data: Any, env: Environment) -> Any:
-    found = path.look(data, env)
-    if found is MISSING:
+    value = path.look(data, env)
+    if value is MISSING:
         raise EvaluationError(
             f"Invalid path '{path.text}': The choice state's condition path references an invalid value."
         )
-    return found
+    return value
 
 
 def _holds(read: Callable[[Any], Any], compare: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
@@ -148,7 +149,7 @@ def _pattern(text: str) -> tuple[str, ...]:
 
 
 def _matches(pieces: tuple[str, ...], value: Any) -> bool:
-    """Each piece is looked for from where the one before ended, so the time is linear whatever the pattern."""
+    """Each piece is searched for where the one before it ended, so the time is linear whatever the pattern."""
     if not isinstance(value, str):
         return False
     first, last = pieces[0], pieces[-1]

@@ -1,7 +1,9 @@
-"""From a state's raw input to its output, in JSONPath: InputPath, Parameters, ResultSelector, ResultPath, OutputPath.
+"""Takes a state's data from its raw input to its output, in JSONPath.
 
-Decides the order of the five, what an absent or null one means, and what Assign looks at; does not know what the state
-does in between. Invariant: every flow, in either query language, answers the same four questions.
+The five fields apply in this order: InputPath, Parameters, the state's own work, ResultSelector, ResultPath,
+OutputPath. For the input {"a": {"n": 1}}, InputPath $.a and ResultPath $.r, a state that returns 2 has the output
+{"a": {"n": 1}, "r": 2}.
+Invariant: a flow has the same methods in either query language (`Flow`).
 """
 
 from typing import Any, Protocol
@@ -17,12 +19,14 @@ WHOLE = compile_path("$")
 
 
 class Flow(Protocol):
-    """What one state does with its data and with variables. assigns: the names that it may assign, and where."""
+    """How one state handles its data and variables. `assigns` lists the names that it may assign, each with its
+    JSON pointer.
+    """
 
     assigns: list[tuple[str, str]]
 
     def narrowed(self, raw: Any, branch: Branch) -> Any:
-        """Return the input that the state's own fields look into."""
+        """Return the input that the paths in the state's own fields read."""
         ...
 
     def effective(self, raw: Any, branch: Branch) -> Any:
@@ -41,20 +45,20 @@ def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | 
 
 
 def compiled(text: Any, pointer: str, *, reference: bool = False) -> Path:
-    """Return the compiled path; raises DefinitionError when it is none, or no Reference Path where one is asked for."""
+    """Return the compiled path; raises DefinitionError where it is not valid, or not the `reference` path required."""
     if not isinstance(text, str):
         raise DefinitionError(pointer, "must be a JSONPath")
     try:
         path = compile_path(text)
     except PathSyntaxError as problem:
-        raise DefinitionError(pointer, f"'{text}' is no JSONPath: {problem}") from None
+        raise DefinitionError(pointer, f"'{text}' is not a valid JSONPath: {problem}") from None
     if reference and not path.reference:
-        raise DefinitionError(pointer, f"'{text}' is no Reference Path: it must name a single node")
+        raise DefinitionError(pointer, f"'{text}' is not a Reference Path: it must name a single node")
     return path
 
 
 def result_path(fields: Fields) -> Path | None:
-    """Return ResultPath, None where it is null; raises DefinitionError when it does not lie in the state's input."""
+    """Return ResultPath, None where it is null; raises DefinitionError for a path outside the state's input."""
     path = path_field(fields, "ResultPath", reference=True)
     if path is not None and not path.plain:
         where = "the Context Object" if path.context else "a variable; Assign does"
@@ -74,13 +78,13 @@ class Assignment:
             self._fill = compile_template(value, where)
 
     def stage(self, data: Any, branch: Branch) -> None:
-        """Return nothing; the values wait in the branch until the state is left."""
+        """Put the values into `branch.staged`; the variables get them when the state is left."""
         if self._fill is not None:
             branch.staged = self._fill(data, branch)
 
 
 class Dataflow:
-    """A state's flow in JSONPath. Which of the five fields the state type has, its constructor says."""
+    """A state's flow in JSONPath; the constructor's arguments say which fields the state type has."""
 
     def __init__(
         self, fields: Fields, *, parameters: bool = False, selector: bool = False, result: bool = False
@@ -107,13 +111,16 @@ class Dataflow:
         return narrowed if self._parameters is None else self._parameters(narrowed, branch)
 
     def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
-        """Return the output: the result after ResultSelector, put into the raw input by ResultPath (null drops it),
-        after OutputPath. Assign looks at the result as it came, before ResultSelector (recorded for Pass)."""
+        """Return the output, with Assign staged in the branch.
+
+        ResultSelector, ResultPath (null drops the result) and OutputPath apply. Assign reads the result as it is before
+        ResultSelector (recorded for Pass).
+        """
         self._assign.stage(result, branch)
         return self.output(raw, result, branch)
 
     def output(self, raw: Any, result: Any, branch: Branch) -> Any:
-        """Return what `finish` does, without Assign."""
+        """Return the output as `finish` does, without Assign."""
         selected = result if self._selector is None else self._selector(result, branch)
         combined = raw if self._result is None else self._result.put(raw, selected)
         return _through(self._output, combined, branch)

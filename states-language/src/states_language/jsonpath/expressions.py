@@ -1,8 +1,10 @@
-"""The intrinsic functions of JSONPath Payload Templates: States.Format and its seventeen siblings.
+"""Compiles and evaluates the eighteen intrinsic functions of Payload Templates, such as States.Format.
 
-Decides how a call is written and what it gives; does not know which field it stands in. Invariant: a call is parsed
-and its paths compiled when the definition is loaded, and a call gives the same result for the same data, Context
-Object and clock.
+    call = compile_expression("States.Format('Hello {}', $.name)")
+    evaluate(call, {"name": "Ada"}, env)  # 'Hello Ada'
+
+Invariant: a call and its paths are compiled when the definition is loaded; the same data, Context Object and clock give
+the same result.
 """
 
 import functools
@@ -23,7 +25,7 @@ from states_language.values import MISSING, weight
 
 @dataclass(frozen=True)
 class Literal:
-    """A text, a number, true, false or null; `raw` is a text with its escapes, as States.Format reads it."""
+    """A text, a number, true, false or null; `raw` is the text with its escapes, which States.Format needs."""
 
     value: Any
     raw: str | None = None
@@ -39,7 +41,7 @@ class Call:
 
     @functools.cached_property
     def sources(self) -> int:
-        """Return how many paths stand in it."""
+        """Return how many paths it reads."""
         return sum(map(sources, self.arguments))
 
 
@@ -52,7 +54,7 @@ def sources(expression: Expression) -> int:
 
 
 def compile_expression(text: str) -> Expression:
-    """Return the compiled path or call; raises PathSyntaxError when the text is neither."""
+    """Return the compiled path or call; raises PathSyntaxError where the text is neither."""
     if text.startswith("$"):
         return compile_path(text)
     parser = _Parser(text)
@@ -63,9 +65,9 @@ def compile_expression(text: str) -> Expression:
 
 
 def evaluate(expression: Expression, data: Any, env: Environment, whole: str | None = None) -> Any:
-    """Return the expression's value; raises IntrinsicFailure where a function refuses, EvaluationError for a path.
+    """Return the expression's value; raises IntrinsicFailure for a function, EvaluationError for a path.
 
-    whole: the outermost call, which a cause names (measured by others), where this one stands within it.
+    `whole` is the text of the outermost call around this one: a cause names it (measured by others).
     """
     if isinstance(expression, Path):
         return expression.read(data, env)
@@ -76,26 +78,26 @@ def evaluate(expression: Expression, data: Any, env: Environment, whole: str | N
         arguments = [_argument(expression, argument, data, env, whole) for argument in expression.arguments]
         if expression.sources > FEW and weight(arguments, {}) > LARGEST_BETWEEN:
             raise Oversized
-        found = FUNCTIONS[expression.name].apply(arguments, env.random)
+        result = FUNCTIONS[expression.name].apply(arguments, env.random)
     except (ValueError, OverflowError) as refusal:
         if isinstance(refusal, EvaluationError):
             raise
         raise IntrinsicFailure(f"The function '{whole}' had the following error: {refusal}") from None
-    if isinstance(found, str) and len(found) > LARGEST_BETWEEN:
+    if isinstance(result, str) and len(result) > LARGEST_BETWEEN:
         raise Oversized
-    return found
+    return result
 
 
 def _argument(call: Call, argument: Expression, data: Any, env: Environment, whole: str) -> Any:
     if isinstance(argument, Path):
-        found = argument.look(data, env)
-        if found is MISSING:
+        value = argument.look(data, env)
+        if value is MISSING:
             shown = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
             raise EvaluationError(
                 f"The function '{whole}' had the following error: The JsonPath argument for the field "
                 f"'{argument.text.replace('$$', '$', 1)}' could not be found in the input '{shown}'"
             )
-        return found
+        return value
     if isinstance(argument, Literal) and argument.raw is not None and call.name == "States.Format":
         return argument.raw
     return evaluate(argument, data, env, whole)
@@ -119,11 +121,11 @@ class _Parser:
         return PathSyntaxError(f"cannot be read from character {self.at + 1} on: '{self.text[self.at :]}'")
 
     def token(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self.text, self.at)
-        if found is None:
+        match = pattern.match(self.text, self.at)
+        if match is None:
             return None
-        self.at = found.end()
-        return found.group()
+        self.at = match.end()
+        return match.group()
 
     def spaces(self) -> None:
         self.token(_SPACE)
@@ -176,14 +178,16 @@ class _Parser:
         if at >= len(self.text):
             raise PathSyntaxError("a text is not closed by '")
         raw = self.text[start:at]
-        for found in _ESCAPE.finditer(raw):
-            if found.group(1) not in "'{}\\":
-                raise PathSyntaxError(f"'{found.group()}' is no escape; a backslash stands before ' {{ }} or \\")
+        for escape in _ESCAPE.finditer(raw):
+            if escape.group(1) not in "'{}\\":
+                raise PathSyntaxError(
+                    f"'{escape.group()}' is not a valid escape; a backslash stands before ' {{ }} or \\"
+                )
         self.at = at + 1
         return Literal(_ESCAPE.sub(r"\1", raw), raw)
 
     def path(self) -> Path:
-        """Read on to the comma or bracket that ends the argument, over brackets and texts of the path's own."""
+        """Read up to the comma or bracket that ends the argument, past the path's own brackets and texts."""
         start, depth = self.at, 0
         while self.at < len(self.text):
             character = self.text[self.at]
@@ -202,11 +206,11 @@ class _Parser:
         return compile_path(self.text[start : self.at].rstrip())
 
 
-def _check_arity(name: str, arity: Arity, given: int) -> None:
+def _check_arity(name: str, arity: Arity, count: int) -> None:
     least, most = arity
-    if not least <= given <= (most if most is not None else given):
+    if count < least or (most is not None and count > most):
         bound = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-        raise PathSyntaxError(f"{name} takes {bound} arguments, not {given}")
+        raise PathSyntaxError(f"{name} takes {bound} arguments, not {count}")
 
 
 Evaluator = Callable[[Any, Environment], Any]

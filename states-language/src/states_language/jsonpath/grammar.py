@@ -1,7 +1,9 @@
-"""The text of a path: JSONPath's grammar.
+"""Compiles the text of a JSONPath to its steps.
 
-Decides which texts are paths and what steps they mean; evaluates nothing. Invariant: a path is either compiled whole
-or refused with the character at which it stops being one.
+    compile_path("$.a[0]").steps  # (Name("a"), Index(0))
+    compile_path("$.a[x]")        # PathSyntaxError: cannot be read from character 5 on: 'x]'
+
+Invariant: a text either compiles as a whole, or the error names the character from which it cannot be read.
 """
 
 import functools
@@ -27,7 +29,7 @@ from states_language.values import MISSING
 
 
 class PathSyntaxError(ValueError):
-    """The text is no path; the message says where it stops being one."""
+    """The text is not a valid path; the message names the character from which it cannot be read."""
 
 
 _DOT_NAME = re.compile(r"[^\s.\[\](),'\"*?@$!&|<>=+/~^;:{}\\-][^\s.\[\](),'\"*?@!&|<>=+/~^;:{}\\]*")
@@ -48,7 +50,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 @functools.lru_cache(maxsize=4096)
 def compile_path(text: str) -> Path:
-    """Return the compiled path; raises PathSyntaxError when the text is none."""
+    """Return the compiled path; raises PathSyntaxError."""
     if not text.startswith("$"):
         raise PathSyntaxError("a path begins with $")
     context = text.startswith("$$")
@@ -61,6 +63,8 @@ def compile_path(text: str) -> Path:
 
 
 class _Parser:
+    """Recursive descent over a path; `at` is the next character."""
+
     def __init__(self, text: str, at: int) -> None:
         self.text = text
         self.at = at
@@ -75,10 +79,10 @@ class _Parser:
         return False
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-        return found
+        match = pattern.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
 
     def spaces(self) -> None:
         while self.at < len(self.text) and self.text[self.at] == " ":
@@ -101,10 +105,10 @@ class _Parser:
     def dotted(self) -> Step:
         if self.take("*"):
             return Many("*", children)
-        found = self.match(_DOT_NAME)
-        if not found or self.text.startswith("(", self.at):
+        name = self.match(_DOT_NAME)
+        if not name or self.text.startswith("(", self.at):
             raise self.fail()
-        return Name(found.group())
+        return Name(name.group())
 
     def bracket(self) -> Step:
         self.spaces()
@@ -123,12 +127,12 @@ class _Parser:
             if not self.take(")"):
                 raise self.fail()
             return Many("?", functools.partial(filtered, test))
-        found = self.match(_SLICE)
-        if found:
-            start, stop, step = (int(part) if part else None for part in found.groups())
+        slice_ = self.match(_SLICE)
+        if slice_:
+            start, stop, step = (int(part) if part else None for part in slice_.groups())
             if step is not None and step < 1:
                 raise self.fail()
-            return Many(found.group(), functools.partial(sliced, slice(start, stop, step)))
+            return Many(slice_.group(), functools.partial(sliced, slice(start, stop, step)))
         members = [self.member()]
         self.spaces()
         while self.take(","):
@@ -138,11 +142,11 @@ class _Parser:
         return members[0] if len(members) == 1 else Many(",", functools.partial(union, tuple(members)))
 
     def member(self) -> Name | Index:
-        if found := self.match(_INDEX):
-            return Index(int(found.group()))
-        if found := self.match(_QUOTED):
+        if match := self.match(_INDEX):
+            return Index(int(match.group()))
+        if match := self.match(_QUOTED):
             # Only the quote itself is escaped; any other backslash belongs to the name (recorded).
-            single, double = found.groups()
+            single, double = match.groups()
             return Name(single.replace("\\'", "'") if single is not None else double.replace('\\"', '"'))
         raise self.fail()
 
@@ -189,11 +193,11 @@ class _Parser:
             start, inner = self.at, self.steps()
             root_path = Path("$" + self.text[start : self.at], tuple(inner))
             return lambda _here, root: root_path.find(root)
-        if found := self.match(_QUOTED):
-            text = found.group(1) if found.group(1) is not None else found.group(2)
+        if match := self.match(_QUOTED):
+            text = match.group(1) if match.group(1) is not None else match.group(2)
             return lambda _here, _root: text
-        if found := self.match(_LITERAL):
-            word = found.group()
+        if match := self.match(_LITERAL):
+            word = match.group()
             value = {"true": True, "false": False, "null": None}.get(word, MISSING)
             if value is MISSING:
                 value = float(word) if any(c in word for c in ".eE") else int(word)

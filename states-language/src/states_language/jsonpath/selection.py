@@ -1,8 +1,10 @@
-"""JSONPath as Step Functions speaks it (Jayway's dialect): what a compiled path selects.
+"""Selects the values that a compiled JSONPath names, in the dialect of Step Functions (Jayway's).
 
-Decides what a path selects and where a Reference Path writes; knows neither its text nor the field it stands in.
-Invariant: a definite path gives one value or an error, an indefinite one (wildcard, slice, filter, union, deep scan)
-always a list.
+    path = compile_path("$.a[*].b")
+    path.read({"a": [{"b": 1}, {"c": 2}]}, env)  # [1]
+
+Invariant: a definite path gives one value or an error; an indefinite one (wildcard, slice, filter, union, deep scan)
+always gives a list.
 """
 
 import functools
@@ -33,7 +35,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Many:
-    """Several elements: `select` gives them for one value; `text` is how the path was written."""
+    """Several elements: `select` yields them for one value; `text` is how the path writes the step."""
 
     text: str
     select: Callable[[Any, Any], Iterator[Any]] = field(compare=False)
@@ -42,13 +44,16 @@ class Many:
 Step = Name | Index | Many
 
 MOST_SELECTED = 200_000
-"""Nodes that one step of a path may select, more than any payload holds: deep scans in one path multiply."""
+"""Nodes that one step of a path may select. No payload holds as many, but several deep scans in one path multiply."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """A compiled path. `context` is true for a path into the Context Object (it begins with $$), `variable` the name
-    of the variable that a path like $name.member looks into."""
+    """A compiled path.
+
+    `context` is true for a path into the Context Object, which begins with $$. `variable` is the name of the variable
+    that a path such as $name.member reads.
+    """
 
     text: str
     steps: tuple[Step, ...]
@@ -57,11 +62,11 @@ class Path:
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Return whether it looks into the state's own data."""
+        """Return whether the path reads the state's own data."""
         return not self.context and self.variable is None
 
     def root(self, data: Any, env: Environment) -> Any:
-        """Return what the path looks into; MISSING for a variable that nobody has assigned."""
+        """Return the value that the path starts from; MISSING for a variable that is not assigned."""
         if self.variable is not None:
             return env.variable(self.variable)
         return env.context() if self.context else data
@@ -76,7 +81,7 @@ class Path:
 
     @functools.cached_property
     def names(self) -> tuple[str, ...] | None:
-        """Return the members that a path of names alone goes through, as nearly all do; None for any other path."""
+        """Return the names of a path that has nothing but names, as nearly all have; None for any other path."""
         names = tuple(step.name for step in self.steps if isinstance(step, Name))
         return names if len(names) == len(self.steps) else None
 
@@ -87,7 +92,7 @@ class Path:
 
     @property
     def reference(self) -> bool:
-        """Return whether it is a Reference Path: it identifies a single node, and array elements not from the end."""
+        """Return whether it is a Reference Path: one node, without indexes from the end."""
         return all(isinstance(s, Name) or (isinstance(s, Index) and s.index >= 0) for s in self.steps)
 
     def get(self, root: Any) -> Any:
@@ -98,12 +103,12 @@ class Path:
         for position, step in enumerate(self.steps):
             if isinstance(step, Many):
                 return self._many([value], position, root)
-            found = _child(value, step)
-            if found is MISSING:
+            child = _child(value, step)
+            if child is MISSING:
                 if not self.definite:
                     return []
                 raise EvaluationError(f"Invalid path '{self.text}' : {self._complaint(value, position)}")
-            value = found
+            value = child
         return value
 
     def find(self, root: Any) -> Any:
@@ -120,9 +125,9 @@ class Path:
             return MISSING
 
     def put(self, root: Any, value: Any) -> Any:
-        """Return a copy of the data with the value at this Reference Path; the data itself stays as it is.
+        """Return a copy of the data with the value at this Reference Path; the data itself does not change.
 
-        Missing objects are made on the way; raises ResultPathFailure where something else stands in the way.
+        Missing objects on the way are created; any other value on the way raises ResultPathFailure.
         """
         if not self.steps:
             return value
@@ -134,13 +139,13 @@ class Path:
     def _many(self, values: list[Any], position: int, root: Any) -> list[Any]:
         for step in self.steps[position:]:
             if isinstance(step, Many):
-                selected = (found for value in values for found in step.select(value, root))
+                selected = (node for value in values for node in step.select(value, root))
                 values = list(itertools.islice(selected, MOST_SELECTED + 1))
                 if len(values) > MOST_SELECTED:
                     raise EvaluationError(f"Invalid path '{self.text}' : it selects more than {MOST_SELECTED} nodes")
             else:
-                found_all = (_child(value, step) for value in values)
-                values = [found for found in found_all if found is not MISSING]
+                nodes = (_child(value, step) for value in values)
+                values = [node for node in nodes if node is not MISSING]
         return values
 
     def _complaint(self, value: Any, position: int) -> str:
@@ -198,7 +203,7 @@ def compared(
     here: Any,
     root: Any,
 ) -> bool:
-    """Return the outcome of a filter's comparison; what is missing or of another type is only unequal."""
+    """Return the outcome of a filter's comparison; a missing value, or one of another type, is only unequal."""
     a, b = left(here, root), right(here, root)
     if a is MISSING or b is MISSING or isinstance(a, bool) != isinstance(b, bool):
         return compare is operator.ne
@@ -209,7 +214,7 @@ def compared(
 
 
 def children(value: Any, _root: Any) -> Iterator[Any]:
-    """Return the members of an object or the elements of an array."""
+    """Yield the members of an object or the elements of an array."""
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list):
@@ -217,30 +222,30 @@ def children(value: Any, _root: Any) -> Iterator[Any]:
 
 
 def everything(value: Any, root: Any) -> Iterator[Any]:
-    """Return the value itself and all that it holds, at any depth."""
+    """Yield the value itself and every value within it, at any depth."""
     waiting = [value]
     while waiting:
-        found = waiting.pop()
-        yield found
-        waiting.extend(reversed(list(children(found, root))))
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(list(children(node, root))))
 
 
 def sliced(part: slice, value: Any, _root: Any) -> Iterator[Any]:
-    """Return a part of an array."""
+    """Yield a slice of an array."""
     if isinstance(value, list):
         yield from value[part]
 
 
 def union(members: tuple[Name | Index, ...], value: Any, _root: Any) -> Iterator[Any]:
-    """Return the listed members, those that are there."""
+    """Yield those of the listed members that exist."""
     for member in members:
-        found = _child(value, member)
-        if found is not MISSING:
-            yield found
+        node = _child(value, member)
+        if node is not MISSING:
+            yield node
 
 
 def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
-    """Return the elements of an array, or the one object, that pass the test."""
+    """Yield the elements of an array, or the one object, that pass the test."""
     for candidate in children(value, root) if isinstance(value, list) else iter([value]):
         if test(candidate, root):
             yield candidate

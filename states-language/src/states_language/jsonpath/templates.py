@@ -1,7 +1,10 @@
-"""Payload Templates: Parameters and ResultSelector.
+"""Compiles Payload Templates: Parameters, ResultSelector and their like.
 
-Decides how a template is filled: a key that ends in .$ names a path or an intrinsic call, all else stands as written.
-Invariant: what a template does not change is shared with the definition, and nobody writes to it.
+The value of a key that ends in .$ is a path or an intrinsic call; everything else stays as it is:
+
+    {"name.$": "$.user", "n": 1}  # {"name": "Ada", "n": 1} for {"user": "Ada"}
+
+Invariant: parts without a path are shared with the definition, and nobody writes to them.
 """
 
 import dataclasses
@@ -30,13 +33,13 @@ def compile_template(value: Any, pointer: str) -> Fill:
 
 
 def _bounded(fill: Fill) -> Fill:
-    """What is read in many places may be too large for its text to be made."""
+    """A value that many paths fill may be too large to be written as JSON."""
 
     def filled(data: Any, env: Environment) -> Any:
-        found = fill(data, env)
-        if weight(found, {}) > LARGEST_BETWEEN:
+        value = fill(data, env)
+        if weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized
-        return found
+        return value
 
     return filled
 
@@ -48,26 +51,26 @@ def expression(text: Any, pointer: str) -> Expression:
     try:
         return compile_expression(text)
     except PathSyntaxError as problem:
-        raise DefinitionError(pointer, f"'{text}' is no JSONPath or intrinsic function: {problem}") from None
+        raise DefinitionError(pointer, f"'{text}' is not a valid JSONPath or intrinsic function: {problem}") from None
 
 
 def look_up(source: Expression, field: str, data: Any, env: Environment) -> Any:
-    """Return the expression's value; a path that leads nowhere is EvaluationError with AWS's words (recorded)."""
+    """Return the expression's value; a path that leads nowhere raises EvaluationError in AWS's words (recorded)."""
     if not isinstance(source, Path):
         return evaluate(source, data, env)
     root = source.root(data, env)
-    found = source.find(root)
-    if found is MISSING:
+    value = source.find(root)
+    if value is MISSING:
         root = data if root is MISSING else root
         raise EvaluationError(
             f"The JSONPath '{source.text}' specified for the field '{field}' could not be found in the input "
             f"'{compact(root)}'"
         )
-    return found
+    return value
 
 
 def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
-    """Return None for a part without paths: it is passed on as it is. `read` hears of each expression's paths."""
+    """Return the part's function, or None for a part without paths; `read` gets each expression's count of paths."""
     if isinstance(value, dict):
         return _object(value, pointer, read)
     if isinstance(value, list):
@@ -103,9 +106,9 @@ def _member(key: str, source: Expression) -> Fill:
 
 
 def _element(source: Path, key: str, data: Any, env: Environment) -> Any:
-    """An element behind the end of an array is null in a template, and in a template alone (measured by others)."""
-    found = source.look(data, env)
-    if found is not MISSING:
-        return found
+    """An element past the end of an array is null in a template, and in a template alone (measured by others)."""
+    value = source.look(data, env)
+    if value is not MISSING:
+        return value
     array = dataclasses.replace(source, steps=source.steps[:-1]).look(data, env)
     return None if isinstance(array, list) else look_up(source, key, data, env)

@@ -76,7 +76,7 @@ class Stubs:
             if self.calls[name] == 1:
                 self.unknown(name)
         try:
-            answer = await self._answered(call, behaviour)
+            answer = await self.answer(call, behaviour)
         except TaskFailure as failure:
             if call.pending is None or failure.error == "Sandbox.Timedout":
                 raise
@@ -87,7 +87,8 @@ class Stubs:
             return {}
         return answer
 
-    async def _answered(self, call: TaskCall, behaviour: Behaviour) -> Any:
+    async def answer(self, call: TaskCall, behaviour: Behaviour) -> Any:
+        """Return the answer that the behaviour says, when it says; raises TaskFailure."""
         limit_ms = round(self.function_timeout_s * 1000) if call.function else YEAR_MS
         delay_ms = YEAR_MS if behaviour.never else behaviour.delay_ms
         if delay_ms > 0:

@@ -1,9 +1,9 @@
-"""`python -m bench.takers WHO`: one of those that are compared, in a process of its own; prints what it used as JSON.
+"""`python -m bench.consumers KIND`: consumes and stores a stream in a process of its own, and prints its cost as JSON.
 
-`ours` is the connection manager's handler; `peer` the plain handler, one boto3 `put_item` for each chunk; `floor` what
-the requests alone cost at the least: signed BatchWriteItem of the same items, over a bare socket. What counts
-is the CPU of this process, user and system, after imports and clients are made. Invariant: each has had an answer to
-every write when the clock is stopped.
+`ours` is the connection manager's handler. `peer` is the plain handler, one boto3 `put_item` for each chunk. `floor` is
+the least that the requests alone can cost: signed BatchWriteItem of the same items, over a bare socket. The CPU of this
+process counts, user and system, after imports and clients are made.
+Invariant: every write is acknowledged when the clock stops.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ STREAM = "bench"
 
 
 class LambdaContext:
-    """As much of Lambda's as the handler uses."""
+    """The part of Lambda's context that the handler uses."""
 
     aws_request_id = "bench"
 
     def get_remaining_time_in_millis(self) -> int:
-        """A function that has just been started."""
+        """Return the time of a function that has just started."""
         return 900_000
 
 
 def ours() -> Callable[[], int]:
-    """The handler; it returns how many events were stored."""
+    """Return a run of the handler, which returns how many events were stored."""
     from handlers.connection_manager import handler
 
     def run() -> int:
@@ -48,7 +48,7 @@ def ours() -> Callable[[], int]:
 
 
 def peer() -> Callable[[], int]:
-    """The plain handler: it writes each chunk as it comes, under an id of its own."""
+    """Return a run of the plain handler, which writes each chunk as it comes, under an id of its own."""
     import boto3
     import urllib3
 
@@ -67,7 +67,7 @@ def peer() -> Callable[[], int]:
 
 
 def floor() -> Callable[[], int]:
-    """The requests alone."""
+    """Return a run of the requests alone."""
     table, count = os.environ["EVENTS_TABLE"], int(os.environ["BENCH_EVENTS"])
     at = urlsplit(os.environ["AWS_ENDPOINT_URL"])
     connection = socket.create_connection((at.hostname or "", at.port or 80))
@@ -79,15 +79,14 @@ def floor() -> Callable[[], int]:
             writes = [{"PutRequest": {"Item": _item(n, text)}} for n in range(first, min(first + BATCH, count))]
             body = json.dumps({"RequestItems": {table: writes}}).encode()
             connection.sendall(_signed(at.netloc, body) + body)
-            answer = _answer(connection)
-            assert json.loads(answer)["UnprocessedItems"] == {}
+            assert json.loads(_response(connection))["UnprocessedItems"] == {}
         return count
 
     return run
 
 
 def _item(number: int, text: str) -> dict[str, dict[str, str]]:
-    """What the handler stores of an event."""
+    """Return the item that the handler stores for an event."""
     return {
         "PK": {"S": STREAM},
         "SK": {"S": str(number)},
@@ -100,18 +99,18 @@ def _item(number: int, text: str) -> dict[str, dict[str, str]]:
 
 
 def _signed(host: str, body: bytes) -> bytes:
-    """The head of a request. Source: AWS's reference, "Create a signed AWS API request"."""
+    """Return the head of a request. Source: AWS's reference, "Create a signed AWS API request"."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     day, region, target = now[:8], os.environ["AWS_REGION"], "DynamoDB_20120810.BatchWriteItem"
     scope = f"{day}/{region}/dynamodb/aws4_request"
     names = "host;x-amz-date;x-amz-target"
     canonical = f"POST\n/\n\nhost:{host}\nx-amz-date:{now}\nx-amz-target:{target}\n\n{names}\n"
     canonical += hashlib.sha256(body).hexdigest()
-    told = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    string_to_sign = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
     key = b"AWS4" + os.environ["AWS_SECRET_ACCESS_KEY"].encode()
     for part in (day, region, "dynamodb", "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.digest(key, told.encode(), "sha256").hex()
+    signature = hmac.digest(key, string_to_sign.encode(), "sha256").hex()
     credential = f"{os.environ['AWS_ACCESS_KEY_ID']}/{scope}"
     return (
         f"POST / HTTP/1.1\r\nHost: {host}\r\nX-Amz-Date: {now}\r\nX-Amz-Target: {target}\r\n"
@@ -120,8 +119,8 @@ def _signed(host: str, body: bytes) -> bytes:
     ).encode()
 
 
-def _answer(connection: socket.socket) -> bytes:
-    """The body of an answer whose end is where the endpoint has stopped sending."""
+def _response(connection: socket.socket) -> bytes:
+    """Return the body of a response that has a Content-Length."""
     held = connection.recv(65536)
     head, _, body = held.partition(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
@@ -131,19 +130,19 @@ def _answer(connection: socket.socket) -> bytes:
 
 
 def used() -> tuple[float, float]:
-    """CPU seconds of this process so far, and the wall clock."""
+    """Return the CPU seconds of this process so far, and the wall clock."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime, time.monotonic()
 
 
 def _most_bytes() -> int:
-    """The most memory that this process has held. Not getrusage's: a child begins with what its parent held."""
+    """Return the most memory that this process has held; getrusage's figure begins with the parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def main(who: str) -> dict[str, Any]:
-    """What it used."""
+    """Run one kind and return its figures."""
     run = {"ours": ours, "peer": peer, "floor": floor}[who]()
     cpu_s, since = used()
     events = run()
@@ -157,5 +156,4 @@ def main(who: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = main(sys.argv[1])
-    print("\n" + json.dumps(found))
+    print("\n" + json.dumps(main(sys.argv[1])))

@@ -1,0 +1,218 @@
+"""The steps of one invocation: it connects, rests for what it owes the upstream, and connects again.
+
+It decides whether the function connects again by itself or leaves that to the machine, and what the upstream is owed
+first. A rest is written into the control table, so that it holds for both lanes and for every function that comes
+after, however the machine retries. It is waited for before the claim: while nobody has claimed, the handover protocol
+knows nothing of it.
+
+    ReadRest() -> Rest(until 9 s)    Pause(…) … until 9 s    ChangeRest(…) -> True, so this one alone may try
+    Claim() …                        one connection (`loop.py`)
+    Ended(report)                    after a failure: ChangeRest(…), Pause(…), and the next connection
+
+It knows no thread, no socket, no clock and no table: a performer carries its steps out (`steps.py`). Invariants: no
+connection is opened before the rest is over that was written down when it looked; after a rest one at a time; what is
+written replaces what was read, and nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from handlers.connection.backoff import FailureKind, Rest, failed
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.ends import renewal_due
+from handlers.connection.inputs import StoreFailed
+from handlers.connection.lease import Lease, superseded
+from handlers.connection.loop import answered, connect
+from handlers.connection.steps import (
+    NO_REST,
+    ChangeRest,
+    Ended,
+    Invocation,
+    Pause,
+    ReadLease,
+    ReadRest,
+    ReadSecrets,
+    Report,
+    Step,
+    Steps,
+)
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+
+# What a second failure in a row waits at most; each further one in a row about twice as long, up to a limit.
+RECONNECT_REST_S = 0.1
+RECONNECT_REST_MOST_S = 5
+LIVED_MS = 1_000
+# How long after it may connect an upstream has answered, or the next lane tries all the same.
+TRY_MS = 5_000
+UNAUTHORIZED = 401
+# Connections that ended for their successor's sake; where they were never opened, nobody was asked anything.
+MADE_ROOM = frozenset({"let_go", "claimed_by_successor"})
+
+Draw = Callable[[float, float], float]
+
+
+def attempts(profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) -> Steps[Report]:
+    """Returns how the invocation's last connection ended, once it has. `draw` gives a number between two.
+
+    Where the store refuses between two connections, the report says so.
+    """
+    try:
+        report = yield from _Attempts(profile, invocation, now_ms, draw).run()
+    except _StoreRefused as refused:
+        report = Report(Outcome("StoreUnavailable", "", str(refused)), Progress(0, now_ms))
+        yield Ended(report)
+    if not invocation.is_renewal_due:
+        return report
+    return replace(report, outcome=renewal_due(report.outcome))
+
+
+def lived(progress: Progress) -> bool:
+    """Whether it was more than an answer: an upstream that closes at once must not be asked again without a rest."""
+    closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
+    return closed_ms is not None and opened_ms is not None and closed_ms - opened_ms >= LIVED_MS
+
+
+def failure_kind(outcome: Outcome) -> FailureKind | None:
+    """Which pace a connection that ended so is a failure of; None where the upstream is owed no rest."""
+    if outcome.error == "StreamThrottled":
+        return "throttled"
+    if outcome.error == "StreamDropped":
+        return "http" if outcome.http_status else "network"
+    return None
+
+
+def reconnects(profile: Profile, report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:
+    """Whether the function connects again by itself: with a try left and time for more than leaving.
+
+    After a drop always; after a refusal of too many requests only where the profile says how long to rest.
+    """
+    kind = failure_kind(report.outcome)
+    is_ours = kind is not None and (kind != "throttled" or profile.pace("throttled") is not None)
+    return is_ours and tries > 0 and remaining_ms > 3 * margin_ms
+
+
+class _StoreRefused(Exception):
+    """The store refuses a request between two connections."""
+
+
+class _Attempts:
+    """One invocation; `run` is called once. Each method that yields leaves the time of its last answer in `_now_ms`."""
+
+    def __init__(self, profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) -> None:
+        self._profile = profile
+        self._invocation = invocation
+        self._now_ms = now_ms
+        self._draw = draw
+        self._fence = 0  # the last that was claimed
+        self._rest = NO_REST  # as it was last read or written
+
+    def run(self) -> Steps[Report]:
+        """Returns how the last connection ended."""
+        profile, invocation = self._profile, self._invocation
+        references = profile.secrets
+        values: Secrets = (yield from self._ask(ReadSecrets())) if references else {}
+        may_renew = bool(references)
+        tries = profile.reconnect_tries
+        self._rest = yield from self._ask(ReadRest())
+        while True:
+            outcome, held = yield from self._turn()
+            if outcome is not None:
+                report = Report(outcome, Progress(self._fence, self._now_ms))
+                yield Ended(report)
+                return report
+            report = yield from connect(profile, invocation, self._now_ms, after_fence=self._fence, held=held)
+            yield from self._ask(Ended(report))
+            self._fence = max(report.progress.fence, self._fence)
+            yield from self._note(answered(held, report.progress), report)
+            if report.outcome.http_status == UNAUTHORIZED and may_renew:
+                # A key that was changed a moment ago: the value that is kept is asked for anew, once.
+                may_renew = False
+                known, values = values, (yield from self._ask(ReadSecrets(anew=True)))
+                if values != known:
+                    continue
+            elif references:
+                values = yield from self._ask(ReadSecrets())
+            if not reconnects(profile, report, tries, invocation.deadline_ms - self._now_ms, invocation.margin_ms):
+                return report
+            # A connection that lived has used up nothing; only failures in a row count, each after a longer rest. The
+            # first is followed by a try at once: a connection may be dropped in its first second by chance, as in a
+            # handover.
+            tries = profile.reconnect_tries if lived(report.progress) else tries - 1
+            failures = max(0, profile.reconnect_tries - tries - 1)
+            if self._rest.until_ms <= self._now_ms:
+                most_s = min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S)
+                yield from self._ask(Pause(round(1000 * self._draw(0, most_s))))
+
+    def _ask(self, step: Step) -> Steps[Any]:
+        """Returns what the step is answered by; raises _StoreRefused."""
+        answer = yield step
+        self._now_ms = answer.now_ms
+        if isinstance(answer.value, StoreFailed):
+            raise _StoreRefused(answer.value.detail)
+        return answer.value
+
+    # --- after a connection -------------------------------------------------------------------------------------------
+
+    def _note(self, held: Rest, report: Report) -> Steps[None]:
+        """Writes down what is known after the connection, in place of `held`, or added to what others wrote since."""
+        after = self._rest_after(self._rest, report)
+        while after != held and not (yield from self._ask(ChangeRest(held, after))):
+            held = yield from self._ask(ReadRest())
+            after = self._rest_after(held, report)
+            # That this one lived ends its own failures, not those that others met meanwhile; nor does its rest end
+            # theirs.
+            after = held if not after.failures else replace(after, until_ms=max(after.until_ms, held.until_ms))
+        self._rest = after
+
+    def _rest_after(self, before: Rest, report: Report) -> Rest:
+        outcome = report.outcome
+        kind = failure_kind(outcome)
+        if lived(report.progress):
+            # "Once an established connection drops, attempt to reconnect immediately": only failures to connect are
+            # paced.
+            return NO_REST
+        if kind is None or report.progress.ended_by in MADE_ROOM:
+            return before
+        pace, asked_s = self._profile.pace(kind), outcome.retry_after_s
+        return failed(before, kind, self._now_ms, pace, asked_s) if pace or asked_s else before
+
+    # --- before a connection ------------------------------------------------------------------------------------------
+
+    def _turn(self) -> Steps[tuple[Outcome | None, Rest]]:
+        """Returns why no connection is made, or None; and the rest as it is written down meanwhile.
+
+        Whoever rested beside this invocation wants to try at the same instant. One of them does: it puts the rest off
+        until its try must have been answered, and the others see that and rest on, or for what the try has come to.
+        Whoever is answered ends it (`loop.py`), so that a successor that comes in time need not wait.
+        """
+        while self._rest.until_ms:
+            if self._now_ms < self._rest.until_ms:
+                outcome = yield from self._wait()
+                if outcome is not None:
+                    return outcome, self._rest
+            else:
+                held = replace(self._rest, until_ms=self._now_ms + self._profile.connect_timeout_ms + TRY_MS)
+                if (yield from self._ask(ChangeRest(self._rest, held))):
+                    return None, held
+            self._rest = yield from self._ask(ReadRest())
+        return None, self._rest
+
+    def _wait(self) -> Steps[Outcome | None]:
+        """Returns after one pause: why no connection is made after the rest, as the lease says, or None."""
+        invocation, rest, now_ms = self._invocation, self._rest, self._now_ms
+        latest_ms = invocation.deadline_ms - 2 * invocation.margin_ms
+        if now_ms >= latest_ms:
+            error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
+            left_s = (rest.until_ms - now_ms) / 1000
+            return Outcome(error, "", f"the upstream is owed a rest of {left_s:.0f} s more")
+        yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))
+        lease: Lease = (yield from self._ask(ReadLease())).lease
+        if lease.stop:
+            return Outcome("", "stopped", "the stream is to be stopped")
+        if superseded(lease, invocation.execution):
+            return Outcome("", "superseded", "another execution keeps the stream connected")
+        if 0 < self._fence < lease.connected_token:
+            return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
+        return None

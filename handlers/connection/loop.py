@@ -1,0 +1,108 @@
+"""The loop of one connection: which effect is performed next, and what the manager hears of it.
+
+It is the only loop. Whoever performs its steps (`steps.py` says who) orders nothing and drops nothing. Its rules:
+
+    what is due comes first     An instant that the manager has named comes before the wait for the next arrival, and
+                                before each Write: thousands of events may have come in one chunk, and not even they may
+                                keep the lease from being read.
+    what follows comes next     The effects that follow from an answer come before the effects that were waiting: the
+                                cursor is saved between two writes, not after the last.
+    a failed store ends it      Where the manager ends because the store refuses, what was still to be written before
+                                is dropped: it would be refused as well, each after a back-off of its own.
+
+An example: a chunk comes to two writes, and the first of them makes a save due.
+
+    Await(…)                    -> Chunk
+    Write(1, 0, 250 events)     -> Written      the manager asks for a SaveProgress
+    SaveProgress("250", …)                      before the second write
+    Write(1, 250, 50 events)    -> Written
+
+It knows no socket, thread, table or clock: time comes with the answers. Invariant: nothing is yielded after the
+manager's Finish.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from handlers.connection.backoff import Rest
+from handlers.connection.effects import Effect, Finish, Open, Progress, SaveProgress, Write
+from handlers.connection.inputs import Opened, StoreFailed, Woken
+from handlers.connection.manager import Manager
+from handlers.connection.steps import NO_REST, Answer, Await, ChangeRest, Invocation, ReadLease, Report, Steps
+from handlers.profile.behaviour import Profile
+
+
+def connect(
+    profile: Profile, invocation: Invocation, now_ms: int, *, after_fence: int = 0, held: Rest = NO_REST
+) -> Steps[Report]:
+    """Returns how the connection ended, once it has.
+
+    `after_fence` is the fencing token of the invocation's connection before. `held` is the rest as it is written down
+    while this one alone may try; once the upstream has answered, others may try as well.
+    """
+    manager = manager_of(profile, invocation, after_fence)
+    waiting: deque[Effect | ChangeRest] = deque(manager.start(now_ms))
+    asked_ms, connect_ms, answer = now_ms, None, Answer(now_ms)
+    while True:
+        step: Effect | ChangeRest | ReadLease | Await
+        if (not waiting or isinstance(waiting[0], Write)) and (due := _due(manager, answer.now_ms)) is not None:
+            if isinstance(due, Woken):
+                following = manager.handle(answer.now_ms, due, unread_ms=answer.unread_ms)
+                waiting.extendleft(reversed(following))
+                continue
+            step = due
+        elif waiting:
+            step = waiting.popleft()
+        else:
+            step = Await(manager.wake_at_ms, manager.lease_due_ms)
+        if isinstance(step, Finish):
+            return Report(step.outcome, manager.progress, connect_ms)
+        answer = yield step
+        now_ms, value, arrived_ms, unread_ms = answer
+        if isinstance(step, Open):
+            asked_ms = now_ms
+        elif isinstance(step, SaveProgress) and value is None:
+            after = answered(held, step.progress)
+            if after != held:
+                waiting.appendleft(ChangeRest(held, after))
+                held = after
+        elif isinstance(value, Opened):
+            connect_ms = (now_ms if arrived_ms is None else arrived_ms) - asked_ms
+        if value is None or isinstance(value, bool):
+            continue  # nothing that the manager need know: whether a rest is still as it was, say
+        following = manager.handle(now_ms, value, arrived_ms=arrived_ms, unread_ms=unread_ms)
+        if following and isinstance(value, StoreFailed):
+            waiting.clear()
+        waiting.extendleft(reversed(following))
+
+
+def manager_of(profile: Profile, invocation: Invocation, after_fence: int = 0) -> Manager:
+    """The manager of one connection of the invocation."""
+    return Manager(
+        profile,
+        deadline_ms=invocation.deadline_ms,
+        margin_ms=invocation.margin_ms,
+        lease_every_ms=invocation.lease_every_ms,
+        progress_every_ms=invocation.progress_every_ms,
+        overlap_max_ms=invocation.overlap_max_ms,
+        execution=invocation.execution,
+        after_fence=after_fence,
+    )
+
+
+def answered(held: Rest, progress: Progress) -> Rest:
+    """What is written in place of `held` once the upstream has answered with a stream: others may try as well."""
+    if not held.until_ms or progress.opened_ms is None:
+        return held
+    return replace(held, until_ms=progress.opened_ms)
+
+
+def _due(manager: Manager, now_ms: int) -> Woken | ReadLease | None:
+    """What an instant asks for that the manager has named and that has come."""
+    if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
+        return Woken()
+    if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
+        return ReadLease()
+    return None

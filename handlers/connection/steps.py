@@ -1,0 +1,143 @@
+"""What one invocation and its performer say to each other: steps out, answers in, a report at the end; all plain data.
+
+`attempts.py` yields the steps of an invocation one at a time. A performer carries each out, on threads
+(`handlers/driver.py`), in virtual time (`local/replay/invocation.py`) or in a world of faults
+(`local/chaos/function.py`), and sends its `Answer` back. It chooses neither what comes next nor when. So the three make
+the same requests in the same order, and a trace of one can be compared with a trace of another.
+
+    Claim() -> Claimed    ReadCursor() -> CursorRead    Open("7") -> nothing    Await(…) -> Opened    MarkConnected(…) …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from handlers.connection.backoff import Rest
+from handlers.connection.effects import Effect, Outcome, Progress
+
+T = TypeVar("T")
+NO_REST = Rest()
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """Who runs: the stream, the lane and the execution ("" where none is known), Lambda's request, the deadline.
+
+    `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
+    0 where the machine names none.
+    """
+
+    stream_id: str
+    lane: str
+    execution: str
+    request_id: str
+    deadline_ms: int
+    margin_ms: int
+    lease_every_ms: int
+    progress_every_ms: int
+    overlap_max_ms: int
+    cycles: int = 0
+    renew_after: int = 0
+
+    @property
+    def holder(self) -> str:
+        """The name that no other invocation has."""
+        return f"{self.lane}/{self.request_id}"
+
+    @property
+    def is_renewal_due(self) -> bool:
+        """Whether the execution is to start its successor after this cycle."""
+        return 0 < self.renew_after <= self.cycles + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a connection ended and what it did; `connect_ms` is None where the upstream never answered."""
+
+    outcome: Outcome
+    progress: Progress
+    connect_ms: int | None = None
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSecrets:
+    """Answered by the values of the profile's secrets; `anew` takes none that was kept. The next Open sends them."""
+
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRest:
+    """Answered by the rest as it is written down, or by StoreFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRest:
+    """Write `after` in place of `before`; answered by whether `before` was what is written there, or by StoreFailed."""
+
+    before: Rest
+    after: Rest
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLease:
+    """Answered by LeaseRead, or by StoreFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Answered by nothing, so many milliseconds later."""
+
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Answered by the next arrival, or by nothing once `wake_ms` or `lease_ms` has come.
+
+    At `lease_ms` the lease is read. A performer that hears of every change of the lease may let that instant pass while
+    nothing has changed, for a reading that shows nothing new has no effect but a renewal. It answers with what arrives
+    next, or at the first instant after a change that is a whole number of `lease_every_ms` behind `lease_ms`.
+    """
+
+    wake_ms: int | None
+    lease_ms: int | None
+
+    @property
+    def until_ms(self) -> int:
+        """The first of the two instants; a connection that has not ended always waits for one."""
+        return min(instant for instant in (self.wake_ms, self.lease_ms) if instant is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A connection has ended, or the invocation ends without one: close what is left of it, and log the report.
+
+    Answered by nothing.
+    """
+
+    report: Report
+
+
+Step = Effect | ReadSecrets | ReadRest | ChangeRest | ReadLease | Pause | Await | Ended
+
+
+class Answer(NamedTuple):
+    """What came of a step, and when: `value` is what the step says that it is answered by, None for nothing.
+
+    `arrived_ms` is when `value` had come, where it had to wait; `unread_ms` is the same of the oldest arrival that
+    still waits, None where none does.
+    """
+
+    now_ms: int
+    value: Any = None
+    arrived_ms: int | None = None
+    unread_ms: int | None = None
+
+
+Steps = Generator[Step, Answer, T]

@@ -1,0 +1,279 @@
+"""A machine run for a test: what it did, and assertions whose failures show what happened.
+
+    run = run_machine("order.asl.yml", {"id": 7}, functions={"charge": in_turn(TaskFailure("Busy"), {"paid": True})})
+    run.assert_path("Charge", "Ship")
+    run.assert_output({"shipped": True})
+
+The pytest plugin gives `run_machine` as a fixture; it needs no pytest. Invariant: a mistake of the test, such as a
+function without an answer or an assertion that fails within a function, fails the test, whatever the machine catches.
+"""
+
+import inspect
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from states_language.clock import VirtualClock
+from states_language.definition.load import load
+from states_language.execution import Execution
+from states_language.failures import TaskFailure
+from states_language.history import Event
+from states_language.machine import Machine
+from states_language.tasks.calls import TaskCall
+from states_language.tasks.lambdas import Functions
+from states_language.tasks.stubs import Behaviour, Stubs, key_of
+from states_language.values import compact, same
+
+Source = Machine | Mapping[str, Any] | str | os.PathLike[str]
+Answer = Any
+"""A JSON value, a callable(payload, context), a TaskFailure, a Behaviour, or several of them `in_turn`."""
+
+ANY: Any = object()
+MOST_LINES = 40
+_LONGEST = 100
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Answers of one function, one for each call; the last repeats."""
+
+    answers: tuple[Answer, ...]
+
+
+def in_turn(*answers: Answer) -> InTurn:
+    """Return what answers the first call with the first, the second with the second; the last repeats."""
+    if not answers:
+        raise ValueError("in_turn needs at least one answer")
+    return InTurn(answers)
+
+
+class RunMachine(Protocol):
+    """The type of the fixture `run_machine`; see the function of that name."""
+
+    def __call__(
+        self, source: Source, input: Any = None, *, functions: Mapping[str, Answer] | None = None, **options: Any
+    ) -> "MachineRun":
+        """Return the run, which has ended."""
+        ...
+
+
+def run_machine(
+    source: Source, input: Any = None, *, functions: Mapping[str, Answer] | None = None, seed: int = 0, **options: Any
+) -> "MachineRun":
+    """Return the run of a machine from start to end in virtual time; an input of None is {}.
+
+    source: what `load` takes, or what it returned. functions: the answers by the
+    function's name, or by `service:action` as in "dynamodb:putItem" and "aws-sdk:s3:getObject". A Task that waits for a
+    token or for a job gets its answer at once. seed: of what is random. options: those of `Machine.start`. Raises
+    DefinitionError, and AssertionError for a call without an answer.
+    """
+    machine = source if isinstance(source, Machine) else load(source)
+    clock = VirtualClock(seed=seed)
+    answers = _Answers(clock, functions or {})
+
+    async def main() -> Execution:
+        data = {} if input is None else input
+        return await machine.start(data, clock=clock, perform=answers.perform, **options).wait()
+
+    execution = clock.run(main())
+    if answers.mistakes:
+        raise answers.mistakes[0]
+    return MachineRun(execution, answers.calls)
+
+
+@dataclass(frozen=True)
+class MachineRun:
+    """An execution that has ended. calls: what its Tasks asked, in order."""
+
+    execution: Execution
+    calls: list[TaskCall] = field(repr=False)
+
+    @property
+    def status(self) -> str:
+        """Return SUCCEEDED, FAILED, TIMED_OUT or ABORTED."""
+        return self.execution.status
+
+    @property
+    def output(self) -> Any:
+        """Return the output; None unless it succeeded."""
+        return self.execution.output
+
+    @property
+    def error(self) -> str | None:
+        """Return the Error Name, if it failed."""
+        return self.execution.error
+
+    @property
+    def cause(self) -> str | None:
+        """Return the Cause, if it failed."""
+        return self.execution.cause
+
+    @property
+    def path(self) -> list[str]:
+        """Return the names of the states entered, in the order of the history."""
+        return self.execution.path
+
+    @property
+    def history(self) -> list[Event]:
+        """Return the events as GetExecutionHistory has them, times in milliseconds."""
+        return self.execution.history
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return the virtual seconds from start to end."""
+        return ((self.execution.stopped_ms or 0) - self.execution.started_ms) / 1000
+
+    def events(self, type_: str) -> list[dict[str, Any]]:
+        """Return the details of each event of a type, such as TaskFailed; {} for one without details."""
+        return [_details(event) for event in self.history if event["type"] == type_]
+
+    def payloads(self, name: str) -> list[Any]:
+        """Return what each call of a function was given, or the parameters of a `service:action`."""
+        return [call.payload if call.function else call.parameters for call in self.calls if key_of(call) == name]
+
+    def assert_output(self, output: Any) -> None:
+        """Raise AssertionError unless it succeeded with this output; true is not 1."""
+        __tracebackhide__ = True
+        if self.status != "SUCCEEDED":
+            self._fail(f"expected the output {_short(output)}")
+        if not same(self.output, output):
+            self._fail(f"expected the output {compact(output)}\n           it gave {compact(self.output)}")
+
+    def assert_error(self, error: str | None, cause: Any = ANY) -> None:
+        """Raise AssertionError unless it failed with this Error Name, and this Cause if one is given."""
+        __tracebackhide__ = True
+        if self.status == "SUCCEEDED" or self.error != error:
+            self._fail(f"expected the error {error}")
+        if cause is not ANY and self.cause != cause:
+            self._fail(f"expected the cause {cause!r}\n               not {self.cause!r}")
+
+    def assert_path(self, *states: str) -> None:
+        """Raise AssertionError unless these states were entered, in this order, and no other."""
+        __tracebackhide__ = True
+        if self.path != list(states):
+            steps = enumerate(itertools.zip_longest(states, self.path, fillvalue="the end"))
+            at, (there, here) = next((at, pair) for at, pair in steps if pair[0] != pair[1])
+            self._fail(
+                f"expected the path {' → '.join(states)}\n"
+                f"      it went to {' → '.join(self.path)}\n"
+                f"      step {at + 1} is {here}, not {there}"
+            )
+
+    def assert_history(self, *types: str) -> None:
+        """Raise AssertionError unless the history has events of these types, in this order; others may be between."""
+        __tracebackhide__ = True
+        left = iter(event["type"] for event in self.history)
+        for at, type_ in enumerate(types):
+            if type_ not in left:
+                after = f" after {types[at - 1]}" if at else ""
+                self._fail(f"expected the event {type_}{after}")
+
+    def _fail(self, expectation: str) -> None:
+        __tracebackhide__ = True
+        raise AssertionError(f"{expectation}\n{self}")
+
+    def __str__(self) -> str:
+        end = f"{self.status} after {self.elapsed_s:.3f} s"
+        if self.status == "SUCCEEDED":
+            end += f" with {_short(self.output)}"
+        elif self.error is not None:
+            end += f" with {self.error}: {self.cause}"
+        lines = [_line(event, self.execution.started_ms) for event in self.history]
+        if len(lines) > MOST_LINES:
+            lines = [f"... {len(lines) - MOST_LINES} events before", *lines[-MOST_LINES:]]
+        return "\n".join([f"The execution {end}.", *lines])
+
+
+class _Answers:
+    """Who answers the calls of one run."""
+
+    def __init__(self, clock: VirtualClock, answers: Mapping[str, Answer]) -> None:
+        self.calls: list[TaskCall] = []
+        self.mistakes: list[AssertionError] = []
+        self._answers = answers
+        self._counts: Counter[str] = Counter()
+        self._functions = Functions(clock, {})
+        self._stubs = Stubs(clock, {})
+
+    async def perform(self, call: TaskCall) -> Any:
+        """Return the answer; raises TaskFailure."""
+        self.calls.append(call)
+        try:
+            answer = await self._answer(call)
+        except TaskFailure as failure:
+            if call.pending is None:
+                raise
+            call.pending.fail(failure.error, failure.cause)
+            return {}
+        if call.pending is None:
+            return answer
+        call.pending.succeed(answer)
+        return {}
+
+    async def _answer(self, call: TaskCall) -> Any:
+        name = key_of(call)
+        if name not in self._answers:
+            raise self._mistake(f"'{call.state}' calls '{name}', which has no answer; {self._known()}")
+        answer = self._answers[name]
+        if isinstance(answer, InTurn):
+            answer = answer.answers[min(self._counts[name], len(answer.answers) - 1)]
+            self._counts[name] += 1
+        if isinstance(answer, TaskFailure):
+            raise TaskFailure(answer.error, answer.cause)
+        if callable(answer):
+            return await self._functions.invoke(
+                name, self._watched(answer), call.payload if call.function else call.parameters
+            )
+        behaviour = answer if isinstance(answer, Behaviour) else Behaviour(answer=answer)
+        return await self._stubs.answer(call, behaviour)
+
+    def _known(self) -> str:
+        names = ", ".join(f"'{name}'" for name in self._answers)
+        return f"functions has {names}" if names else "functions is empty"
+
+    def _mistake(self, text: str) -> AssertionError:
+        self.mistakes.append(AssertionError(text))
+        return self.mistakes[-1]
+
+    def _watched(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """The function, so that an assertion in it fails the test and not the Task alone."""
+
+        async def call(payload: Any, context: Any) -> Any:
+            try:
+                result = function(payload, context)
+                return await result if inspect.isawaitable(result) else result
+            except AssertionError as mistake:
+                self.mistakes.append(mistake)
+                raise
+
+        return call
+
+
+def _details(event: Event) -> dict[str, Any]:
+    return next((value for name, value in event.items() if name.endswith("EventDetails")), {})
+
+
+def _line(event: Event, started_ms: int) -> str:
+    """An event on one line: when, what, and what names it."""
+    return f"{(event['timestamp'] - started_ms) / 1000:12.3f} s  {event['type']}{''.join(_parts(_details(event)))}"
+
+
+def _parts(details: Mapping[str, Any]) -> Iterator[str]:
+    if "name" in details:
+        yield f" {details['name']}"
+    if "error" in details or "cause" in details:
+        yield f" {details.get('error')}: {_cut(str(details.get('cause')))}"
+    for name in ("input", "output", "parameters"):
+        if name in details:
+            yield f" {_cut(str(details[name]))}"
+
+
+def _short(value: Any) -> str:
+    return _cut(compact(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -1,0 +1,215 @@
+"""The pytest plugin: a machine in a test, in few lines, with failures that show what happened."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from states_language import Behaviour, DefinitionError, TaskFailure, load
+from states_language.testing import MachineRun, RunMachine, in_turn
+
+pytest_plugins = "pytester"
+
+ORDER: dict[str, Any] = {
+    "StartAt": "Charge",
+    "States": {
+        "Charge": {
+            "Type": "Task",
+            "Resource": "arn:aws:lambda:us-east-1:111111111111:function:charge",
+            "Retry": [{"ErrorEquals": ["Busy"], "IntervalSeconds": 2}],
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Refund"}],
+            "Next": "Store",
+        },
+        "Store": {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::dynamodb:putItem",
+            "Parameters": {"TableName": "orders", "Item": {"id": {"S.$": "$.id"}}},
+            "ResultPath": None,
+            "End": True,
+        },
+        "Refund": {"Type": "Fail", "Error": "NotCharged", "Cause": "the card was declined"},
+    },
+}
+STORED: dict[str, Any] = {"dynamodb:putItem": {}}
+
+
+def test_answers_are_callables_values_failures_or_several_in_turn(run_machine: RunMachine) -> None:
+    """The run is over at once, and shows path, output, history, payloads and virtual time."""
+    run = run_machine(
+        ORDER,
+        {"id": "7"},
+        functions={"charge": in_turn(TaskFailure("Busy"), lambda payload, _: {**payload, "paid": True}), **STORED},
+    )
+    run.assert_path("Charge", "Store")
+    run.assert_output({"id": "7", "paid": True})
+    run.assert_history("LambdaFunctionFailed", "LambdaFunctionSucceeded", "TaskSucceeded", "ExecutionSucceeded")
+    assert run.elapsed_s == 2
+    assert run.payloads("charge") == [{"id": "7"}, {"id": "7"}]
+    assert run.payloads("dynamodb:putItem") == [{"TableName": "orders", "Item": {"id": {"S": "7"}}}]
+    assert run.events("LambdaFunctionFailed") == [{"error": "Busy"}]
+
+
+def test_an_error_is_asserted_with_its_cause(run_machine: RunMachine) -> None:
+    """The function raises, the Catcher leads to a Fail state."""
+
+    async def declined(_payload: Any, _context: Any) -> Any:
+        raise ValueError("no money")
+
+    run = run_machine(ORDER, functions={"charge": declined})
+    run.assert_path("Charge", "Refund")
+    run.assert_error("NotCharged", "the card was declined")
+    (details,) = run.events("LambdaFunctionFailed")
+    assert details["error"] == "ValueError"
+
+
+@pytest.mark.parametrize("form", ["path", "text", "json", "data", "machine"])
+def test_a_definition_comes_in_every_form(run_machine: RunMachine, form: str, tmp_path: Any) -> None:
+    """A file, a text of YAML or JSON, data, or a machine that was loaded."""
+    text = "StartAt: A\nStates:\n  A: {Type: Pass, Result: 3, End: true}\n"
+    data = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": 3, "End": True}}}
+    (tmp_path / "machine.asl.yml").write_text(text)
+    forms = {
+        "path": tmp_path / "machine.asl.yml",
+        "text": text,
+        "json": '{"StartAt":"A","States":{"A":{"Type":"Pass","Result":3,"End":true}}}',
+        "data": data,
+        "machine": load(data),
+    }
+    run_machine(forms[form]).assert_output(3)
+
+
+def test_a_bad_definition_is_refused_with_its_place(run_machine: RunMachine) -> None:
+    """DefinitionError, as of `load`."""
+    with pytest.raises(DefinitionError, match="/StartAt: there is no state 'B'"):
+        run_machine("StartAt: B\nStates:\n  A: {Type: Succeed}\n")
+
+
+def test_a_behaviour_takes_time_or_never_answers(run_machine: RunMachine) -> None:
+    """Waiting costs no real time; a function that never answers is killed after 900 s."""
+    slow = run_machine(
+        ORDER, {"id": "7"}, functions={"charge": Behaviour(answer={"id": "8"}, delay_ms=90_000), **STORED}
+    )
+    assert (slow.output, slow.elapsed_s) == ({"id": "8"}, 90)
+    dead = run_machine(ORDER, functions={"charge": Behaviour(never=True)})
+    dead.assert_error("NotCharged")
+    assert dead.elapsed_s == 900
+
+
+def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) -> None:
+    """The answer, or the failure, is that of whoever holds the token."""
+    waiting = {
+        "StartAt": "Ask",
+        "States": {
+            "Ask": {
+                "Type": "Task",
+                "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
+                "Parameters": {"QueueUrl": "q", "MessageBody": {"token.$": "$$.Task.Token"}},
+                "End": True,
+            }
+        },
+    }
+    run_machine(waiting, functions={"sqs:sendMessage": {"yes": True}}).assert_output({"yes": True})
+    run_machine(waiting, functions={"sqs:sendMessage": TaskFailure("No", "not today")}).assert_error("No", "not today")
+
+
+def test_a_call_without_an_answer_fails_the_test(run_machine: RunMachine) -> None:
+    """Even where the machine would catch it."""
+    with pytest.raises(AssertionError) as failure:
+        run_machine(ORDER, functions=STORED)
+    assert str(failure.value) == "'Charge' calls 'charge', which has no answer; functions has 'dynamodb:putItem'"
+
+
+def test_an_assertion_within_a_function_fails_the_test(run_machine: RunMachine) -> None:
+    """Even where the machine catches what the function raises."""
+
+    def charge(payload: Any, _context: Any) -> Any:
+        assert payload["id"] == "8", "the wrong order"
+
+    with pytest.raises(AssertionError, match="the wrong order"):
+        run_machine(ORDER, {"id": "7"}, functions={"charge": charge, **STORED})
+
+
+def failure_of(run: MachineRun, *states: str) -> list[str]:
+    with pytest.raises(AssertionError) as failure:
+        run.assert_path(*states)
+    return str(failure.value).splitlines()
+
+
+def test_a_failure_names_the_difference_and_shows_the_history(run_machine: RunMachine) -> None:
+    """The first step that differs, how the execution ended, and each event with its virtual time."""
+    run = run_machine(ORDER, {"id": "7"}, functions={"charge": TaskFailure("Declined", "no money")})
+    assert failure_of(run, "Charge", "Store") == [
+        "expected the path Charge → Store",
+        "      it went to Charge → Refund",
+        "      step 2 is Refund, not Store",
+        "The execution FAILED after 0.000 s with NotCharged: the card was declined.",
+        '       0.000 s  ExecutionStarted {"id":"7"}',
+        '       0.000 s  TaskStateEntered Charge {"id":"7"}',
+        '       0.000 s  LambdaFunctionScheduled {"id":"7"}',
+        "       0.000 s  LambdaFunctionStarted",
+        "       0.000 s  LambdaFunctionFailed Declined: no money",
+        '       0.000 s  TaskStateExited Charge {"Error":"Declined","Cause":"no money"}',
+        '       0.000 s  FailStateEntered Refund {"Error":"Declined","Cause":"no money"}',
+        "       0.000 s  ExecutionFailed NotCharged: the card was declined",
+    ]
+    assert failure_of(run, "Charge", "Refund", "Store")[2] == "      step 3 is the end, not Store"
+
+
+@pytest.mark.parametrize(
+    ("method", "expected", "words"),
+    [
+        ("assert_output", ({},), "expected the output {}"),
+        ("assert_error", ("Other",), "expected the error Other"),
+        ("assert_error", ("NotCharged", "other"), "expected the cause 'other'"),
+        ("assert_history", ("TaskStateEntered", "TaskSucceeded"), "expected the event TaskSucceeded after TaskStateE"),
+    ],
+)
+def test_every_assertion_can_fail(run_machine: RunMachine, method: str, expected: tuple[Any, ...], words: str) -> None:
+    """And says what was expected and what happened."""
+    run = run_machine(ORDER, {"id": "7"}, functions={"charge": TaskFailure("Declined", "no money")})
+    with pytest.raises(AssertionError) as failure:
+        getattr(run, method)(*expected)
+    assert str(failure.value).startswith(words)
+    assert "The execution FAILED" in str(failure.value)
+
+
+def test_true_is_not_1(run_machine: RunMachine) -> None:
+    """Outputs are compared as JSON."""
+    run = run_machine("StartAt: A\nStates:\n  A: {Type: Pass, Result: true, End: true}\n")
+    with pytest.raises(AssertionError, match="expected the output 1\n           it gave true"):
+        run.assert_output(1)
+
+
+def test_pytest_finds_the_fixture_by_its_entry_point(pytester: pytest.Pytester) -> None:
+    """A test in a folder of its own uses it without importing anything; a failure is the assertion's own."""
+    pytester.makepyfile(
+        """
+        MACHINE = "StartAt: A\\nStates:\\n  A: {Type: Pass, Result: 3, End: true}\\n"
+
+        def test_good(run_machine):
+            run_machine(MACHINE).assert_output(3)
+
+        def test_bad(run_machine):
+            run_machine(MACHINE).assert_output(4)
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E*AssertionError: expected the output 4", "E*it gave 3", "E*PassStateEntered A {}"])
+    assert not any("testing.py" in line for line in result.outlines)
+
+
+def test_a_run_without_the_fixture_does_not_import_the_interpreter(pytester: pytest.Pytester) -> None:
+    """pytest starts as fast as without the plugin."""
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_nothing(request):
+            assert request.config.pluginmanager.has_plugin("states_language")
+            assert "pytest_states_language" in sys.modules
+            assert "states_language" not in sys.modules
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error").assert_outcomes(passed=1)
+    assert "states_language" in sys.modules  # here it is used
