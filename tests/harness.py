@@ -1,4 +1,4 @@
-"""The local service as a real process, for tests: started, asked and ended as a person would."""
+"""The local service as a real process, for tests: started, used and ended as a person would."""
 
 import contextlib
 import json

@@ -44,7 +44,7 @@ NEVER_S = 10**9
 
 @dataclass(frozen=True)
 class Sockets:
-    """The listening sockets, all on 127.0.0.1; `engine` is None where the user's endpoints take its place."""
+    """The listening sockets, all on 127.0.0.1; `engine` is None where the user's endpoints replace it."""
 
     api: socket.socket
     aws: socket.socket
@@ -127,7 +127,7 @@ class Service:
         ]
 
     async def stop(self) -> None:
-        """Returns when nothing of the service is left."""
+        """Returns when every part of the service has ended."""
         for listener in self._listeners:
             listener.stop_accepting()
         for task in self._tasks:

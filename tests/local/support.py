@@ -34,7 +34,7 @@ def client(service: str, endpoint: str, attempts: int = 1) -> Any:
 
 @contextlib.contextmanager
 def in_thread(service: Callable[[], contextlib.AbstractAsyncContextManager[T]]) -> Iterator[T]:
-    """Keeps an asynchronous context open on an event loop in a thread; gives what it yields."""
+    """Keeps an asynchronous context open on an event loop in a thread; yields its value."""
     started: list[tuple[T, asyncio.AbstractEventLoop, asyncio.Event]] = []
     ready = threading.Event()
 

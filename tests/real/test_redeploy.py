@@ -95,7 +95,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def test_new_functions_have_the_new_code(story: Story) -> None:
-    """What was connected at the change is handed over and not cut off; what connects after it is of the new code."""
+    """A connection is handed over at the change and not cut off; those after it run the new code."""
     new = ["new code" in record["lane"] for record in story.connections]
     assert (set(new[story.before :]), len(new) > story.before) == ({True}, True)
     assert (story.connections[0]["lane"], story.connections[0]["ended_by"]) == ("B", "taken_over")

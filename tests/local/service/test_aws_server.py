@@ -184,7 +184,7 @@ def test_lists_are_paged(states: Any) -> None:
 
 
 def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
-    """GetExecutionHistory answers in pages, backwards too, and leaves data out when asked to."""
+    """GetExecutionHistory answers in pages, backwards too, and without data on request."""
     arn = ended(states, "answers", {"a": 1})["executionArn"]
     pages = list(
         states.get_paginator("get_execution_history").paginate(executionArn=arn, PaginationConfig={"PageSize": 3})
@@ -314,7 +314,7 @@ WAITING = {"stateMachineArn": PREFIX + "waits"}
     ],
 )
 def test_a_request_of_the_wrong_type_is_400(endpoint: Running, action: str, parameters: Any, error: str) -> None:
-    """What the SDK would never send is refused as AWS refuses it: 400, an error's name and a sentence."""
+    """A request that the SDK would never send is refused as AWS refuses it: 400, an error's name and a sentence."""
     headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
     with urllib3.PoolManager() as http:
         answer = http.request("POST", f"{endpoint.url}/", body=json.dumps(parameters), headers=headers)

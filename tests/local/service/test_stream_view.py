@@ -28,7 +28,7 @@ def loss(fence: int, number: int, cause: str) -> dict[str, Any]:
 
 
 def test_an_announced_loss_is_news_once() -> None:
-    """Connection, number and cause; a gap between two connections is none, and what was before is no news."""
+    """Once by connection, number and cause; a gap between connections is not one, and an old loss is not news."""
     view = StreamView("demo", since_ms=1_000)
     between = control_items.gap("demo", Gap(2, 5_000, 6_000, "reset", True))
     records = [

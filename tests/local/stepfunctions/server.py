@@ -61,7 +61,7 @@ async def endpoint_of(
     machines: dict[str, tuple[StateMachine, Machine]],
     engine_url: str = "http://127.0.0.1:9",
 ) -> AsyncIterator[Running]:
-    """An endpoint that keeps its state in `folder`; the functions are of `module`, the engine is asked for the rest."""
+    """An endpoint that keeps its state in `folder`; `module` has the functions, the embedded AWS answers the rest."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sample.py").write_text(module)
     clock, endpoints = RealClock(), Endpoints({}, engine_url)

@@ -127,7 +127,7 @@ def test_every_problem_of_a_definition_is_reported(states: Any) -> None:
 
 
 def test_a_history_that_grows_is_read_backwards_without_a_shift(states: Any) -> None:
-    """A page goes on after the last event that was shown, whatever has been added meanwhile."""
+    """A page continues after the last event that was shown, whatever was added meanwhile."""
     execution, token = handed_over(states, "grows")
     first = states.get_execution_history(executionArn=execution, reverseOrder=True, maxResults=2)
     assert [event["id"] for event in first["events"]] == [5, 4]
@@ -183,7 +183,7 @@ def test_a_function_answers_with_six_megabytes_at_most(states: Any) -> None:
 
 
 def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
-    """Created, asked for while there is no work, handed out once, answered by its token; then deleted."""
+    """A worker waits, gets the work once, and answers by its token; then the activity is deleted."""
     activity = states.create_activity(name="dig")["activityArn"]
     assert states.create_activity(name="dig")["activityArn"] == activity
     assert states.describe_activity(activityArn=activity)["name"] == "dig"
@@ -191,9 +191,9 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
     definition = {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": activity, "End": True}}}
     machine = created(states, "digs", definition)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        asked = pool.submit(states.get_activity_task, activityArn=activity, workerName="mole")
+        waiting = pool.submit(states.get_activity_task, activityArn=activity, workerName="mole")
         execution = states.start_execution(stateMachineArn=machine, input='{"deep":1}')["executionArn"]
-        work = asked.result(10)
+        work = waiting.result(10)
     assert json.loads(work["input"]) == {"deep": 1}
     states.send_task_heartbeat(taskToken=work["taskToken"])
     states.send_task_success(taskToken=work["taskToken"], output='"dug"')

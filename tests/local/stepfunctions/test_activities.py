@@ -40,12 +40,12 @@ def test_work_is_given_out_once_and_in_its_order(tmp_path: Path) -> None:
         assert calls[0].pending is not None
         calls[0].pending.close()
         assert [await activities.take(DIG.arn, 5), await activities.take(DIG.arn, 5)] == calls[1:]
-        asked = [asyncio.create_task(activities.take(DIG.arn, 5)) for _ in range(2)]
+        workers = [asyncio.create_task(activities.take(DIG.arn, 5)) for _ in range(2)]
         await asyncio.sleep(0)
         later = [work(3), work(4)]
         for call in later:
             activities.offer(call)
-        assert await asyncio.gather(*asked) == later
+        assert await asyncio.gather(*workers) == later
         assert await activities.take(DIG.arn, 0.01) is None
 
     asyncio.run(main())
@@ -58,10 +58,10 @@ def test_a_waiting_worker_is_answered_when_no_more_work_can_come(tmp_path: Path,
     async def main() -> None:
         activities = Activities(tmp_path / "a")
         activities.put(DIG)
-        asked = [asyncio.create_task(activities.take(DIG.arn, 60)) for _ in range(2)]
+        workers = [asyncio.create_task(activities.take(DIG.arn, 60)) for _ in range(2)]
         await asyncio.sleep(0)
         activities.close() if end == "close" else activities.remove(DIG.arn)
-        assert await asyncio.wait_for(asyncio.gather(*asked), 5) == [None, None]
+        assert await asyncio.wait_for(asyncio.gather(*workers), 5) == [None, None]
         with pytest.raises(TaskFailure, match="does not exist"):
             activities.offer(work(0))
 

@@ -1,4 +1,4 @@
-"""The registry of executions and what it leaves on disk."""
+"""The registry of executions, in one life of the service and across several."""
 
 import asyncio
 import json
@@ -160,23 +160,23 @@ def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
 
 def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
     """A function that the end of the service killed is not retried, and the record is left as that of a running one."""
-    asked: list[asyncio.Future[None]] = []
+    started: list[asyncio.Future[None]] = []
 
     async def perform(_: object) -> None:
-        asked.append(asyncio.get_running_loop().create_future())
-        await asked[-1]
+        started.append(asyncio.get_running_loop().create_future())
+        await started[-1]
 
     async def body() -> None:
         executions = registry(tmp_path)
         executions.perform = perform
         known = executions.start(TRIES, DEMO, "tries")
-        while not asked:
+        while not started:
             await asyncio.sleep(0)
         written = known.path.read_bytes()
         executions.close()
-        asked[0].set_exception(TaskFailure("Runtime.ExitError", "killed"))
+        started[0].set_exception(TaskFailure("Runtime.ExitError", "killed"))
         await asyncio.sleep(0.05)
-        assert (len(asked), known.closing, known.path.read_bytes()) == (1, None, written)
+        assert (len(started), known.closing, known.path.read_bytes()) == (1, None, written)
 
     asyncio.run(body())
 

@@ -9,7 +9,7 @@ from tests.local.stepfunctions.server import PASS, refusal, task
 
 
 def test_one_state_runs_on_its_own(states: Any) -> None:
-    """TestState runs a state with or without a mock, and shows each step of its data when asked."""
+    """TestState runs a state with or without a mock, and shows each step of its data at level DEBUG."""
     state = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
