@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from handlers.store import items
+from handlers.store import control_items
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.functions.pool import Pool
@@ -183,8 +183,8 @@ class Service:
         if table is None or not known.stream_id:
             return False
         client = self._endpoints.client("dynamodb")
-        return items.lease(
-            client.get_item(TableName=table, Key=items.key(known.stream_id, "lease")).get("Item", {})
+        return control_items.lease(
+            client.get_item(TableName=table, Key=control_items.key(known.stream_id, "lease")).get("Item", {})
         ).stop
 
     def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
