@@ -1,8 +1,8 @@
 """Implements JSONata's functions of dates and of whole numbers: $toMillis, $fromMillis, $formatInteger, $parseInteger.
 
-    instant("1970-01-01T00:00:01Z")  # 1000
-    shown(1000)                      # "1970-01-01T00:00:01.000Z"
-    integer_shown(12, "w")           # "twelve"
+    instant(now_ms, "1970-01-01T00:00:01Z")  # 1000
+    shown(1000)                              # "1970-01-01T00:00:01.000Z"
+    integer_shown(12, "w")                   # "twelve"
 
 The library knows the pictures but raises errors without codes; here they get theirs. Source: the JSONata documentation,
 "Date/Time functions" and "Numeric functions".
@@ -58,16 +58,17 @@ class _Expressions:
 
 
 class _Datetime(datetime):
-    """What the library's dates take for datetime.datetime: today is the execution's."""
+    """Replaces `datetime.datetime` in the library's dates, so that today is the execution's."""
 
     @classmethod
-    def utcnow(cls) -> datetime:
-        """Return the instant whose year, month or day a picture without one takes."""
-        return _EPOCH + _today.now_ms() * _MILLISECOND
+    def utcnow(cls) -> "_Datetime":
+        """Return the instant from which a picture without a year, month or day takes it."""
+        elapsed: timedelta = _today.now_ms() * _MILLISECOND
+        return cls(1970, 1, 1, tzinfo=UTC) + elapsed
 
 
 class _Dates:
-    """What the library's dates take for the module datetime."""
+    """Replaces the module `datetime` in the library's dates."""
 
     datetime, timedelta, timezone = _Datetime, timedelta, timezone
 
