@@ -17,9 +17,9 @@ _WATCH_EVERY_S = 0.25
 
 
 def die_with_parent(death_signal: signal.Signals, parent_pid: int) -> None:
-    """Returns with the bond made: `death_signal` arrives when the parent has gone, even if it went already.
+    """Sends `death_signal` to this process when its parent ends, even if it ended before the call.
 
-    Linux's prctl(2) does it in the kernel; elsewhere a thread looks four times a second.
+    Linux has prctl(2) for it; elsewhere a thread looks four times a second.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)

@@ -5,6 +5,7 @@ read here; every other is read by http.client, which takes three times as long o
 answer's body is, and whether the connection may be used again, is the same either way.
 """
 
+import contextlib
 import http.client
 import io
 import re
@@ -56,10 +57,10 @@ def answered(file: io.BufferedReader) -> Answered:
 
 def by_http_client(file: io.BufferedReader) -> Answered:
     """As `answered`, for any answer."""
-    response = http.client.HTTPResponse(cast(Any, _Made(file)), method="POST")
-    response.begin()
-    data = response.read()
-    return Answered(response.status, data, not response.will_close)
+    with contextlib.closing(http.client.HTTPResponse(cast(Any, _Made(file)), method="POST")) as response:
+        response.begin()
+        data = response.read()
+        return Answered(response.status, data, not response.will_close)
 
 
 class _Made:

@@ -81,7 +81,7 @@ def problems(path: Path) -> list[str]:
 
 
 def _problems_of_name(path: Path) -> list[str]:
-    """The problem of a file's name: one that no stream id can begin with is never read."""
+    """The problem of a file's name: the function never reads one that cannot begin a stream id."""
     try:
         named = path.suffix == ".toml" and check_stream_id(path.stem) == path.stem
     except ProfileError:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from local import stages
+from local.aws_endpoints import needs_embedded
+from local.listener import HOST, bind, port_of
 from local.service import osls
-from local.service.aws_endpoints import needs_embedded
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service, Sockets
-from local.service.listener import HOST, bind, port_of
 from local.service.redeploy import Redeploy
 from local.service.screen import Screen
-from local.service.stack import Route
+from local.stack import Route
 from local.user_error import UserError
 
 _FORCED = 1

@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from local.service.listener import HOST, port_of
+from local.checkout import ROOT
+from local.listener import HOST, port_of
 from local.user_error import UserError
 
 _STOP_WITHIN_S = 10.0
@@ -132,7 +133,7 @@ class EmbeddedAws:
                 sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
                 str(descriptors[0]),
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
-                cwd=Path(__file__).resolve().parents[2], env=self._environment(os.environ),
+                cwd=ROOT, env=self._environment(os.environ),
             )  # fmt: skip
 
     def _environment(self, parents: Mapping[str, str]) -> dict[str, str]:

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import IO, Any
 
 from handlers.store import items
+from local.aws_endpoints import Endpoints
+from local.checkout import ROOT
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
+from local.listener import HOST, Listener, port_of
 from local.profiles import profile_files
-from local.service.aws_endpoints import Endpoints
 from local.service.aws_server import AwsServer
 from local.service.embedded_aws import EmbeddedAws
 from local.service.gateway import Gateway
-from local.service.listener import HOST, Listener, port_of
 from local.service.live_view import LiveView
 from local.service.provision import provision
 from local.service.screen import Screen
-from local.service.stack import Stack, StateMachine, read
+from local.stack import Stack, StateMachine, read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions, KnownExecution
@@ -36,7 +37,6 @@ from local.user_error import UserError
 from states_language import DefinitionError, Machine, load
 from states_language.clock import RealClock
 
-ROOT = Path(__file__).resolve().parents[2]
 _DEMO = "UPSTREAM_DEMO"
 # The limit where the template names none.
 NEVER_S = 10**9
@@ -44,7 +44,7 @@ NEVER_S = 10**9
 
 @dataclass(frozen=True)
 class Sockets:
-    """The listening sockets, all on 127.0.0.1; `engine` is None where the user's endpoints take its place."""
+    """The listening sockets, all on 127.0.0.1; `engine` is None where the user's endpoints replace it."""
 
     api: socket.socket
     aws: socket.socket
@@ -127,7 +127,7 @@ class Service:
         ]
 
     async def stop(self) -> None:
-        """Returns when nothing of the service is left."""
+        """Returns when every part of the service has ended."""
         for listener in self._listeners:
             listener.stop_accepting()
         for task in self._tasks:

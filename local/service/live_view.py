@@ -16,7 +16,7 @@ from rich.text import Text
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.store import items
-from local.service.aws_endpoints import Endpoints
+from local.aws_endpoints import Endpoints
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.screen import Screen
 from local.service.stream_view import StreamView

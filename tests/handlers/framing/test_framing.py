@@ -1,6 +1,8 @@
 """What holds for every framing: no bytes crash a decoder, memory is bounded, and no split changes what it says."""
 
+import math
 import time
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -106,6 +108,19 @@ def test_a_drip_can_be_told_from_progress(framing: Framing, begin: bytes, drip: 
     assert made.unfinished_bytes < before
 
 
+def is_linear(cost_s: Callable[[int], float], size: int) -> bool:
+    """Whether four times the size costs less than ten times the time, where sixteen would be quadratic.
+
+    What a busy machine adds is left out: the least of up to ten measurements of each counts.
+    """
+    small = large = math.inf
+    for _ in range(10):
+        small, large = min(small, cost_s(size)), min(large, cost_s(4 * size))
+        if large < 10 * small:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("framing", CUT_ANYWHERE)
 def test_bytes_that_come_one_by_one_cost_linear_time(framing: Framing) -> None:
     """Four times the bytes of one line, a byte a chunk, take far less than sixteen times the time."""
@@ -118,7 +133,7 @@ def test_bytes_that_come_one_by_one_cost_linear_time(framing: Framing) -> None:
             made.feed(b"x")
         return time.process_time() - since
 
-    assert min(cost_s(100_000) for _ in range(2)) < 10 * min(cost_s(25_000) for _ in range(2))
+    assert is_linear(cost_s, 25_000)
 
 
 @pytest.mark.parametrize("framing", CUT_ANYWHERE)
@@ -134,4 +149,4 @@ def test_a_line_of_quotes_and_escapes_costs_linear_time(framing: Framing) -> Non
         made.close()
         return time.process_time() - since
 
-    assert min(cost_s(200_000) for _ in range(2)) < 10 * min(cost_s(50_000) for _ in range(2)) + 0.01
+    assert is_linear(cost_s, 50_000)

@@ -15,7 +15,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.utils import is_valid_endpoint_url
 
-from local.service.stack import REGION
+from local.stack import REGION
 from local.user_error import UserError
 
 _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.service.stack import Function, ProxyRoute, Route, StateMachine, read
+from local.stack import Function, ProxyRoute, Route, StateMachine, read
 from local.user_error import UserError
 
 RECORDED = Path(__file__).with_name("data") / "template.json"
@@ -23,10 +23,10 @@ def function_with(variable: Any, **sections: Any) -> Function:
     """The function of a template whose variable X has this value."""
     properties = {"FunctionName": "f", "Handler": "m.h", "Environment": {"Variables": {"X": variable}}}
     function = {"Type": "AWS::Lambda::Function", "Properties": properties}
-    (found,) = read(
+    (built,) = read(
         {"Resources": {"F": function, **sections.pop("Resources", {})}, **sections}, {"jobs": URL}
     ).functions
-    return found
+    return built
 
 
 def test_the_recorded_template() -> None:

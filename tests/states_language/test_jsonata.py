@@ -1,4 +1,4 @@
-"""JSONata in a machine: what expressions see, what they give, and how they end when they do not."""
+"""JSONata in a machine: what expressions read, what they return, and how evaluations without an end are stopped."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ def query(*states: tuple[str, Any]) -> Any:
 
 
 def output(expression: str, data: Any = None, **fields: Any) -> Any:
-    """Return what a Pass state makes of an expression."""
+    """Return the value of an expression in a Pass state."""
     execution = query(("A", {"Type": "Pass", "Output": {"v": f"{{% {expression} %}}"}, **fields})).execute(data)
     assert execution.status == "SUCCEEDED", execution.cause
     return execution.output["v"]
 
 
 def failure(expression: str, data: Any = None) -> str:
-    """Return what a failed expression's cause says after naming state, expression and field."""
+    """Return the cause of a failed expression, without the sentence that names state, expression and field."""
     execution = query(("A", {"Type": "Pass", "Output": {"v": f"{{% {expression} %}}"}})).execute(data)
     assert (execution.status, execution.error) == ("FAILED", "States.QueryEvaluationError")
     assert types(execution)[-2:] == ["EvaluationFailed", "ExecutionFailed"]
@@ -77,7 +77,7 @@ def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
         ("$replace('aXbX', /X/, '-')", "a-b-"),
     ],
 )
-def test_an_expression_gives(expression: str, value: Any) -> None:
+def test_an_expression_returns(expression: str, value: Any) -> None:
     """The functions of Step Functions and of JSONata, on the virtual clock."""
     assert output(expression) == value
 
@@ -107,7 +107,7 @@ def test_an_expression_gives(expression: str, value: Any) -> None:
         ("$sum", "returned an unsupported result type."),
     ],
 )
-def test_an_expression_without_a_value_says_why(expression: str, cause: str) -> None:
+def test_the_cause_of_an_expression_without_a_value(expression: str, cause: str) -> None:
     """The library's codes with the JavaScript library's words, after AWS's sentence."""
     assert failure(expression) == cause
 
@@ -156,13 +156,13 @@ def test_an_evaluation_ends(expression: str, bound: str) -> None:
 
 
 def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
-    """Twenty years in a row divide a text in more ways than can be tried; it is looked at as by any expression."""
+    """Twenty years in a row divide a text in more ways than can be tried; the search is bounded like any other."""
     assert failure(f"$toMillis($pad('', 200, '1'), '{'[Y]' * 20}x')") == "returned nothing (undefined)."
 
 
 @pytest.mark.parametrize("call", ["(?R)", "(?1)", "(?&a)", "(?P>a)"])
-def test_a_group_that_calls_another_is_no_javascript(call: str) -> None:
-    """It is refused when the definition is loaded: nothing but memory bounds its depth."""
+def test_a_group_that_calls_another_is_refused(call: str) -> None:
+    """JavaScript does not have it, and nothing but memory bounds its depth; the definition does not load."""
     with pytest.raises(DefinitionError, match="a group of a regular expression cannot call another"):
         query(("A", {"Type": "Pass", "Output": f"{{% $match('a', /(?P<a>a){call}?/) %}}"}))
 
@@ -226,7 +226,7 @@ def test_a_parallel_state_takes_arguments_and_gives_its_result() -> None:
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused(state: dict[str, Any], cause: str) -> None:
-    """The cause names the type that the field wants, the one that came, and the value."""
+    """The cause names the field's type, the value's type, and the value."""
     execution = query(("A", state), ("Z", {"Type": "Pass"})).execute()
     assert execution.error == "States.QueryEvaluationError"
     assert (execution.cause or "").endswith(cause)

@@ -1,11 +1,11 @@
-"""JSONata's functions: results and failures as the JavaScript library, or where it was measured AWS, gives them."""
+"""JSONata's functions have the results and errors of the JavaScript library, or of AWS where they were measured."""
 
 from typing import Any
 
 import pytest
 
 from states_language import DefinitionError, load
-from tests.states_language.test_query import THREW, failure, output
+from tests.states_language.test_jsonata import THREW, failure, output
 
 SIGNATURE = 'T0410: Argument {} of function "{}" does not match function signature'
 PICTURE = "The sub-picture must not contain "
@@ -59,6 +59,7 @@ PICTURE = "The sub-picture must not contain "
         ("$type(/a/)", "function"),
         ("$toMillis('2017-11')", 1_509_494_400_000),
         ("$toMillis('2017-11-07T15:07:54.972+0100')", 1_510_063_674_972),
+        ("$fromMillis($toMillis('15:07', '[H]:[m]'))", "2026-01-01T15:07:00.000Z"),
         ("$fromMillis(1510067557121, '[H01]:[m01] [Z]', '+0530')", "20:42 +05:30"),
         # What Step Functions adds (AWS measured).
         ("[$random(0), $random(7), $random(0.9)]", [0.730967787376657, 0.7306990420600421, 0.730967787376657]),
@@ -77,13 +78,13 @@ PICTURE = "The sub-picture must not contain "
         ("$sum($map([1..200000], function($v){$v * 2}))", 40_000_200_000),
     ],
 )
-def test_a_function_gives(expression: str, value: Any) -> None:
-    """Numbers, texts, arrays and dates at the edges of what the functions take."""
+def test_a_function_returns(expression: str, value: Any) -> None:
+    """Numbers, texts, arrays and dates at the edges of the functions' domains."""
     assert output(expression) == value
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "error"),
     [
         ("$abs(null)", SIGNATURE.format(1, "abs")),
         ("$number(null)", SIGNATURE.format(1, "number")),
@@ -158,9 +159,9 @@ def test_a_function_gives(expression: str, value: Any) -> None:
         ("$decodeUrl('%E0%A4%A')", 'D3140: Malformed URL passed to $decodeUrl(): "%E0%A4%A"'),
     ],
 )
-def test_a_function_refuses_with_a_code(expression: str, told: str) -> None:
+def test_a_function_refuses_with_a_code(expression: str, error: str) -> None:
     """The code, the argument that is wrong and the words."""
-    assert failure(expression) == THREW + told
+    assert failure(expression) == THREW + error
 
 
 @pytest.mark.parametrize("picture", [
@@ -179,8 +180,8 @@ def test_a_function_keeps_its_name_whatever_variable_holds_it() -> None:
     assert failure("$sum(['a'])") == named
 
 
-def test_what_is_no_base64_fails_without_a_code() -> None:
-    """AWS names no code either, but an identifier that is new each time."""
+def test_invalid_base64_fails_without_a_code() -> None:
+    """AWS has no code either, but an identifier that is new each time."""
     assert failure("$base64decode('!!!')") == "threw an internal error during evaluation."
 
 
@@ -200,8 +201,8 @@ def test_what_is_no_base64_fails_without_a_code() -> None:
         *("$", "$.phone", "$[0]", "$string($)", "$$", "$$.phone", "$states.errorOutput", "[$states.errorOutput]"),
     ],
 )
-def test_an_expression_that_looks_at_nothing_is_refused(expression: str) -> None:
-    """A name, $ and $$ have nothing to look in, and $states.errorOutput is a Catcher's."""
+def test_a_reference_at_the_top_level_is_refused(expression: str) -> None:
+    """A name, $ and $$ refer to nothing there, and only a Catcher has $states.errorOutput."""
     state = {"Type": "Pass", "Output": f"{{% {expression} %}}", "End": True}
     with pytest.raises(DefinitionError):
         load({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": state}})
@@ -214,7 +215,7 @@ def test_an_expression_that_looks_at_nothing_is_refused(expression: str) -> None
         *("$states.input ~> |phone|{'b': 1}|", "function($x){ $x.phone }", "$states.input.a[$ > 1]", "$states.error"),
     ],
 )
-def test_an_expression_that_looks_at_something_is_accepted(expression: str) -> None:
-    """A predicate, a sort, a group and a transform look at what stands before them."""
+def test_a_reference_below_the_top_level_is_accepted(expression: str) -> None:
+    """A predicate, a sort, a group and a transform refer to the value before them."""
     state = {"Type": "Pass", "Output": f"{{% {expression} %}}", "End": True}
     assert load({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": state}})
