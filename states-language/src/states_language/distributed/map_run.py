@@ -96,7 +96,7 @@ class MapRun:
         branch.execution.map_runs.append(self.report)
 
     async def run(self, items: list[Any], select: Callable[[Any, Any], Any]) -> Any:
-        """Return the outputs or the ResultWriter's result; the StateError of a run that failed is returned, not raised."""
+        """Return the outputs, the ResultWriter's result, or, not raised, the StateError of a run that failed."""
         branch, parts = self.branch, self.distribution
         branch.add("MapRunStarted", {"mapRunArn": self.report.arn})
         branch.children = [self]
