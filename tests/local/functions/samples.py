@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from local.functions.pool import Pool
-from local.service.stack import Function
+from local.stack import Function
 
 MODULE = """
 import os, sys, time

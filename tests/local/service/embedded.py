@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from local.listener import bind
 from local.service.embedded_aws import EmbeddedAws, lock
-from local.service.listener import bind
 
 TABLE = {
     "TableName": "events",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.service.aws_endpoints import Endpoints
+from local.aws_endpoints import Endpoints
 from local.service.embedded_aws import lock
 from local.service.provision import provision
 from local.user_error import UserError
@@ -62,7 +62,7 @@ def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
     """SIGKILL of the parent makes the engine save and end; the folder is free again then, and not before."""
     program = (
         "import asyncio, pathlib, sys\n"
-        "from local.service.aws_endpoints import Endpoints\n"
+        "from local.aws_endpoints import Endpoints\n"
         "from local.service.provision import provision\n"
         "from tests.local.service.embedded import TABLE, engine_in\n"
         "async def main():\n"

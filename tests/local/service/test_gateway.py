@@ -10,19 +10,19 @@ import pytest
 import urllib3
 
 from local.functions.sandbox import Answer
+from local.listener import Listener, bind
 from local.profiles import profile_files
 from local.service.gateway import Gateway
 from local.service.lambda_proxy import Invoke
 from local.service.lifecycle import machines
-from local.service.listener import Listener, bind
-from local.service.stack import read
+from local.stack import read
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
 from states_language import load
 from states_language.clock import RealClock
-from tests.local.service.test_stack import recorded
 from tests.local.support import PROJECT, in_thread
+from tests.local.test_stack import recorded
 
 VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:3002"}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.service.listener import Listener, bind
+from local.listener import Listener, bind
 from local.service.screen import Screen
 from local.upstreams.demo_streams import Upstreams
 from tests import harness

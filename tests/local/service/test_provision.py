@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from local.service.aws_endpoints import Endpoints
+from local.aws_endpoints import Endpoints
 from local.service.provision import provision
 from tests.local.service.embedded import TABLE, engine_in
 from tests.local.support import client, in_thread

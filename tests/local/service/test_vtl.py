@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from local.service.stack import Route, read
 from local.service.vtl import Call, TemplateFailure, render
-from tests.local.service.test_stack import recorded
+from local.stack import Route, read
+from tests.local.test_stack import recorded
 
 
 def test_a_refusal_of_step_functions_leaves_as_the_template_maps_it(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
 
+from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
-from local.service.aws_endpoints import Endpoints
+from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
-from local.service.listener import Listener, bind
-from local.service.stack import Function, StateMachine
+from local.stack import Function, StateMachine
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions

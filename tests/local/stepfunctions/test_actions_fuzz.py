@@ -11,7 +11,7 @@ from botocore.validate import ParamValidator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.service.stack import StateMachine
+from local.stack import StateMachine
 from local.stepfunctions import request_validation
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities

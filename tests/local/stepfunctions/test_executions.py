@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.service.stack import StateMachine
+from local.stack import StateMachine
 from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import urllib3
 
-from local.service.listener import Listener, bind
+from local.listener import Listener, bind
 from local.upstreams.demo_streams import Upstreams
 from tests.local.support import in_thread, until
 

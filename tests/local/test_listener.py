@@ -2,7 +2,7 @@
 
 import pytest
 
-from local.service.listener import bind
+from local.listener import bind
 from local.user_error import UserError
 
 

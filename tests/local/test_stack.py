@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.service.stack import Function, ProxyRoute, Route, StateMachine, read
+from local.stack import Function, ProxyRoute, Route, StateMachine, read
 from local.user_error import UserError
 
 RECORDED = Path(__file__).with_name("data") / "template.json"

@@ -1,6 +1,6 @@
 """The choice of each service's endpoint."""
 
-from local.service.aws_endpoints import Endpoints, needs_embedded
+from local.aws_endpoints import Endpoints, needs_embedded
 
 
 def test_only_the_sdks_variables_choose_another_endpoint() -> None:
