@@ -62,8 +62,8 @@ def handler(event: object, _lambda_context: object) -> Answer:
     not answer.
     """
     method, stream_id = read_event(event)
-    found = event if isinstance(event, Mapping) else {}
-    resource, query = str(found.get("resource", "")), found.get("queryStringParameters")
+    fields = event if isinstance(event, Mapping) else {}
+    resource, query = str(fields.get("resource", "")), fields.get("queryStringParameters")
     try:
         if method == "GET" and resource == ALL:
             return _streams(stream_pages.LISTING.wanted(query))
@@ -84,11 +84,11 @@ def handler(event: object, _lambda_context: object) -> Answer:
 
 def read_event(event: object) -> tuple[str, str]:
     """The method and the stream id of a Lambda proxy's event, "" for what it lacks."""
-    found = event if isinstance(event, Mapping) else {}
-    parameters = found.get("pathParameters")
+    fields = event if isinstance(event, Mapping) else {}
+    parameters = fields.get("pathParameters")
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
     # No stream id has a percent sign: where a client encoded its colons and nobody decoded them, this does.
-    return str(found.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
+    return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
 
 
 def _get(stream_id: str, profile: str) -> Answer:
@@ -104,10 +104,10 @@ def _streams(wanted: Wanted) -> Answer:
     late_at_s = time.monotonic() + PAGE_S
     # One more than is shown: whether there is a next page.
     ids = store.streams(wanted.after, wanted.limit + 1)
-    found = stream_pages.page(
+    page = stream_pages.page(
         ids, store.read_briefly, wanted.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
     )
-    return _json(200, found)
+    return _json(200, page)
 
 
 def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
@@ -124,26 +124,26 @@ def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
 
 def _delete(stream_id: str, profile: str) -> Answer:
     """202 with what follows from the wish, which is written; the same again for a stream that stops or has stopped."""
-    wished_at = status.at(_now_ms())
-    assert wished_at is not None
-    if store.stop(stream_id, wished_at, may_start=_has_profile(profile)) is None:
+    requested_at = status.at(_now_ms())
+    assert requested_at is not None
+    if store.stop(stream_id, requested_at, may_start=_has_profile(profile)) is None:
         return _unknown(stream_id, profile)
     logger.info("to be stopped", extra={"stream_id": stream_id})
     records = store.read(stream_id)
     if records is None:  # somebody has deleted the records just now
         return _unknown(stream_id, profile)
-    told = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS)
-    shown = {name: told[name] for name in ("stream", "status", "execution", "holder")}
-    return _json(202, {**shown, "message": _what_follows(told)})
+    stream = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS)
+    shown = {name: stream[name] for name in ("stream", "status", "execution", "holder")}
+    return _json(202, {**shown, "message": _what_follows(stream)})
 
 
-def _what_follows(told: Mapping[str, Any]) -> str:
+def _what_follows(stream: Mapping[str, Any]) -> str:
     """What a person may expect after the wish."""
-    if told["generation"] == told["fence"] == 0:
+    if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
-    if told["status"] == "stopped":
+    if stream["status"] == "stopped":
         return "Nobody is connected and no lane may connect; a POST starts the stream again."
-    if told["holder"] is None:
+    if stream["holder"] is None:
         return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     within_s = settings.lease_every_ms // 1000
     return f"The connection sees the wish within {within_s} s, stores what it has read and closes; the execution ends."

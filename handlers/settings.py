@@ -150,10 +150,10 @@ def _is_root(url: str) -> bool:
 
 
 def _streams_dir(environment: Mapping[str, str]) -> Path:
-    found = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
-    if not found.is_dir():
+    folder = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
+    if not folder.is_dir():
         raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
-    return found
+    return folder
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -51,8 +51,8 @@ def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
         if length_ms:
             missing_s[stream_id] = length_ms // 1000
         if length_ms >= settings.unconnected_after_ms:
-            told = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": length_ms // 1000}
-            logger.error("a stream that should be connected is not", extra=told)
+            fields = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": length_ms // 1000}
+            logger.error("a stream that should be connected is not", extra=fields)
     longest_s = max(missing_s.values(), default=0)
     metrics.add_metric("Wanted", MetricUnit.Count, wanted)
     metrics.add_metric("Unconnected", MetricUnit.Count, len(missing_s))
@@ -65,8 +65,8 @@ def leases() -> Iterator[tuple[str, Lease]]:
     """Every stream that was ever started, with its lease as it stands now."""
     pages = dynamodb.get_paginator("scan").paginate(TableName=settings.control_table, IndexName=LEASES)
     for page in pages:
-        for found in page["Items"]:
-            key = {name: found[name] for name in ("PK", "SK")}
+        for entry in page["Items"]:
+            key = {name: entry[name] for name in ("PK", "SK")}
             # The index may be behind, and has no heartbeat in it; the lease itself is read consistently.
             answer = dynamodb.get_item(TableName=settings.control_table, Key=key, ConsistentRead=True)
             yield key["PK"]["S"], control_items.lease(answer.get("Item", {}))

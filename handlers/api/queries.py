@@ -34,9 +34,9 @@ class Listing:
 
     def wanted(self, query: object) -> Wanted:
         """What the query's parameters say; raises BadQuery. None is a query without parameters."""
-        given = dict(query) if isinstance(query, Mapping) else {}
-        after, limit = str(given.pop("after", "")), str(given.pop("limit", self.limit))
-        if given:
+        parameters = dict(query) if isinstance(query, Mapping) else {}
+        after, limit = str(parameters.pop("after", "")), str(parameters.pop("limit", self.limit))
+        if parameters:
             raise BadQuery("the query has a parameter that is not known: there are after and limit")
         if after and not self.place.fullmatch(after):
             raise BadQuery(f"the parameter after must be {self.place_is}")

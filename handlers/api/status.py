@@ -154,12 +154,12 @@ class _View:
         """Each lane's phase and its last connection, by lane."""
         newest = {one.lane: one for one in self._all}
         names = {*newest, *(LANES if self._lease.execution else ())}
-        found = {name: {"phase": self._phase(newest.get(name)), **_shown(newest.get(name))} for name in sorted(names)}
+        lanes = {name: {"phase": self._phase(newest.get(name)), **_shown(newest.get(name))} for name in sorted(names)}
         # A claim that has no record yet: this lane's function is opening the stream.
         lane = self._lease.holder.partition("/")[0]
-        if lane in found and self.status in _ACTIVE and self._lease.fence > (self._all[-1].fence if self._all else 0):
-            found[lane]["phase"] = "connecting"
-        return found
+        if lane in lanes and self.status in _ACTIVE and self._lease.fence > (self._all[-1].fence if self._all else 0):
+            lanes[lane]["phase"] = "connecting"
+        return lanes
 
     def _phase(self, last: Connection | None) -> str:
         if last in self._open:

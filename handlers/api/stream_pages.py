@@ -37,8 +37,8 @@ def page(
     for count, stream_id in enumerate(ids, 1):
         records = read(stream_id)
         if records is not None:
-            told = status.answer(stream_id, records, now_ms, dead_after_ms)
-            streams.append({name: told[name] for name in SHOWN})
+            stream = status.answer(stream_id, records, now_ms, dead_after_ms)
+            streams.append({name: stream[name] for name in SHOWN})
         if count < len(ids) and (count == limit or is_late()):
             return {"streams": streams, "next": stream_id}
     return {"streams": streams, "next": None}

@@ -42,14 +42,14 @@ class SecretValues:
         Raises StreamRejected where one is missing or forbidden or is not what the reference says, StreamDropped where
         AWS does not answer.
         """
-        found: dict[Reference, str] = {}
+        values: dict[Reference, str] = {}
         fresh: set[tuple[str, str]] = set()
         for reference in references:
             place = (reference.kept_in, reference.name)
             text = self._text(reference, anew=anew and place not in fresh)
             fresh.add(place)
-            found[reference] = _part(reference, text)
-        return found
+            values[reference] = _part(reference, text)
+        return values
 
     def _text(self, reference: Reference, *, anew: bool) -> str:
         from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError

@@ -189,10 +189,10 @@ class _Failed(Exception):
 
 def _refused(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
     """What an answer says that is no success: `__type` is a name behind a "#", where it is DynamoDB's."""
-    found = answer if isinstance(answer, dict) else {}
-    code = str(found.get("__type", "")).rpartition("#")[2] or str(status)
-    message = str(found.get("message") or found.get("Message") or "")
-    response = {**found, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
+    fields = answer if isinstance(answer, dict) else {}
+    code = str(fields.get("__type", "")).rpartition("#")[2] or str(status)
+    message = str(fields.get("message") or fields.get("Message") or "")
+    response = {**fields, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
     rest_s = TRANSIENT_REST_S if status in _TRANSIENT_STATUS or status == 200 else 0
     return _Failed(_botocore().ClientError(response, operation), THROTTLED_REST_S if code in _THROTTLED else rest_s)
 

@@ -44,15 +44,15 @@ def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: 
 
 def answered(file: io.BufferedReader) -> Answered:
     """The answer that stands in `file`, which is used up; raises OSError and HTTPException."""
-    found = _PLAIN.match(file.peek())
-    if found is None:
+    head = _PLAIN.match(file.peek())
+    if head is None:
         return by_http_client(file)
-    file.read(found.end())
-    length = int(found[2])
+    file.read(head.end())
+    length = int(head[2])
     data = file.read(length)
     if len(data) < length:
         raise http.client.IncompleteRead(data, length - len(data))
-    return Answered(int(found[1]), data, True)
+    return Answered(int(head[1]), data, True)
 
 
 def by_http_client(file: io.BufferedReader) -> Answered:

@@ -36,19 +36,19 @@ def canonical_json(data: str | bytes) -> bytes:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # RFC 8785, section 3.1: "JSON objects MUST NOT exhibit duplicate property names."
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name stands twice")
-    return found
+    return members
 
 
 def _number(text: str) -> int | float:
-    found = float(text)
+    double = float(text)
     digits, power = _parts(text)
-    if (digits, power) != _parts(repr(found)):
+    if (digits, power) != _parts(repr(double)):
         raise ValueError("no double holds this number as it is written")
     # A whole number has one spelling, however large: with all its digits, as one without a point or a power has it.
-    return found if power < 0 else int(digits or "0") * 10**power
+    return double if power < 0 else int(digits or "0") * 10**power
 
 
 def _parts(text: str) -> tuple[str, int]:

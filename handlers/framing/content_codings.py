@@ -111,13 +111,13 @@ class _Compressed:
         """What zlib made of `data` before it failed, which it does not hand over with the error: byte by byte."""
         for at in range(len(data)):
             piece = b""
-            given = data[at : at + 1]
-            while given or len(piece) == self._most_bytes:
+            rest = data[at : at + 1]
+            while rest or len(piece) == self._most_bytes:
                 try:
-                    piece = stream.decompress(given, self._most_bytes)
+                    piece = stream.decompress(rest, self._most_bytes)
                 except zlib.error:
                     return
-                given = stream.unconsumed_tail
+                rest = stream.unconsumed_tail
                 if piece:
                     yield piece
 

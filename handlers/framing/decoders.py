@@ -69,8 +69,8 @@ def refuses(framing: Framing, content_type: str | None) -> str:
     """
     if content_type is None:
         return ""
-    found = content_type.partition(";")[0].strip().lower()
+    media_type = content_type.partition(";")[0].strip().lower()
     # WHATWG, "processing model": any other Content-Type than text/event-stream fails the connection.
-    if framing == "sse" and found != "text/event-stream":
+    if framing == "sse" and media_type != "text/event-stream":
         return "something else than text/event-stream"
-    return "a page (HTML) in place of a stream" if found in _PAGES else ""
+    return "a page (HTML) in place of a stream" if media_type in _PAGES else ""

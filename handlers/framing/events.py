@@ -68,15 +68,15 @@ def parse_path(text: str) -> JsonPath | None:
 
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
     """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
-    found = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
+    named = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
     resume = cursor_after(frame, cursor)
-    return StreamEvent(_fitting(found) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+    return StreamEvent(_fitting(named) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
     """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
-    found = frame.last_id if rule == "id" else _named(frame, rule)
-    return found if found is None or len(found) <= MAX_CURSOR_CHARACTERS else None
+    cursor = frame.last_id if rule == "id" else _named(frame, rule)
+    return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
 def _named(frame: Frame, rule: Rule | None) -> str | None:

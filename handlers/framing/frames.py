@@ -42,11 +42,11 @@ Found = Sequence[Frame] | Sequence[Body]
 _NOTHING = (repeat(None), repeat(None), repeat(None), repeat(False))
 
 
-def as_frames(found: Found) -> Sequence[Frame]:
+def as_frames(decoded: Found) -> Sequence[Frame]:
     """What a decoder found, as frames: each body that stands alone becomes Frame(body), in half its time."""
-    if found and not isinstance(found[0], Frame):
-        return list(map(new_frame, repeat(Frame), zip(found, *_NOTHING, strict=False)))
-    return cast(Sequence[Frame], found)
+    if decoded and not isinstance(decoded[0], Frame):
+        return list(map(new_frame, repeat(Frame), zip(decoded, *_NOTHING, strict=False)))
+    return cast(Sequence[Frame], decoded)
 
 
 class FramingError(Exception):

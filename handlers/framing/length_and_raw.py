@@ -99,5 +99,5 @@ class RawDecoder(Wireless):
 
 
 def _without_line_end(message: bytes) -> str | bytes:
-    found = text_or_bytes(message)
-    return found.removesuffix("\n").removesuffix("\r") if isinstance(found, str) and found.endswith("\n") else found
+    body = text_or_bytes(message)
+    return body.removesuffix("\n").removesuffix("\r") if isinstance(body, str) and body.endswith("\n") else body

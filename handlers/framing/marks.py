@@ -78,18 +78,18 @@ class Marks:
         return Kind.COMMENT if frame.is_comment else Kind.EVENT
 
 
-def marks(found: Sequence[tuple[Kind, Mark]]) -> Marks:
+def marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:
     """The marks in this order."""
-    names = {mark.event for _, mark in found}
+    names = {mark.event for _, mark in kinds}
     return Marks(
-        tuple(found),
-        read_json=any(mark.json for _, mark in found),
-        read_comments=any(mark.comment is not None for _, mark in found),
-        names=None if None in names or not found else frozenset(name for name in names if name is not None),
+        tuple(kinds),
+        read_json=any(mark.json for _, mark in kinds),
+        read_comments=any(mark.comment is not None for _, mark in kinds),
+        names=None if None in names or not kinds else frozenset(name for name in names if name is not None),
     )
 
 
 def _holds(body: Any, path: JsonPath, value: Value) -> bool:
-    there, found = at(body, path)
+    there, at_path = at(body, path)
     # JSON's true is no 1, as Python's is.
-    return there and (value == ANYTHING or (found == value and isinstance(found, bool) == isinstance(value, bool)))
+    return there and (value == ANYTHING or (at_path == value and isinstance(at_path, bool) == isinstance(value, bool)))

@@ -57,13 +57,13 @@ class NdjsonDecoder(Wireless):
         if first < 0:
             self._hold(data)
             return []
-        found = _visible(self._line + data[:first])
+        lines = _visible(self._line + data[:first])
         self._line = b""
         end = data.rfind(b"\n") + 1
         if first + 1 < end:
-            found += _lines(data, first + 1, end)
+            lines += _lines(data, first + 1, end)
         self._hold(data[end:])
-        return found
+        return lines
 
     def _hold(self, begun: bytes) -> None:
         """Keeps what belongs to a line that has not ended."""
@@ -79,25 +79,25 @@ class NdjsonDecoder(Wireless):
         """As `feed`, for bytes among which a line may be too long, or that may begin with what is no line."""
         if not self._head.is_passed:
             data = self._head.strip(data)
-        found: list[Body] = []
+        lines: list[Body] = []
         first, *rest = data.split(b"\n")
         self._hold(first)
         for piece in rest:
-            self._check(found)
-            found += _visible(self._line)
+            self._check(lines)
+            lines += _visible(self._line)
             self._line = piece
-        self._check(found)
+        self._check(lines)
         self._room_bytes = self._max_frame_bytes - len(self._line) if self._head.is_passed else -1
-        return found
+        return lines
 
-    def _check(self, found: list[Body]) -> None:
+    def _check(self, lines: list[Body]) -> None:
         # A CR at the end may be half of a CRLF: it counts only when something other than LF has followed it.
         length = len(self._line) - self._line.endswith(b"\r")
         if self._failed or length > self._max_frame_bytes:
             self._failed = True
             self._room_bytes = -1
             self._line = b""
-            raise too_long(self._max_frame_bytes, found)
+            raise too_long(self._max_frame_bytes, lines)
 
 
 def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
@@ -105,12 +105,12 @@ def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
     middle = (begin + end) // 2
     # To split looks at each byte and to search does not, but takes a call a line: long lines are found faster so.
     if end - begin > LONG and data.find(b"\n", middle, middle + LONG) < 0:
-        found: list[Body] = []
+        bodies: list[Body] = []
         while begin < end:
             stop = data.find(b"\n", begin)
-            found += _visible(data[begin:stop])
+            bodies += _visible(data[begin:stop])
             begin = stop + 1
-        return found
+        return bodies
     try:
         text = data[begin:end].decode()
     except UnicodeDecodeError:

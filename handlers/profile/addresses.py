@@ -35,14 +35,14 @@ def check_stream_id(stream_id: str) -> str:
 
 def expand(address: str, variables: Mapping[str, str]) -> str:
     """`address` with the variable that it begins with replaced; raises ProfileError where there is none such."""
-    found = _VARIABLE.match(address)
-    if found is not None:
-        value = variables.get(found[1])
+    match = _VARIABLE.match(address)
+    if match is not None:
+        value = variables.get(match[1])
         if not value:
-            raise ProfileError(f"needs the variable {found[1]}, which is not set")
+            raise ProfileError(f"needs the variable {match[1]}, which is not set")
         if "{" in value or "}" in value:
-            raise ProfileError(f"needs the variable {found[1]} without braces")
-        address = value + address[found.end() :]
+            raise ProfileError(f"needs the variable {match[1]} without braces")
+        address = value + address[match.end() :]
     if "${" in address.partition("?")[0]:
         raise ProfileError("may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events")
     return address
@@ -79,14 +79,14 @@ def fill(address: str, stream_id: str) -> str:
     if not name and "{name}" in parts.path:
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
     values = {"streamId": quote(stream_id, safe=""), "name": quote(name, safe="")}
-    path, query = (_PLACEHOLDER.sub(lambda found: values[found[1]], part) for part in (parts.path, parts.query))
+    path, query = (_PLACEHOLDER.sub(lambda match: values[match[1]], part) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
 def fill_text(text: str, stream_id: str) -> str:
     """`text` with its placeholders replaced as they are: for a body, whose encoding follows."""
     values = {"streamId": stream_id, "name": stream_id.partition(":")[2]}
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def with_query(address: str, name: str, value: str) -> str:

@@ -37,18 +37,18 @@ Secrets = Mapping[Reference, str]
 
 def references(text: str) -> list[Reference]:
     """The references in `text`, in order; raises ProfileError where one may not be read or is misspelt."""
-    found = [_reference(match) for match in _REFERENCE.finditer(text)]
+    referred = [_reference(match) for match in _REFERENCE.finditer(text)]
     if "${" in _REFERENCE.sub("", text):
         raise ProfileError(
             "holds ${...} that is no secret; write ${secret:/streamkeeper/name}, ${secret:/streamkeeper/name:field} "
             "or ${ssm:/streamkeeper/name}"
         )
-    for reference in found:
+    for reference in referred:
         if not reference.name.startswith(PREFIX) or reference.name.endswith("/"):
             raise ProfileError(f"refers to {reference.name!r}; only names under {PREFIX} can be read")
         if reference.kept_in == "ssm" and reference.key:
             raise ProfileError(f"refers to a field of the parameter {reference.name!r}; only secrets have fields")
-    return found
+    return referred
 
 
 def is_bare(name: str, text: str) -> bool:

@@ -85,7 +85,7 @@ def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
         inner.wrong("header", "is no name of an HTTP header that may be set")
     if place == "body" and not _POINTER.fullmatch(name):
         inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
-    found = Resume(
+    parsed = Resume(
         cast(Literal["header", "query", "body"], place),
         name,
         pattern=inner.text("pattern", "{cursor}"),
@@ -99,9 +99,9 @@ def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
     inner.refuse_the_rest(
         "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
     )
-    if found.add and found.back_s:
+    if parsed.add and parsed.back_s:
         inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")
-    return found, expired
+    return parsed, expired
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
@@ -109,13 +109,13 @@ def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     value = fields.take(field)
     if value is None:
         return []
-    found = []
+    named = []
     for one in value if isinstance(value, list) else [value]:
         try:
-            found.append((kind, _mark(one)))
+            named.append((kind, _mark(one)))
         except ProfileError as error:
             fields.wrong(field, str(error))
-    return found
+    return named
 
 
 def _mark(value: Any) -> Mark:
@@ -141,7 +141,7 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
     inner = fields.table("backoff", "a table with network, http and throttled")
     if inner is None:
         return ()
-    found: list[tuple[FailureKind, Pace]] = []
+    paces: list[tuple[FailureKind, Pace]] = []
     for kind in KINDS:
         pace = inner.table(kind, "{ start_s = 1, factor = 2, max_s = 60 }")
         if pace is None:
@@ -153,28 +153,28 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
         if factor < 1 or max_s < start_s:
             pace.wrong("", "must not shrink: factor is at least 1, and max_s at least start_s")
         pace.refuse_the_rest("a pace: start_s, step_s, factor, max_s")
-        found.append((kind, Pace(start_s, step_s, factor, max_s)))
+        paces.append((kind, Pace(start_s, step_s, factor, max_s)))
     inner.refuse_the_rest(f"backoff: {', '.join(KINDS)}")
-    return tuple(found)
+    return tuple(paces)
 
 
 def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
     """What the statuses mean that the profile names."""
     inner = fields.table("statuses", 'a table such as { 416 = "expired" }')
-    found: list[tuple[int, Meaning]] = []
+    meanings: list[tuple[int, Meaning]] = []
     for status, meaning in (inner.rest() if inner is not None else {}).items():
         number = int(status) if re.fullmatch(r"[1-5][0-9][0-9]", str(status)) else 0
         if number < 200 or meaning not in MEANINGS:
             fields.wrong(f"statuses.{status}", f"must be a status from 200 to 599 with one of {', '.join(MEANINGS)}")
         else:
-            found.append((number, meaning))
-    return tuple(found)
+            meanings.append((number, meaning))
+    return tuple(meanings)
 
 
 def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
     """The headers to send besides, secrets still as references."""
     inner = fields.table("headers", "a table of texts")
-    found = []
+    pairs = []
     for header, value in (inner.rest() if inner is not None else {}).items():
         if not _is_header(header):
             fields.wrong(f"headers.{header}", "is no name of an HTTP header that may be set")
@@ -183,8 +183,8 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
         else:
             _check_references(fields, f"headers.{header}", value)
             _check_bare(fields, f"headers.{header}", [(header, value)])
-            found.append((header, value))
-    return tuple(found)
+            pairs.append((header, value))
+    return tuple(pairs)
 
 
 def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:

@@ -104,10 +104,10 @@ class Store:
         except StoreUnavailable as lost:
             # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
-                found = self._table.get(stream_id, "lease") or {}
-                lease = control_items.lease(found)
+                item = self._table.get(stream_id, "lease") or {}
+                lease = control_items.lease(item)
                 if lease.holder == holder and lease.fence > after_fence:
-                    return Claimed(lease, control_items.partitions(found))
+                    return Claimed(lease, control_items.partitions(item))
             raise lost
         return Claimed(control_items.lease(answer), control_items.partitions(answer))
 
@@ -207,13 +207,13 @@ class Store:
             for item in self._table.newest(stream_id, "connection#", LOOK_BACK)
             if (record := control_items.record(item)) is not None
         ]
-        found = [
+        new = [
             control_items.gap(stream_id, gap) | control_items.expiry(gap.to_ms, self._ledger_keep_days)
             for gap in gaps(records, now_ms, dead_after_ms)
         ]
         # A put for each that is known already would be refused, one after the other, while the stream is down.
-        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if found else set()
-        for item in found:
+        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if new else set()
+        for item in new:
             if item["SK"]["S"] in known:
                 continue
             with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
@@ -280,8 +280,8 @@ class Store:
                 ExpressionAttributeValues=values,
                 ReturnValues=answer,
             )
-        found: control_items.Item = response.get("Attributes", {})
-        return found
+        attributes: control_items.Item = response.get("Attributes", {})
+        return attributes
 
 
 @lru_cache(maxsize=64)

@@ -50,5 +50,5 @@ class DeadLetterQueue:
     def send(self, stream_id: str, fence: int, event: StreamEvent, reason: str) -> None:
         """Sends the event's letters; raises StoreUnavailable."""
         with translate_errors("SendMessage"):
-            for letter in letters(stream_id, fence, event, reason):
-                self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=letter)
+            for message in letters(stream_id, fence, event, reason):
+                self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=message)

@@ -127,8 +127,8 @@ def in_bucket(item: Item) -> Item:
 
 def body_of(item: Item) -> bytes:
     """The bytes of the item's body as they lie in an object."""
-    found: bytes = item["data"]["S"].encode() if "S" in item["data"] else item["data"]["B"]
-    return found
+    body: bytes = item["data"]["S"].encode() if "S" in item["data"] else item["data"]["B"]
+    return body
 
 
 def mark(item: Item, reason: str) -> Item:
@@ -139,15 +139,15 @@ def mark(item: Item, reason: str) -> Item:
 
 def size_bytes(item: Item) -> int:
     """The item's size as DynamoDB counts it, never too small."""
-    found = 0
+    total = 0
     for name, value in item.items():
-        found += len(name)
+        total += len(name)
         for kind, content in value.items():
             if kind == "N":
-                found += _NUMBER_BYTES
+                total += _NUMBER_BYTES
             else:
-                found += len(content) if kind == "B" or content.isascii() else len(content.encode())
-    return found
+                total += len(content) if kind == "B" or content.isascii() else len(content.encode())
+    return total
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
     """
 
     def text(name: str) -> str | None:
-        found: str | None = item.get(name, {}).get("S")
-        return found
+        value: str | None = item.get(name, {}).get("S")
+        return value
 
     return StoredEvent(
         key=item["SK"]["S"],

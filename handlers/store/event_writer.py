@@ -95,7 +95,7 @@ class OneWrite:
 
     def outcomes(self, events: Iterable[tuple[int, StreamEvent]]) -> list[str]:
         """What became of each, in any order."""
-        found: list[str] = []
+        outcomes: list[str] = []
         batch: list[Pending] = []
         batch_bytes = 0
         for number, event in events:
@@ -103,15 +103,15 @@ class OneWrite:
             if text is None:
                 item = self._inserts.item(number, event)
                 if size_bytes(item) > MAX_ITEM_BYTES:
-                    found.append(self._put_large(event, item))
+                    outcomes.append(self._put_large(event, item))
                     continue
                 text = self._inserts.of_item(item)
             if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
-                found += self._put_batch(batch)
+                outcomes += self._put_batch(batch)
                 batch, batch_bytes = [], 0
             batch.append((number, event, text))
             batch_bytes += len(text)
-        return found + self._put_batch(batch)
+        return outcomes + self._put_batch(batch)
 
     def _put_large(self, event: StreamEvent, item: Item) -> str:
         """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""

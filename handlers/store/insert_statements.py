@@ -74,5 +74,5 @@ class Inserts:
 
 def as_parameters(insert: str) -> dict[str, Any]:
     """The INSERT as boto3's client takes a statement, which writes the JSON of a request itself."""
-    found: dict[str, Any] = json.loads(insert, object_hook=binary)
-    return found
+    statement: dict[str, Any] = json.loads(insert, object_hook=binary)
+    return statement

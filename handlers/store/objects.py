@@ -30,8 +30,8 @@ class Objects:
     def get(self, key: str) -> bytes:
         """The object's content; raises StoreUnavailable, also where it is not there."""
         with translate_errors("GetObject"):
-            found: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
-        return found
+            content: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        return content
 
 
 def no_client() -> Any:

@@ -59,17 +59,17 @@ class StreamRecords:
         Read through an index, so a stream may be missing for a moment after its first start. An index of keys alone:
         a megabyte, which is one request, has some ten thousand of them.
         """
-        return heapq.nsmallest(limit, (found for found in self._started() if found > after))
+        return heapq.nsmallest(limit, (stream_id for stream_id in self._started() if stream_id > after))
 
     def partitions(self, stream_id: str) -> int | None:
         """Over how many partition keys the stream's events are spread; None where it was never started."""
         lease = self._records.get(stream_id, "lease")
         return None if lease is None else control_items.partitions(lease)
 
-    def stop(self, stream_id: str, wished_at: str, *, may_start: bool) -> Lease | None:
+    def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the wish to stop in it; None where there is none and none `may_start`: nothing is written.
 
-        `wished_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
+        `requested_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
         """
         # A lease: the stream was started once. Without one the update makes one, of the wish alone: the first POST of
         # all may have been answered just now, and its execution not have claimed the stream yet.
@@ -85,7 +85,7 @@ class StreamRecords:
                     UpdateExpression="SET #stop = :yes, #stop_at = :now",
                     **condition,
                     ExpressionAttributeNames={"#stop": "stop", "#stop_at": "stop_at"},
-                    ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": wished_at}},
+                    ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": requested_at}},
                     ReturnValues="ALL_NEW",
                 )
         except ConditionFailed:

@@ -140,15 +140,15 @@ def _checked(connection_class: Any, answer_class: type[StrictResponse], allow_pr
                 try:
                     # Address and share in place of name and limit, for this one call: TLS and Host go on with those.
                     self._dns_host, self.timeout = address, limit_s / len(addresses)
-                    found: socket.socket = super()._new_conn()
+                    sock: socket.socket = super()._new_conn()
                 except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):
                     if address == addresses[-1]:
                         raise
                     continue
                 finally:
                     self._dns_host, self.timeout = name, limit_s
-                found.settimeout(limit_s)
-                return found
+                sock.settimeout(limit_s)
+                return sock
             raise AssertionError("getaddrinfo answers with an address or raises")
 
         def connect(self) -> None:

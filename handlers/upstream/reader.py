@@ -149,9 +149,9 @@ def explain(error: BaseException, stall_after_s: float) -> Closed:
     if isinstance(error, exceptions.ConnectTimeoutError):
         return Closed("unreachable", "the connection was not accepted in time")
     for cause in causes:
-        found = _explain_cause(cause)
-        if found is not None:
-            return found
+        closed = _explain_cause(cause)
+        if closed is not None:
+            return closed
     return Closed("protocol", f"the answer is no HTTP ({type(error).__name__})")
 
 
@@ -195,8 +195,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     waiting: list[object] = [error]
     while waiting:
-        found = waiting.pop(0)
-        if isinstance(found, BaseException) and id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            waiting += [*found.args, found.__cause__, found.__context__]
+        cause = waiting.pop(0)
+        if isinstance(cause, BaseException) and id(cause) not in seen:
+            seen.add(id(cause))
+            yield cause
+            waiting += [*cause.args, cause.__cause__, cause.__context__]

@@ -97,10 +97,10 @@ class StrictResponse(http.client.HTTPResponse):
         line = self.fp.readline(LINES_BYTES + 1)  # with one byte more than may come, so that a longer one is told
         if not line.endswith(b"\n"):
             raise http.client.IncompleteRead(b"")
-        found = _SIZE.fullmatch(line)
-        if found is None:
+        match = _SIZE.fullmatch(line)
+        if match is None:
             raise BadAnswer("a chunk of the body has no size")
-        size = int(found[1], 16)
+        size = int(match[1], 16)
         while not size and self.fp.readline(LINES_BYTES) not in (b"\r\n", b"\n", b""):
             pass
         return size
@@ -117,8 +117,8 @@ class JoiningResponse(StrictResponse):
         held = self._lines.held()
         pieces, at, left = [data], 0, n - len(data)
         # What is anything else than the next chunk, whole and plainly said, is left to `_next_chunk`.
-        while (found := _NEXT_CHUNK.match(held, at)) is not None:
-            begin, size = found.end(), int(found[1], 16)
+        while (match := _NEXT_CHUNK.match(held, at)) is not None:
+            begin, size = match.end(), int(match[1], 16)
             if not size or begin + size > len(held) or (n >= 0 and size > left):
                 break
             at = begin + size

@@ -25,11 +25,11 @@ def alarms() -> dict[str, dict[str, Any]]:
 
 def filters() -> dict[str, str]:
     """The patterns of the metric filters by the metric that they count into."""
-    found = resources(osls.template("test"), "AWS::Logs::MetricFilter")
-    assert {one["LogGroupName"]["Ref"] for one in found} == {"ConnectionManagerLogGroup"}
+    filters = resources(osls.template("test"), "AWS::Logs::MetricFilter")
+    assert {one["LogGroupName"]["Ref"] for one in filters} == {"ConnectionManagerLogGroup"}
     return {
         f"{change['MetricNamespace']}/{change['MetricName']}": one["FilterPattern"]
-        for one in found
+        for one in filters
         for change in one["MetricTransformations"]
     }
 
@@ -37,8 +37,8 @@ def filters() -> dict[str, str]:
 def test_every_alarm_tells_the_topic() -> None:
     """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone."""
     ours = "streamkeeper-test"
-    found = alarms()
-    assert set(found) == {
+    by_name = alarms()
+    assert set(by_name) == {
         f"{ours}/LongestUnconnected",
         f"{ours}/UnexpectedErrors",
         f"{ours}/Kills",
@@ -49,10 +49,10 @@ def test_every_alarm_tells_the_topic() -> None:
         "AWS/Lambda/Throttles",
         "AWS/Lambda/Errors",
     }
-    assert {name: alarm["AlarmActions"] for name, alarm in found.items()} == dict.fromkeys(found, TOPIC)
-    silence = {name for name, alarm in found.items() if alarm["TreatMissingData"] == "breaching"}
+    assert {name: alarm["AlarmActions"] for name, alarm in by_name.items()} == dict.fromkeys(by_name, TOPIC)
+    silence = {name for name, alarm in by_name.items() if alarm["TreatMissingData"] == "breaching"}
     assert silence == {f"{ours}/LongestUnconnected"}
-    assert found[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
+    assert by_name[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
 
 
 def test_every_metric_of_the_log_has_its_alarm() -> None:

@@ -71,10 +71,10 @@ def test_a_broken_machine_file_is_one_sentence(tmp_path: Path, change: Callable[
     """A machine file that cannot be read or breaks a rule is named with the place, before osls is asked."""
     root = copied(tmp_path)
     change(root / MACHINE)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         osls.template("local", root)
-    assert str(told.value).startswith(sentence)
-    assert (str(told.value).count("\n"), str(tmp_path) in str(told.value), cache(root)) == (0, False, [])
+    assert str(caught.value).startswith(sentence)
+    assert (str(caught.value).count("\n"), str(tmp_path) in str(caught.value), cache(root)) == (0, False, [])
 
 
 def replaced(path: Path, old: str, new: str) -> None:
@@ -89,10 +89,10 @@ def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
     root = copied(tmp_path)
     with (root / "serverless.yml").open("a") as file:
         file.write("nonsense: true\n")
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         osls.template("local", root)
-    assert str(told.value).startswith("`sls package --stage local` failed: ")
-    assert ("nonsense" in str(told.value), "\n" in str(told.value), cache(root)) == (True, False, [])
+    assert str(caught.value).startswith("`sls package --stage local` failed: ")
+    assert ("nonsense" in str(caught.value), "\n" in str(caught.value), cache(root)) == (True, False, [])
 
 
 def test_what_a_killed_packaging_left_is_removed(tmp_path: Path) -> None:

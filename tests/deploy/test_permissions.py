@@ -33,7 +33,7 @@ INTEGRATIONS = {"lambda:Invoke": "lambda:InvokeFunction", "sfn:DescribeExecution
 
 def asked(role: str) -> set[tuple[str, str]]:
     """Each (action, table or index) that the modules of a role ask of their client."""
-    found: set[tuple[str, str]] = set()
+    asks: set[tuple[str, str]] = set()
     for module, table in ASKED[role].items():
         for call in calls(ast.parse((ROOT / "handlers" / module).read_text())):
             function = call.func
@@ -42,8 +42,8 @@ def asked(role: str) -> set[tuple[str, str]]:
             if function.value.attr == "_dynamodb":
                 action = "".join(word.capitalize() for word in function.attr.split("_"))
                 by_index = any(keyword.arg == "IndexName" for keyword in call.keywords)
-                found.add((f"dynamodb:{PARTIQL.get(action, action)}", f"{table}/index" if by_index else table))
-    return found
+                asks.add((f"dynamodb:{PARTIQL.get(action, action)}", f"{table}/index" if by_index else table))
+    return asks
 
 
 def calls(tree: ast.AST) -> list[ast.Call]:
@@ -66,12 +66,12 @@ def test_a_function_may_do_what_its_store_does_and_no_more(template: dict[str, A
         "${EventsTable.Arn}/index/by-position": "EventsTable/index",
         "${ControlTable.Arn}/index/leases": "ControlTable/index",
     }
-    found = {
+    on_tables = {
         (action, resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else indexes[resource["Fn::Sub"]])
         for action, resource in allowed(template, role)
         if "Fn::GetAtt" in resource or resource["Fn::Sub"] in indexes
     }
-    assert found == asked(role) | BESIDES[role]
+    assert on_tables == asked(role) | BESIDES[role]
 
 
 def test_the_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any]) -> None:

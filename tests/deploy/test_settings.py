@@ -110,9 +110,9 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert sentence in run.stdout + run.stderr
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         osls.template("local", tmp_path)
-    assert str(told.value) == sentence
+    assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentenc
     """What YAML cannot read, or reads as something else, is one sentence."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "local.yml").write_text(change)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         stages.load("local", root=tmp_path)
-    assert str(told.value).startswith(sentence)
-    assert "\n" not in str(told.value)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("stage", ["nope", "../env/local", "", "Local"])

@@ -293,9 +293,9 @@ def test_every_outcome_that_is_raised_has_its_class() -> None:
 
 def leaks(aws: Aws, error: BaseException, out: str) -> set[str]:
     """The planted values in what is raised, with all that led to it, logged, written down and sent to the queue."""
-    told = "".join(traceback.format_exception(error)) + repr(error) + out + json.dumps(aws.letters())
+    written = "".join(traceback.format_exception(error)) + repr(error) + out + json.dumps(aws.dead_letters())
     records = [*aws.items(CONTROL, "demo").values(), *aws.items(EVENTS, "demo").values()]
-    return {value for value in SPELLED if value in told + json.dumps(records, default=str)}
+    return {value for value in SPELLED if value in written + json.dumps(records, default=str)}
 
 
 @pytest.fixture

@@ -76,10 +76,10 @@ def test_get_tells_what_the_records_say(aws: Aws, function: ModuleType) -> None:
     """What connection manager and machine wrote comes back in one answer, and nothing is written."""
     connected(aws)
     before = aws.items(CONTROL, "demo")
-    code, found = asked(function, "GET")
+    code, body = asked(function, "GET")
     assert (code, aws.items(CONTROL, "demo")) == (200, before)
     chosen = ("stream", "status", "execution", "generation", "fence", "holder", "cursor", "last_error")
-    assert {name: found[name] for name in chosen} == {
+    assert {name: body[name] for name in chosen} == {
         "stream": "demo",
         "status": "running",
         "execution": MINE,
@@ -89,8 +89,8 @@ def test_get_tells_what_the_records_say(aws: Aws, function: ModuleType) -> None:
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:00:02.500Z"},
         "last_error": None,
     }
-    assert found["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
-    assert {lane: shown["phase"] for lane, shown in found["lanes"].items()} == {"A": "waiting", "B": "connected"}
+    assert body["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
+    assert {lane: shown["phase"] for lane, shown in body["lanes"].items()} == {"A": "waiting", "B": "connected"}
 
 
 def test_get_tells_what_the_upstream_lost(aws: Aws, function: ModuleType) -> None:
@@ -142,14 +142,14 @@ def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> Non
     aws.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
     aws.store().save_connection("demo", refused, lane="B", execution=MINE, request_id="request-1")
-    code, found = asked(function, "DELETE")
-    assert (code, found["status"], found["holder"]) == (202, "stopping", None)
-    assert found["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    code, body = asked(function, "DELETE")
+    assert (code, body["status"], body["holder"]) == (202, "stopping", None)
+    assert body["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     aws.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
     (Path(function.settings.streams_dir) / "over.toml").write_text("")
-    code, found = asked(function, "DELETE", "over")
-    assert (code, found["status"], found["execution"]) == (202, "stopped", None)
-    assert found["message"] == "Nobody is connected and no lane may connect; a POST starts the stream again."
+    code, body = asked(function, "DELETE", "over")
+    assert (code, body["status"], body["execution"]) == (202, "stopped", None)
+    assert body["message"] == "Nobody is connected and no lane may connect; a POST starts the stream again."
 
 
 def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
@@ -178,9 +178,9 @@ def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: Modul
     )
     records = aws.items(CONTROL, "demo")
     assert (list(records), sorted(records["lease"])) == (["lease"], ["PK", "SK", "stop", "stop_at"])
-    code, found = asked(function, "GET")
+    code, body = asked(function, "GET")
     shown = ("status", "generation", "execution", "holder", "lanes", "cursor", "coverage", "last_error")
-    assert (code, [found[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
+    assert (code, [body[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
 
 
 def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: ModuleType) -> None:
@@ -194,8 +194,8 @@ def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: Modul
 def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
     """400 with a sentence that says what an id is, before anything is asked of the table."""
     for method in ("GET", "DELETE"):
-        code, found = asked(function, method, stream_id)
-        assert (code, "is malformed" in found["message"], found["message"][-1]) == (400, True, ".")
+        code, body = asked(function, method, stream_id)
+        assert (code, "is malformed" in body["message"], body["message"][-1]) == (400, True, ".")
 
 
 def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None:
@@ -311,9 +311,9 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
     assert (code, [one["stream"] for one in first["streams"]], first["next"]) == (200, ["a:one", "a:two", "b"], "b")
     code, rest = streams_of(function, limit="3", after=first["next"])
     assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
-    for told in first["streams"] + rest["streams"]:
-        alone = asked(function, "GET", told["stream"])[1]
-        assert told == {name: alone[name] for name in told}
+    for stream in first["streams"] + rest["streams"]:
+        alone = asked(function, "GET", stream["stream"])[1]
+        assert stream == {name: alone[name] for name in stream}
     assert [one["status"] for one in first["streams"]] == ["running"] * 3
     assert list(rest["streams"][0]) == [
         *("stream", "status", "execution", "generation", "fence", "holder", "last_error")
@@ -360,9 +360,9 @@ def test_a_lost_answer_to_the_wish(aws: Aws) -> None:
     connected(aws)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
         ledger(aws, "update_item", answer_is_lost).stop("demo", WISHED_AT, may_start=False)
-    found = ledger(aws).stop("demo", WISHED_AT, may_start=False)
-    assert found is not None
-    assert (found.stop, found.fence, found.execution) == (True, 1, MINE)
+    lease = ledger(aws).stop("demo", WISHED_AT, may_start=False)
+    assert lease is not None
+    assert (lease.stop, lease.fence, lease.execution) == (True, 1, MINE)
 
 
 def test_the_newest_connections_are_read(aws: Aws) -> None:

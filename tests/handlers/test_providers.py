@@ -390,5 +390,5 @@ def test_the_page_says_of_each_provider_what_is_tested() -> None:
     assert sorted(rows) == sorted(BEHAVIOURS)
     for name, cells in rows.items():
         assert all(len(cell) > len("n/a: ") for cell in cells)
-        told = {column for column, cell in zip(columns, cells, strict=True) if not cell.startswith("n/a: ")}
-        assert (name, told) == (name, {column for column, names in TESTED.items() if name in names})
+        tested = {column for column, cell in zip(columns, cells, strict=True) if not cell.startswith("n/a: ")}
+        assert (name, tested) == (name, {column for column, names in TESTED.items() if name in names})

@@ -43,8 +43,8 @@ def test_which_stream_should_be_connected_and_is_not(standing: dict[str, Any], l
 def cold_start(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], ModuleType]]:
     """Imports the module as a new sandbox does, with the control table as it is deployed."""
     control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
-    given = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
-    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in given})
+    fields = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
+    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in fields})
     for name, value in (ENVIRONMENT | {"POWERTOOLS_SERVICE_NAME": tmp_path.name}).items():
         monkeypatch.setenv(name, value)
 
@@ -89,8 +89,8 @@ def test_it_finds_every_stream_by_the_index(
     put(aws, "dead", "lease", **claimed(-AFTER_S))
     put(aws, "stopped", "lease", **claimed(-9999, stop={"BOOL": True}))
     put(aws, "over", "lease", generation={"N": "3"}, fence={"N": "9"})
-    found = cold_start().handler({}, None)
-    assert (found["wanted"], sorted(found["unconnected_s"])) == (3, ["dead", "dropped"])
+    answer = cold_start().handler({}, None)
+    assert (answer["wanted"], sorted(answer["unconnected_s"])) == (3, ["dead", "dropped"])
     document, lines = told(capsys)
     assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
     assert (document["Wanted"], document["Unconnected"]) == ([3.0], [2.0])
@@ -130,9 +130,9 @@ def test_what_the_table_refuses_leaves_the_metrics_out(
 @pytest.mark.parametrize("name", ENVIRONMENT)
 def test_a_missing_variable_is_named(name: str) -> None:
     """The cold start fails with its name; a wrong number is told with its bounds."""
-    given = {other: value for other, value in ENVIRONMENT.items() if other != name}
+    rest = {other: value for other, value in ENVIRONMENT.items() if other != name}
     with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-        load_watch(given)
+        load_watch(rest)
     with pytest.raises(SettingsError, match=r"UNCONNECTED_AFTER_S must be a whole number of seconds from 1 to 86400$"):
         load_watch(ENVIRONMENT | {"UNCONNECTED_AFTER_S": "86401"})
     assert load_watch(ENVIRONMENT).unconnected_after_ms == AFTER_S * 1000

@@ -14,9 +14,9 @@ from handlers.framing.events import MAX_KEY_BYTES, JsonPath, Rule, StreamEvent, 
 
 
 def path(text: str) -> JsonPath:
-    found = parse_path(text)
-    assert found is not None
-    return found
+    parsed = parse_path(text)
+    assert parsed is not None
+    return parsed
 
 
 def key_of(frame: Frame, rule: Rule) -> str:
@@ -171,6 +171,6 @@ def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
 
 def test_json_of_many_values_is_looked_into() -> None:
     """Up to so many brackets and commas that they fit into the smallest function; those of a text count as well."""
-    for count, found in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
+    for count, key in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
         text = f'{{"id":"x","list":[{",".join("1" * (count + 1))}]}}'
-        assert to_event(Frame(text), 0, key="hash", cursor=path("$.id")).cursor == found
+        assert to_event(Frame(text), 0, key="hash", cursor=path("$.id")).cursor == key

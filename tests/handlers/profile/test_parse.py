@@ -96,9 +96,9 @@ def test_address_and_framing_are_enough() -> None:
 
 def test_the_profiles_that_ship_are_sound() -> None:
     """Every file in env/streams parses, its address and its request are what its file says."""
-    found = {file.stem: tomllib.loads(file.read_text()) for file in STREAMS.glob("*.toml")}
+    tables = {file.stem: tomllib.loads(file.read_text()) for file in STREAMS.glob("*.toml")}
     variables = {f"UPSTREAM_{name}": "https://example.org" for name in ("KUBERNETES", "ETCD", "MERCURE", "MASTODON")}
-    profiles = {name: parse(name, table, VARIABLES | variables) for name, table in found.items()}
+    profiles = {name: parse(name, table, VARIABLES | variables) for name, table in tables.items()}
     assert set(profiles) == SHIPPED
     assert profiles["demo"].address_for("demo:a") == "http://127.0.0.1:9000/demo%3Aa"
     assert profiles["wikimedia"].request("wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
@@ -232,9 +232,9 @@ IDS = st.text(st.sampled_from("ab.:_-"), max_size=12).map(lambda rest: "demo:" +
 @given(IDS)
 def test_no_stream_id_leaves_the_profiles_host_or_path(stream_id: str) -> None:
     """Whatever the id is, the address has the profile's host, and the path its two segments, neither of them dots."""
-    found = profile(address="https://example.org:8443/streams/{name}")
+    parsed = profile(address="https://example.org:8443/streams/{name}")
     try:
-        address = urlsplit(found.address_for(stream_id))
+        address = urlsplit(parsed.address_for(stream_id))
     except ProfileError:
         return
     assert (address.scheme, address.netloc, address.query, address.fragment) == ("https", "example.org:8443", "", "")
@@ -281,7 +281,7 @@ def test_a_profiles_headers_replace_ours() -> None:
 
 def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
     """Names and texts are compared whole, comments by how they begin, JSON by every place that the mark names."""
-    found = profile(
+    parsed = profile(
         end={"data": "[DONE]"},
         heartbeat=[{"event": "ping"}, {"json": {"$.type": "BOOKMARK"}}],
         loss={"comment": "dropped"},
@@ -305,7 +305,7 @@ def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
         (Frame(b"\xff"), Kind.EVENT),
         (Frame("[" * 5000), Kind.EVENT),
     ]
-    assert [found.kind(frame) for frame, _ in frames] == [kind for _, kind in frames]
+    assert [parsed.kind(frame) for frame, _ in frames] == [kind for _, kind in frames]
     assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":[]}')) is Kind.HEARTBEAT
     assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":null}')) is Kind.EVENT
     assert profile(end={"event": "message"}).kind(Frame("x")) is Kind.END
@@ -325,17 +325,17 @@ def test_every_problem_of_a_profile_is_told() -> None:
 
 def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:
     """Header, query and body take values; what a cursor or an id spells is no reference; a repr shows none."""
-    found = profile(
+    parsed = profile(
         address="https://example.org/{name}?token=${secret:/streamkeeper/a:t}",
         method="POST",
         body='{"key": "${ssm:/streamkeeper/b}", "topic": "{name}", "from": 0}',
         headers={"Authorization": "Bearer ${secret:/streamkeeper/a}"},
         resume={"body": "/from", "add": 1},
     )
-    whole, part, parameter = found.secrets
+    whole, part, parameter = parsed.secrets
     assert (whole.name, part.key, parameter.kept_in) == ("/streamkeeper/a", "t", "ssm")
     values = {whole: "one", part: "t&o", parameter: 'th"ree'}
-    request = found.request("demo:x", "41", values)
+    request = parsed.request("demo:x", "41", values)
     assert request.address == "https://example.org/x?token=t%26o"
     assert request.headers["authorization"] == b"Bearer one"
     assert request.body == b'{"key":"th\\"ree","topic":"x","from":42}'
@@ -344,7 +344,7 @@ def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> No
     sneaky = profile(resume={"header": "Last-Event-ID"}).request("demo", "${secret:/streamkeeper/a}")
     assert sneaky.headers["last-event-id"] == b"${secret:/streamkeeper/a}"
     with pytest.raises(ProfileError, match=r"the secret in headers\.Authorization holds characters that no header"):
-        found.request("demo:x", None, values | {whole: "one\n"})
+        parsed.request("demo:x", None, values | {whole: "one\n"})
 
 
 def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
@@ -377,30 +377,30 @@ def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
 )
 def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
     """`back_s` goes back in the cursor's own offset; what is no instant, or has no such past, is asked for as it is."""
-    found = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
-    assert unquote(found.request("demo", cursor).address) == f"https://example.org/?since={asked}"
+    parsed = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
+    assert unquote(parsed.request("demo", cursor).address) == f"https://example.org/?since={asked}"
 
 
 def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
     """The profile's word outranks the default."""
-    found = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
-    assert [found.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
+    parsed = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
+    assert [parsed.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
         "success", "ended", "dropped", "expired", "throttled", "throttled", "rejected", "dropped", "dropped"
     ]  # fmt: skip
 
 
 def test_several_places_name_one_event() -> None:
     """Joined so that no two lists of texts look the same; an event that lacks one is known by its hash."""
-    found = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
-    assert found.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
-    assert len(found.event(Frame('{"a":"x"}'), 0).key) == 64
+    parsed = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
+    assert parsed.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
+    assert len(parsed.event(Frame('{"a":"x"}'), 0).key) == 64
 
 
 def test_rules_and_times_are_what_the_table_says() -> None:
     """Paths are parsed, seconds become whole milliseconds."""
-    found = profile(key="$.meta.id", cursor="$.seq", resume={"query": "since"}, overlap_s=1.5, connect_timeout_s=0.25)
-    assert (found.key, found.cursor) == (parse_path("$.meta.id"), parse_path("$.seq"))
-    assert (found.resume, found.overlap_ms, found.connect_timeout_ms) == (Resume("query", "since"), 1500, 250)
+    parsed = profile(key="$.meta.id", cursor="$.seq", resume={"query": "since"}, overlap_s=1.5, connect_timeout_s=0.25)
+    assert (parsed.key, parsed.cursor) == (parse_path("$.meta.id"), parse_path("$.seq"))
+    assert (parsed.resume, parsed.overlap_ms, parsed.connect_timeout_ms) == (Resume("query", "since"), 1500, 250)
 
 
 FIELDS = sorted(
@@ -460,14 +460,14 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
     """Whatever TOML holds: nothing but BadProfile is raised; a profile that exists can be asked and judge any frame."""
     problems: tuple[str, ...] = ()
     try:
-        found = parse("demo", {"address": "https://example.org/", "framing": framing} | table, VARIABLES)
+        parsed = parse("demo", {"address": "https://example.org/", "framing": framing} | table, VARIABLES)
     except BadProfile as bad:
         problems = bad.problems
     assert all(problem.startswith("the profile 'demo': ") for problem in problems)
     if problems:
         return
-    values = dict.fromkeys(found.secrets, "s3cret")
+    values = dict.fromkeys(parsed.secrets, "s3cret")
     for cursor in (None, "", "3", "2026-01-01T00:00:00Z", "\r\n"):
-        assert "s3cret" not in repr(found.request("demo:one", cursor, values))
+        assert "s3cret" not in repr(parsed.request("demo:one", cursor, values))
     for frame in (Frame("x"), Frame('{"a": [1, "2"]}', "7", "x", "7"), Frame(b"\xff")):
-        assert found.event(frame, 0).key or found.kind(frame)
+        assert parsed.event(frame, 0).key or parsed.kind(frame)

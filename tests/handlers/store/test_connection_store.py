@@ -132,11 +132,11 @@ def test_a_store_that_does_not_answer_is_store_unavailable(aws: Aws) -> None:
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-def joined(letters: list[dict[str, Any]]) -> Any:
+def joined(messages: list[dict[str, Any]]) -> Any:
     """The event that the parts of one letter spell."""
-    parts = sorted(letters, key=lambda letter: letter["part"])
-    assert [letter["part"] for letter in parts] == list(range(1, parts[0]["parts"] + 1))
-    return json.loads(b"".join(base64.b64decode(letter["event_base64"]) for letter in parts))
+    parts = sorted(messages, key=lambda message: message["part"])
+    assert [message["part"] for message in parts] == list(range(1, parts[0]["parts"] + 1))
+    return json.loads(b"".join(base64.b64decode(message["event_base64"]) for message in parts))
 
 
 def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
@@ -145,10 +145,10 @@ def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
     assert put(aws.store(), STREAM, 1, 0, an_event("fits", fits)) == STORED
     over = an_event("over", too_large, id="7", name="big")
     assert put(aws.store(), STREAM, 1, 1, over) == DEAD_LETTERED
-    letters = aws.letters()
-    assert joined(letters) == {"id": "7", "name": "big", "received_at_ms": 5, "encoding": "text", "data": too_large}
+    messages = aws.dead_letters()
+    assert joined(messages) == {"id": "7", "name": "big", "received_at_ms": 5, "encoding": "text", "data": too_large}
     reason = f"too large for an item: {size_bytes(event_item(STREAM, 1, 1, over))} bytes"
-    assert {(letter["stream"], letter["key"], letter["fence"], letter["reason"]) for letter in letters} == {
+    assert {(message["stream"], message["key"], message["fence"], message["reason"]) for message in messages} == {
         (STREAM, "over", 1, reason)
     }
     assert aws.items(EVENTS, STREAM)["over"] == {
@@ -175,18 +175,18 @@ def test_a_dead_letter_is_sent_once(aws: Aws) -> None:
     """The next connection that gets the same event finds the mark and sends nothing."""
     event = an_event(data=noise(MAX_ITEM_BYTES))
     assert put(aws.store(), STREAM, 1, 0, event) == DEAD_LETTERED
-    sent = joined(aws.letters())
+    sent = joined(aws.dead_letters())
     assert (sent["encoding"], base64.b64decode(sent["data"])) == ("base64", event.data)
     assert put(aws.store(), STREAM, 2, 0, event) == DUPLICATE
-    assert aws.letters() == []
+    assert aws.dead_letters() == []
 
 
 def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
     """Refused by validation, a small event is one readable message."""
     store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException")))
     assert put(store, STREAM, 3, 0, an_event(data="é")) == DEAD_LETTERED
-    (letter,) = aws.letters()
-    assert letter == {
+    (message,) = aws.dead_letters()
+    assert message == {
         "stream": STREAM,
         "fence": 3,
         "reason": "refused by DynamoDB: ValidationException",
@@ -402,8 +402,8 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
     assert [key for key in aws.items(CONTROL, STREAM) if key.startswith("gap#")] == ["gap#000000000003"]
     for _ in range(2):
         store.record_gaps(STREAM, 310, dead_after_ms=20)
-    found = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
-    assert found == {
+    gaps = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
+    assert gaps == {
         f"gap#{fence:012d}": {
             "PK": STREAM,
             "SK": f"gap#{fence:012d}",
