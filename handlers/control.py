@@ -1,10 +1,13 @@
-"""The control API: `GET /connections/{streamId}` tells how a stream stands, `DELETE` asks for its stop.
+"""The control API: shows a stream, its events or all streams, and records the request to stop one.
 
-`GET /connections/{streamId}/events` gives its events and `GET /connections` all streams, a page at a time and in order.
+    GET    /connections                     all streams that were ever started, a page at a time
+    GET    /connections/{streamId}          the status of a stream
+    GET    /connections/{streamId}/events   its events in order, a page at a time
+    DELETE /connections/{streamId}          asks for its stop
 
-Decides which HTTP answer a request gets; the events are API Gateway's Lambda proxy's. The client and the logger are
-made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the
-wish to stop and nothing else, so it may be repeated; no answer quotes what AWS said.
+The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
+bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the stop request and nothing else, so it may
+be repeated; no answer quotes what AWS said.
 """
 
 import json
@@ -56,7 +59,7 @@ DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress
 
 
 def handler(event: object, _lambda_context: object) -> Answer:
-    """The answer as the Lambda proxy takes it: 200 and 202 as told above each method, else one sentence.
+    """The answer as the Lambda proxy takes it: 200 or 202 with a body, else one sentence.
 
     400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 503: DynamoDB does
     not answer.
@@ -92,7 +95,7 @@ def read_event(event: object) -> tuple[str, str]:
 
 
 def _get(stream_id: str, profile: str) -> Answer:
-    """200 with all that handlers/api/status.py tells."""
+    """200 with what handlers/api/status.py computes."""
     records = store.read(stream_id)
     if records is None:
         return _unknown(stream_id, profile)
@@ -100,7 +103,7 @@ def _get(stream_id: str, profile: str) -> Answer:
 
 
 def _streams(wanted: Wanted) -> Answer:
-    """200 with a page of the streams that were ever started; handlers/api/stream_pages.py tells what it holds."""
+    """200 with a page of the streams that were ever started, as handlers/api/stream_pages.py builds it."""
     late_at_s = time.monotonic() + PAGE_S
     # One more than is shown: whether there is a next page.
     ids = store.streams(wanted.after, wanted.limit + 1)
@@ -111,7 +114,7 @@ def _streams(wanted: Wanted) -> Answer:
 
 
 def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
-    """200 with a page of events; docs/store.md tells what it holds."""
+    """200 with a page of events, as docs/store.md describes it."""
     partitions = store.partitions(stream_id)
     if partitions is None:
         return _unknown(stream_id, profile)
@@ -123,12 +126,12 @@ def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
 
 
 def _delete(stream_id: str, profile: str) -> Answer:
-    """202 with what follows from the wish, which is written; the same again for a stream that stops or has stopped."""
+    """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
     requested_at = status.at(_now_ms())
     assert requested_at is not None
     if store.stop(stream_id, requested_at, may_start=_has_profile(profile)) is None:
         return _unknown(stream_id, profile)
-    logger.info("to be stopped", extra={"stream_id": stream_id})
+    logger.info("stop requested", extra={"stream_id": stream_id})
     records = store.read(stream_id)
     if records is None:  # somebody has deleted the records just now
         return _unknown(stream_id, profile)
@@ -138,7 +141,7 @@ def _delete(stream_id: str, profile: str) -> Answer:
 
 
 def _what_follows(stream: Mapping[str, Any]) -> str:
-    """What a person may expect after the wish."""
+    """What the caller may expect after the stop request."""
     if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
     if stream["status"] == "stopped":
@@ -146,11 +149,14 @@ def _what_follows(stream: Mapping[str, Any]) -> str:
     if stream["holder"] is None:
         return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     within_s = settings.lease_every_ms // 1000
-    return f"The connection sees the wish within {within_s} s, stores what it has read and closes; the execution ends."
+    return (
+        f"The connection sees the stop request within {within_s} s, stores what it has read and closes; "
+        "the execution ends."
+    )
 
 
 def _unknown(stream_id: str, profile: str) -> Answer:
-    """404 that tells a stream which was never started from one that cannot be."""
+    """404: the stream was never started, or no profile is named so."""
     if _has_profile(profile):
         return _sentence(404, f"the stream {stream_id!r} was never started")
     return _sentence(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}")

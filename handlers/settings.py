@@ -1,7 +1,7 @@
-"""Decides what a function's environment says; no other module reads it.
+"""Reads a function's settings from its environment; no other module reads that.
 
 A missing or bad variable is a `SettingsError` that names it, raised where the module that needs the settings is
-imported: the cold start fails, before any stream is touched. Values never stand in the sentence; one may be a secret.
+imported: the cold start fails, before any stream is touched. The sentence never holds a value, which may be a secret.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""Watches all streams at once: once a minute it tells for how long a stream that should be connected is not.
+"""Watches all streams: reports once a minute for how long each stream that should be connected is not.
 
-Decides nothing about a stream: handlers/connection/lease.py says which should be connected, and since when one is
-not. It
-knows neither Lambda nor Step Functions, so it sees what goes wrong there too. Invariants: it writes nothing; it tells
-its numbers in every run, also where there is no stream, for the alarm takes silence for the worst.
+handlers/connection/lease.py says which stream should be connected, and since when one is not. The function needs
+neither Lambda's nor Step Functions' API, so it sees their outages too. Invariants: it writes nothing; it reports its
+numbers in every run, also where there is no stream, because the alarm treats missing data as a breach.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Decides what of a stream's events one answer of the control API holds.
+"""Builds one page of a stream's events for the control API.
 
-It knows no table and no clock. Invariants: an answer is small enough for Lambda however its bodies are written; a page
-ends with `next` where there may be more, and the next one begins there, so no event is skipped and none comes twice.
+Invariants: a page fits Lambda's limit however its bodies are written; it ends with `next` where there may be more, and
+the next page begins there, so no event is skipped and none comes twice.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""Decides what the query of a request for a page says: where the page begins, and how long it may be.
+"""Reads the query of a request for a page: where the page begins, and how many entries it may have.
 
-It knows neither what is listed nor where that is kept. Invariant: a query that is understood is understood whole; one
-parameter that is malformed or not known is a sentence that names it.
+Invariant: a query is understood whole or not at all; a parameter that is malformed or unknown is one sentence that
+names it.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Decides what is told about a stream: its status, its lanes, and what the newest connections covered.
+"""Computes what `GET /connections/{streamId}` shows: status, lanes, and what the newest connections covered.
 
-It sees the records of the control table and nothing else: it cannot ask whether an execution still runs, only how long
-nobody has been heard of. Invariant: the answer follows from the records and the instant alone; a connection counts as
-open only while its function is known to live.
+It has the records of the control table and nothing else. It cannot ask whether an execution still runs; it knows only
+how long no connection has written anything. Invariant: the answer follows from the records and the instant alone; a
+connection counts as open only while its function is known to live.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decides what of all streams one answer of the control API holds: each as `GET` of it alone would tell, in few words.
+"""Builds one page of all streams for the control API, each with the most important fields of its own `GET`.
 
-It knows no table and no clock. Invariants: streams come in the order of their ids, so that page behind page each that
-is there throughout comes exactly once; a status is the one that handlers/api/status.py decides, and no other.
+Invariants: streams come in the order of their ids, so a stream that exists throughout appears exactly once in a walk
+over the pages; a status is the one that handlers/api/status.py computes.
 """
 
 import re

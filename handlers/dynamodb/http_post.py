@@ -1,8 +1,8 @@
-"""Sends one POST on a connection that is kept, and reads its answer.
+"""Sends one POST on a connection that stays open, and reads the response.
 
-Decides nothing of what is sent or retried. An answer as DynamoDB gives it, its head in one piece and with a length, is
-read here; every other is read by http.client, which takes three times as long over a head alone. Invariant: what an
-answer's body is, and whether the connection may be used again, is the same either way.
+A response as DynamoDB sends it, with its head in one piece and a Content-Length, is read here. http.client reads every
+other one; it takes three times as long over a head alone. Invariant: both ways return the same body, and agree on
+whether the connection may be used again.
 """
 
 import contextlib

@@ -1,9 +1,11 @@
-"""Decides which JSON texts are the same value: the bytes that a hash is taken of.
+"""Spells equal JSON values as equal bytes, so that their hashes are equal.
 
 After RFC 8785, with one difference, for two events must never be taken for one: a number counts with all its digits,
-where the RFC rounds to a double. Knows no frame. Invariant: what is no JSON object or array, or cannot be told apart
-safely (a name that stands twice, half of a surrogate pair, a number that no double holds as it is written, a nesting of
-thousands, hundreds of thousands of values), keeps its own bytes; no input raises.
+where the RFC rounds to a double. For example `{"b": 1.0, "a": 2}` and `{"a":2,"b":1}` have the same form.
+
+Invariant: what is not a JSON object or array keeps its own bytes, and so does what cannot be compared safely (a name
+that stands twice, half of a surrogate pair, a number that no double holds as it is written, a nesting of thousands,
+hundreds of thousands of values). No input raises.
 """
 
 import json
@@ -63,7 +65,7 @@ def _parts(text: str) -> tuple[str, int]:
 
 
 def _refuse(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_refuse)

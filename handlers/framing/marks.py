@@ -1,7 +1,8 @@
-"""Decides whether a frame is one of those that a profile names: a heartbeat, the end, a loss, a disconnect.
+"""Recognises the frames that a profile names: a heartbeat, the end, a loss, a disconnect.
 
-Knows no profile and no time. Invariant: a frame that lacks what a mark names is not that mark; nothing is raised, for
-whatever the upstream sent.
+For example the mark `{ event = "error", json = { "$.code" = 410 } }` fits a frame with that event name whose body has
+that code. Invariant: a frame that lacks what a mark names does not fit it; nothing is raised, whatever the upstream
+sent.
 """
 
 import enum
@@ -46,7 +47,7 @@ class Mark:
     def fits(self, frame: Frame, body: Any) -> bool:
         """Whether `frame`, whose data is the JSON value `body` (None where it is none), is of this kind."""
         if frame.is_comment or self.comment is not None:
-            # Frames of both sorts are texts; a comment is no event that happens to say the same.
+            # Frames of both sorts are texts; a comment is not an event, even if it says the same.
             is_one = frame.is_comment and self.comment is not None and isinstance(frame.data, str)
             return is_one and str(frame.data).startswith(str(self.comment))
         if self.event is not None and (frame.name or "message") != self.event:

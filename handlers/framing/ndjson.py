@@ -1,6 +1,6 @@
-"""Decides where a JSON line ends: LF or CRLF; a line of blanks (JSON's) is a heartbeat, no frame.
+"""Decodes JSON lines: a line ends with LF or CRLF; a line of JSON's blanks is a heartbeat and not a frame.
 
-Does not parse JSON: a line is handed over as it came. The invariant is that of `frames`.
+A line is returned as it came, without parsing its JSON. The invariant is that of handlers/framing/frames.py.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class NdjsonDecoder(Wireless):
         return len(self._line) + self._head.held_bytes
 
     def feed(self, data: bytes) -> Sequence[Body]:
-        """The lines that `data` completes; one that is no UTF-8 comes as bytes."""
+        """The lines that `data` completes; one that is not UTF-8 comes as bytes."""
         if len(data) > self._room_bytes:
             return self._one_by_one(data)
         if self._line:
@@ -76,7 +76,7 @@ class NdjsonDecoder(Wireless):
         self._room_bytes = self._max_frame_bytes - len(self._line)
 
     def _one_by_one(self, data: bytes) -> Sequence[Body]:
-        """As `feed`, for bytes among which a line may be too long, or that may begin with what is no line."""
+        """As `feed`, for bytes among which a line may be too long, or whose beginning may not be a line."""
         if not self._head.is_passed:
             data = self._head.strip(data)
         lines: list[Body] = []
@@ -103,7 +103,7 @@ class NdjsonDecoder(Wireless):
 def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
     """The lines of data[begin:end], which ends with a LF."""
     middle = (begin + end) // 2
-    # To split looks at each byte and to search does not, but takes a call a line: long lines are found faster so.
+    # To split looks at each byte and to search does not, but takes a call a line: it is faster for long lines.
     if end - begin > LONG and data.find(b"\n", middle, middle + LONG) < 0:
         bodies: list[Body] = []
         while begin < end:

@@ -1,4 +1,4 @@
-"""Decides which address a stream id and a cursor lead to.
+"""Builds the address of a stream from its profile's address, the stream id and the cursor.
 
 Invariant: no stream id and no cursor changes the scheme, the host, the port or the shape of the path that a profile's
 address names; they come in percent-encoded, as one piece of the path or of the query.
@@ -34,7 +34,7 @@ def check_stream_id(stream_id: str) -> str:
 
 
 def expand(address: str, variables: Mapping[str, str]) -> str:
-    """`address` with the variable that it begins with replaced; raises ProfileError where there is none such."""
+    """`address` with the variable that it begins with replaced; raises ProfileError where it is not set."""
     match = _VARIABLE.match(address)
     if match is not None:
         value = variables.get(match[1])
@@ -49,7 +49,7 @@ def expand(address: str, variables: Mapping[str, str]) -> str:
 
 
 def check_address(address: str) -> str:
-    """`address` itself; raises ProfileError where it is no http or https address or holds what it may not.
+    """`address` itself; raises ProfileError where it is not an http or https address or holds what it may not.
 
     The sentence never repeats the address: its query may hold a secret.
     """
@@ -58,7 +58,7 @@ def check_address(address: str) -> str:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise ProfileError("is no valid address") from None
+        raise ProfileError("is not a valid address") from None
     if parts.scheme not in ("http", "https") or not host:
         raise ProfileError("must begin with http:// or https:// and a host")
     if "@" in parts.netloc:

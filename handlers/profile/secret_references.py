@@ -1,11 +1,11 @@
-"""Decides what a reference to a secret is, and puts the secret's value in its place.
+"""Recognises references to secrets in a profile, and replaces them with the values.
 
     ${secret:/streamkeeper/prices}         a secret of Secrets Manager, its whole text
     ${secret:/streamkeeper/prices:token}   one field of a secret that is a JSON object
     ${ssm:/streamkeeper/prices/token}      a parameter of the Parameter Store
 
-Knows no AWS: whoever opens a connection brings the values. Invariant: a value is put only where the profile has a
-reference, never where an upstream or a caller wrote something that looks like one.
+The caller reads the values. Invariant: a value replaces only a reference of the profile's own, never something that an
+upstream or a caller wrote and that looks like one.
 """
 
 import re
@@ -40,8 +40,8 @@ def references(text: str) -> list[Reference]:
     referred = [_reference(match) for match in _REFERENCE.finditer(text)]
     if "${" in _REFERENCE.sub("", text):
         raise ProfileError(
-            "holds ${...} that is no secret; write ${secret:/streamkeeper/name}, ${secret:/streamkeeper/name:field} "
-            "or ${ssm:/streamkeeper/name}"
+            "holds ${...} that is not a reference to a secret; write ${secret:/streamkeeper/name}, "
+            "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
         )
     for reference in referred:
         if not reference.name.startswith(PREFIX) or reference.name.endswith("/"):
@@ -54,7 +54,7 @@ def references(text: str) -> list[Reference]:
 def is_bare(name: str, text: str) -> bool:
     """Whether `text` is a credential that stands there in plain text: by its name it is one, and nothing refers to it.
 
-    What a stream id brings ({name}) is no secret of the profile's.
+    What a stream id brings ({name}) is not a secret of the profile's.
     """
     if not text or "{" in text or _REFERENCE.search(text):
         return False

@@ -1,7 +1,7 @@
-"""Decides what those fields of a profile mean that have a shape: marks, resume, back-off, statuses, body, keys.
+"""Parses the sections of a profile: marks, resume, back-off, statuses, headers, body, and the rules for keys.
 
-Each function takes its field out of `Fields` and notes there what is wrong. Knows no stream id and no secret.
-Invariant: what is returned without a note is sound.
+Each function takes its section out of `Fields`, returns what it means, and notes there what is wrong. Invariant: what
+is returned without a note is sound.
 """
 
 import json
@@ -37,7 +37,7 @@ class Resume:
 
     `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
     taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
-    `reach_s` is how far back the upstream goes without telling where it stops, 0 where it tells or forgets nothing.
+    `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
     `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
     """
 
@@ -64,7 +64,7 @@ class Resume:
 
 
 def _earlier(cursor: str, back_s: int) -> str:
-    """The instant so many seconds before the cursor's, in its own offset; the cursor itself where it is no instant."""
+    """The instant `back_s` seconds before the cursor's, in its own offset; the cursor where it is not an instant."""
     try:
         return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):
@@ -82,7 +82,7 @@ def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
         places = {"query": "x"}
     ((place, name),) = places.items()
     if place == "header" and not _is_header(name):
-        inner.wrong("header", "is no name of an HTTP header that may be set")
+        inner.wrong("header", "is not the name of an HTTP header that may be set")
     if place == "body" and not _POINTER.fullmatch(name):
         inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
     parsed = Resume(
@@ -177,7 +177,7 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
     pairs = []
     for header, value in (inner.rest() if inner is not None else {}).items():
         if not _is_header(header):
-            fields.wrong(f"headers.{header}", "is no name of an HTTP header that may be set")
+            fields.wrong(f"headers.{header}", "is not the name of an HTTP header that may be set")
         elif not isinstance(value, str) or not FIELD_VALUE.fullmatch(without(value)):
             fields.wrong(f"headers.{header}", "must be a text of visible ASCII characters")
         else:

@@ -1,6 +1,6 @@
-"""Decides how lease, cursor and ledger look as items of DynamoDB; both ways, and pure.
+"""Turns lease, cursor and ledger into items of DynamoDB and back.
 
-Invariant: reading what was written gives it back; an item that an older or a newer release wrote is read by the
+Pure. Invariant: reading what was written returns it; an item that an older or a newer release wrote is read by the
 attributes it has.
 """
 

@@ -1,8 +1,8 @@
-"""Decides how an event looks as an item of DynamoDB, and reads it back; both ways, and pure.
+"""Turns an event into an item of DynamoDB and back.
 
-Knows no client: what lies in another place is fetched by the caller. Invariants: reading what was written gives the
-event back, byte for byte; an item that an older release wrote is read by the attributes it has; an event's partition
-follows from its dedup key alone.
+Pure: a caller fetches a body that lies in a bucket. Invariants: reading what was written returns the event, byte for
+byte; an item that an older release wrote is read by the attributes it has; an event's partition follows from its dedup
+key alone.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ _GZIP = 31
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
-    """How a stream's events are kept: over how many partition keys, and for how many days (0: for ever)."""
+    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever)."""
 
     partitions: int = 1
     keep_days: int = 0
 
 
 DEFAULT_POLICY = StoragePolicy()
-# Gives the bytes of an object by its key; None where they cannot be had.
+# Returns the bytes of an object by its key; None where they cannot be read.
 Fetch = Callable[[str], bytes | None]
 
 
@@ -43,7 +43,7 @@ class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
 
     `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
-    too large for the reader or could not be had.
+    too large for the reader or could not be read.
     """
 
     key: str

@@ -1,9 +1,8 @@
 """Reads the events of a stream in the order in which they came, over however many partition keys they are spread.
 
-Decides nothing of what an item means: handlers/store/event_items.py does. Invariants: it writes nothing; what comes
-are the
-first events after a position, whatever partition they lie in; an event that has expired is not shown; no more than a
-batch of items is held at once.
+handlers/store/event_items.py says what an item means. Invariants: nothing is written; the result is the first events
+after a position, whatever partition they lie in; an event that has expired is not shown; at most one batch of items is
+held at once.
 """
 
 import heapq

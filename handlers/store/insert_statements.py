@@ -1,7 +1,7 @@
-"""Decides how an event looks as the INSERT of a batch: PartiQL with parameters, as the JSON text of a request.
+"""Spells an event as the INSERT of a batch: PartiQL with parameters, as the JSON text of a request.
 
-Pure. Knows no client and no batch. Invariant: the text is that of the event's item, whichever way it was made: what
-nearly every event is, a short text, is filled into the text of such an item, which has holes in the places that differ.
+Nearly every event is a short text. Its statement is filled into a template, which is the statement of such an item with
+holes in the places that differ. Pure. Invariant: the text is that of the event's item, whichever way it was made.
 """
 
 import json

@@ -1,8 +1,9 @@
-"""Decides which addresses of the network a stream may be read from.
+"""Says which network addresses a stream may be read from.
 
-A name is resolved once, every address it has is judged, and the connection goes to one of those that were judged: a
-name that answers differently a moment later (DNS rebinding) gains nothing. Knows no profile and no HTTP. Invariant:
-link-local addresses, AWS's metadata service among them, are refused whatever a profile allows.
+A name is resolved once, each of its addresses is checked, and the connection goes to one of those: a name that resolves
+differently a moment later (DNS rebinding) gains nothing. For example 10.0.0.1 needs `allow_private = true`, and
+169.254.169.254 is refused always. Invariant: link-local addresses, AWS's metadata service among them, are refused
+whatever a profile allows.
 """
 
 import ipaddress
@@ -26,7 +27,7 @@ def refusal(address: str, *, allow_private: bool) -> str:
     if ip.is_link_local or (ip.version == 6 and ip in _AWS_LOCAL):
         return "a link-local address, which is never connected to"
     if ip.is_multicast or ip.is_unspecified or (ip.is_reserved and not ip.is_loopback):
-        return "an address that is no host's"
+        return "an address that is not a host's"
     # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too. IPv6's first private
     # addresses (fec0::/10, RFC 3879) count as global there.
     is_private = not ip.is_global or (ip.version == 6 and ip.is_site_local)

@@ -113,7 +113,7 @@ def test_delete_writes_the_wish_and_nothing_else(aws: Aws, function: ModuleType)
             "status": "stopping",
             "execution": MINE,
             "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
-            "message": "The connection sees the wish within 2 s, stores what it has read and closes;"
+            "message": "The connection sees the stop request within 2 s, stores what it has read and closes;"
             " the execution ends.",
         },
     )

@@ -44,8 +44,8 @@ UNDER = "only names under /streamkeeper/ can be read"
 NO_FIELDS = "refers to a field of the parameter '/streamkeeper/x'; only secrets have fields"
 MEANINGS = "success, ended, expired, throttled, dropped, rejected"
 NO_SECRET = (
-    "holds ${...} that is no secret; write ${secret:/streamkeeper/name}, ${secret:/streamkeeper/name:field} "
-    "or ${ssm:/streamkeeper/name}"
+    "holds ${...} that is not a reference to a secret; write ${secret:/streamkeeper/name}, "
+    "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
 )
 START = "address may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events"
 
@@ -111,8 +111,8 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"address": 7}, "address must be a text"),
         ({"address": "ftp://example.org/"}, "address must begin with http:// or https:// and a host"),
         ({"address": "https:///x"}, "address must begin with http:// or https:// and a host"),
-        ({"address": "https://example.org:port/"}, "address is no valid address"),
-        ({"address": "https://[::1/"}, "address is no valid address"),
+        ({"address": "https://example.org:port/"}, "address is not a valid address"),
+        ({"address": "https://[::1/"}, "address is not a valid address"),
         ({"address": "https://user:secret@example.org/"}, "address must not hold a user or a password"),
         ({"address": "https://example.org/#x"}, "address must not hold a fragment (#)"),
         ({"address": "https://{name}.example.org/"}, PLACES),
@@ -138,7 +138,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"resume": "Last-Event-ID"}, RESUME),
         ({"resume": {"header": "a", "query": "b"}}, RESUME),
-        ({"resume": {"header": "a b"}}, "resume.header is no name of an HTTP header that may be set"),
+        ({"resume": {"header": "a b"}}, "resume.header is not the name of an HTTP header that may be set"),
         ({"resume": {"body": "start"}}, f"resume.body must be {POINTER}"),
         ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
         ({"resume": {"query": "a", "more": 1}}, f"resume.more is not a field of {RESUME_FIELDS}"),
@@ -163,7 +163,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"key": "id", "framing": "ndjson"}, 'key can be "id" only where framing is "sse"'),
         ({"cursor": "id", "framing": "ndjson"}, 'cursor can be "id" only where framing is "sse"'),
         ({"headers": "a: b"}, "headers must be a table of texts"),
-        ({"headers": {"Host": "b"}}, "headers.Host is no name of an HTTP header that may be set"),
+        ({"headers": {"Host": "b"}}, "headers.Host is not the name of an HTTP header that may be set"),
         ({"headers": {"a": "${secret:/other/x}"}}, f"headers.a refers to '/other/x'; {UNDER}"),
         ({"headers": {"a": "${ssm:/streamkeeper/x:k}"}}, f"headers.a {NO_FIELDS}"),
         ({"address": "https://example.org/?t=${secret:x}"}, f"address refers to 'x'; {UNDER}"),
@@ -172,7 +172,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"address": "https://example.org/?x=1&access_token=k3y"}, f"address holds 'access_token' {BARE}"),
         ({"body": '{"a": [{"password": "k3y"}]}', "method": "POST"}, f"body holds 'password' {BARE}"),
         ({"resume": {"query": "since"}, "framing": "ndjson"}, f"resume {NEEDS_CURSOR}"),
-        ({"headers": {"a b": "c"}}, "headers.a b is no name of an HTTP header that may be set"),
+        ({"headers": {"a b": "c"}}, "headers.a b is not the name of an HTTP header that may be set"),
         ({"headers": {"a": "b\r\nc: d"}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": 1}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": "${UPSTREAM_DEMO}"}}, f"headers.a {NO_SECRET}"),

@@ -130,9 +130,9 @@ def test_redirects_are_bounded() -> None:
     ("location", "why"),
     [
         ("http://example.org/", "the upstream redirected from https to http"),
-        ("ftp://example.org/", "the upstream redirected to something that is no address of a stream"),
-        ("https://me:pw@example.org/", "the upstream redirected to something that is no address of a stream"),
-        ("https://[::1/", "the upstream redirected to something that is no address"),
+        ("ftp://example.org/", "the upstream redirected to an address that is not a valid one for a stream"),
+        ("https://me:pw@example.org/", "the upstream redirected to an address that is not a valid one for a stream"),
+        ("https://[::1/", "the upstream redirected to something that is not a valid address"),
     ],
 )
 def test_some_redirects_are_refused(location: str, why: str) -> None:
@@ -193,7 +193,7 @@ def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_is_judged_by_where_it_leads(address: str, private: bool, never: bool) -> None:
-    """Private ones need the profile's word; link-local ones, and what is no host's, are refused in spite of it."""
+    """Private ones need the profile's word; link-local ones, and what is not a host's, are refused in spite of it."""
     assert bool(refusal(address, allow_private=False)) is (private or never)
     assert bool(refusal(address, allow_private=True)) is never
 

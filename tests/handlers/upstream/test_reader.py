@@ -210,7 +210,7 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
 
 def test_what_is_no_http_is_a_protocol_error() -> None:
     """A wrong status line, wrong compression and a wrong chunk are said so, without a word of what came."""
-    assert ends(sends(b"secret\r\n\r\n")) == (b"", Closed("protocol", "the answer is no HTTP (ProtocolError)"))
+    assert ends(sends(b"secret\r\n\r\n")) == (b"", Closed("protocol", "the answer is not valid HTTP (ProtocolError)"))
     assert ends(sends(OK + b"Content-Encoding: gzip\r\n\r\n", b"secret, not gzip")) == (
         b"",
         Closed("protocol", "the body is not compressed as its header says"),
@@ -275,8 +275,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> Non
 
 UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted")
 NOT_ACCEPTED = Closed("unreachable", "the connection was not accepted in time")
-NO_SUCH_HOST = Closed("unreachable", "the host's name was not found")
-NO_HTTP = Closed("protocol", "the answer is no HTTP (ProtocolError)")
+NO_SUCH_HOST = Closed("unreachable", "the host's name cannot be resolved")
+NO_HTTP = Closed("protocol", "the answer is not valid HTTP (ProtocolError)")
 HTTP = urllib3.connection.HTTPConnection("secret")
 
 
@@ -290,7 +290,7 @@ HTTP = urllib3.connection.HTTPConnection("secret")
         (exceptions.ProtocolError("secret", http.client.BadStatusLine("secret")), NO_HTTP),
         (exceptions.ConnectTimeoutError("secret"), NOT_ACCEPTED),
         (exceptions.NameResolutionError("secret", HTTP, socket.gaierror(-2, "secret")), NO_SUCH_HOST),
-        (ValueError("secret"), Closed("protocol", "the answer is no HTTP (ValueError)")),
+        (ValueError("secret"), Closed("protocol", "the answer is not valid HTTP (ValueError)")),
     ],
 )
 def test_rare_errors_are_explained_without_their_text(error: BaseException, closed: Closed) -> None:
