@@ -32,7 +32,7 @@ _CLAIMED = (*_ACTIVE, "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" where no end is told."""
+    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" until its end."""
 
     fence: int
     lane: str
@@ -54,7 +54,7 @@ class Connection:
 class Records:
     """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
 
-    A loss is a gap that the upstream told of: events of it may be missing although a connection was open.
+    A loss is a gap that the upstream announced: events of it may be missing although a connection was open.
     """
 
     lease: Lease
@@ -188,7 +188,7 @@ class _View:
             to_ms = self._now_ms
         losses = [loss for loss in self._losses if loss.fence >= self._run()[0].fence]
         shown = sorted([*missed, *losses], key=lambda gap: gap.from_ms)
-        # A loss may lie in a gap, or before the start that coverage is told of.
+        # A loss may lie in a gap, or before the start from which coverage counts.
         gap_ms = _length_ms((max(gap.from_ms, from_ms), min(gap.to_ms, to_ms)) for gap in [*shown, *pending])
         length_ms = max(1, to_ms - from_ms)
         return {
@@ -235,7 +235,7 @@ class _View:
     def last_error(self) -> dict[str, Any] | None:
         """How the newest connection that ended by an error ended, or the execution after it; None where none did.
 
-        A refusal of the upstream's is told as the connection met it, which has its lane.
+        A refusal of the upstream's is shown as the connection met it, which has its lane.
         """
         lease = self._lease
         if lease.ending not in ("", "StreamEnded", "StreamRejected"):

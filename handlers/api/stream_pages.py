@@ -15,7 +15,7 @@ from handlers.api.status import Records
 # A stream costs two requests to the table.
 LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(r"[A-Za-z0-9._:-]{1,64}"), "a stream id", LIMIT, MOST)
-# What `GET` of the stream tells besides is of its cursor and its newest connections.
+# `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = ("stream", "status", "execution", "generation", "fence", "holder", "last_error")
 
 

@@ -1,4 +1,4 @@
-"""Who is told of what: every alarm acts on the topic, and each kind of trouble has one."""
+"""Who is notified of what: every alarm acts on the topic, and each kind of trouble has one."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def filters() -> dict[str, str]:
     }
 
 
-def test_every_alarm_tells_the_topic() -> None:
+def test_every_alarm_notifies_the_topic() -> None:
     """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone."""
     ours = "streamkeeper-test"
     by_name = alarms()

@@ -85,7 +85,7 @@ def replaced(path: Path, old: str, new: str) -> None:
 
 
 def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
-    """osls's reason is told in a line, and nothing is left behind."""
+    """osls's reason is reported in a line, and nothing is left behind."""
     root = copied(tmp_path)
     with (root / "serverless.yml").open("a") as file:
         file.write("nonsense: true\n")

@@ -140,7 +140,7 @@ def test_a_stage_without_a_file_is_refused(stage: str) -> None:
 
 
 def test_settings_can_be_laid_over_a_stage() -> None:
-    """What is given goes over the stage's file under the same rules, and what follows from it follows."""
+    """What is passed in goes over the stage's file under the same rules, and what follows from it follows."""
     assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
     with pytest.raises(UserError, match="with overrides: wait_s"):
         stages.load("local", {"wait_s": 45})

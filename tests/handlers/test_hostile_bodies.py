@@ -74,7 +74,7 @@ def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
     assert aws.store().read_cursor(STREAM) == "1"
 
 
-# Reads what it is sent under a limit of its memory and answers with what it found.
+# Reads what it is sent under a limit of its memory and prints what it read.
 READER = """
 import json, resource, sys, threading
 from handlers.framing.decoders import FramingError, decoder

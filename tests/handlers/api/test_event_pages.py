@@ -51,7 +51,7 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
 
 
 def test_a_body_that_no_answer_holds_is_left_out() -> None:
-    """The event comes without it and says where it is; a dead letter says why it is none."""
+    """The event comes without it and says where it is; a dead-lettered event says why it has none."""
     too_large = '"' * (PAGE_BYTES // 4 + 1)
     (event,) = page("s", entries([too_large]), 1, lambda: False)["events"]
     assert (event["left_out"], "data" in event) == ("table", False)

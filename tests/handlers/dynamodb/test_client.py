@@ -65,7 +65,7 @@ def answer(body: object, status: int = 200, *more: str) -> bytes:
 
 
 def refusal(code: str, status: int = 400) -> bytes:
-    return answer({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "told"}, status)
+    return answer({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "refused"}, status)
 
 
 def answers(*parts: bytes) -> Script:
@@ -189,7 +189,7 @@ def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
     with serving(Peer.reset, answers(refusal(code))) as server:
         error = Small(server).fails()
         assert isinstance(error, ClientError)
-        assert error.response["Error"] == {"Code": code, "Message": "told"}
+        assert error.response["Error"] == {"Code": code, "Message": "refused"}
         assert error.response["ResponseMetadata"] == {"HTTPStatusCode": 400, "RetryAttempts": 1}
 
 

@@ -115,7 +115,7 @@ def test_a_key_longer_than_dynamodb_allows_is_hashed() -> None:
 def test_the_cursor_is_the_last_event_id_or_what_stands_at_the_path(
     frame: Frame, rule: Rule | None, expected: str | None
 ) -> None:
-    """None says nothing about where to resume; "" is the upstream's wish to start afresh."""
+    """None says nothing about where to resume; "" is the upstream's request to start afresh."""
     assert to_event(frame, 0, key="hash", cursor=rule).cursor == expected
 
 
@@ -139,7 +139,7 @@ FRAMES = st.builds(
 
 @given(FRAMES, FRAMES)
 def test_two_frames_have_the_same_bytes_only_if_they_are_the_same(one: Frame, other: Frame) -> None:
-    """The canonical bytes tell apart any two frames that differ in data, id or name."""
+    """The canonical bytes differ for any two frames that differ in data, id or name."""
     assert (canonical(one) == canonical(other)) == (one == other)
 
 

@@ -97,7 +97,7 @@ def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> 
 
 @given(st.lists(st.sampled_from(LONG_PIECES), max_size=12).map(b"".join), st.lists(st.integers(0, 9000), max_size=5))
 def test_long_lines_beside_short_ones_decode_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
-    """How lines are looked for depends on how long they are; what is found does not, nor whether it is text."""
+    """How lines are looked for depends on how long they are; the lines do not, nor whether they are text."""
     lines = decode(b"1\n", *cut(wire, places), most=1 << 16)[0]
     assert [frame.data for frame in lines] == ["1", *map(text_or_bytes, plain_reading(wire))]
 

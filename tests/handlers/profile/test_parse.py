@@ -311,7 +311,7 @@ def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
     assert profile(end={"event": "message"}).kind(Frame("x")) is Kind.END
 
 
-def test_every_problem_of_a_profile_is_told() -> None:
+def test_every_problem_of_a_profile_is_reported() -> None:
     """The error's own sentence is the first; `problems` has them all."""
     with pytest.raises(BadProfile) as caught:
         parse("demo", {"framing": "csv", "key": 7, "more": 1}, {})

@@ -41,7 +41,7 @@ def noise(size_bytes: int) -> bytes:
 
 
 def put(store: Store, stream_id: str, fence: int, number: int, event: StreamEvent) -> str:
-    """What became of one event."""
+    """The outcome of one event."""
     return {
         Written(1, 0): STORED,
         Written(0, 1): DUPLICATE,
@@ -90,7 +90,7 @@ def test_the_first_writer_of_an_event_wins(aws: Aws) -> None:
 
 
 def test_a_write_answers_for_all_its_events(aws: Aws) -> None:
-    """Stored, known already and dead letters are counted; a duplicate within the write counts as one."""
+    """Stored, known already and dead-lettered are counted; a duplicate within the write counts as one."""
     events = [an_event("1"), an_event("2"), an_event("1"), an_event("3", noise(MAX_ITEM_BYTES))]
     assert aws.store().write(STREAM, 1, 10, events) == Written(stored=2, duplicates=1, dead_lettered=1)
     assert aws.store().write(STREAM, 2, 0, events) == Written(stored=0, duplicates=4, dead_lettered=0)
@@ -129,11 +129,11 @@ def test_a_store_that_does_not_answer_is_store_unavailable(aws: Aws) -> None:
         aws.store(Client(aws.dynamodb, "get_item", never_arrives)).read_lease(STREAM)
 
 
-# --- dead letters -----------------------------------------------------------------------------------------------------
+# --- dead-letter messages ---------------------------------------------------------------------------------------------
 
 
 def joined(messages: list[dict[str, Any]]) -> Any:
-    """The event that the parts of one letter spell."""
+    """The event that the parts of one message spell."""
     parts = sorted(messages, key=lambda message: message["part"])
     assert [message["part"] for message in parts] == list(range(1, parts[0]["parts"] + 1))
     return json.loads(b"".join(base64.b64decode(message["event_base64"]) for message in parts))
@@ -171,7 +171,7 @@ def test_an_items_size_is_its_names_and_values_in_utf_8() -> None:
     assert MAX_ITEM_BYTES == 409_600
 
 
-def test_a_dead_letter_is_sent_once(aws: Aws) -> None:
+def test_a_dead_letter_message_is_sent_once(aws: Aws) -> None:
     """The next connection that gets the same event finds the mark and sends nothing."""
     event = an_event(data=noise(MAX_ITEM_BYTES))
     assert put(aws.store(), STREAM, 1, 0, event) == DEAD_LETTERED
@@ -197,7 +197,7 @@ def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
     }
 
 
-def test_without_a_queue_the_event_is_not_given_up(aws: Aws) -> None:
+def test_without_a_queue_the_event_is_not_dropped(aws: Aws) -> None:
     """A queue that refuses is StoreUnavailable, and no mark says that the event was dealt with."""
     aws.sqs.delete_queue(QueueUrl=aws.queue_url)
     with pytest.raises(StoreUnavailable, match=r"^AWS refused SendMessage after its retries: "):
@@ -232,7 +232,7 @@ def test_a_claim_is_for_the_execution_that_holds_the_stream(aws: Aws) -> None:
     assert claim(aws, "").fence == 3
 
 
-def test_a_claim_is_refused_while_the_stop_wish_stands(aws: Aws) -> None:
+def test_a_claim_is_refused_while_a_stop_is_requested(aws: Aws) -> None:
     """A stop that is false, or absent, does not hinder."""
     aws.put_control(STREAM, "lease", stop={"BOOL": False})
     assert claim(aws).fence == 1
@@ -242,7 +242,7 @@ def test_a_claim_is_refused_while_the_stop_wish_stands(aws: Aws) -> None:
     )
 
 
-def test_a_claim_whose_answer_was_lost_is_found_by_its_holder(aws: Aws) -> None:
+def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(aws: Aws) -> None:
     """The lease is read: it names this invocation, so the claim was made."""
     lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
     assert lost.claim(STREAM, execution="", holder="A/1") == Claimed(Lease(fence=1, holder="A/1"))

@@ -92,7 +92,7 @@ def test_an_object_is_named_by_what_it_holds() -> None:
 
 
 def test_a_mark_holds_nothing_that_the_wire_sent() -> None:
-    """It reads back as a dead letter without data."""
+    """It reads back as dead-lettered, without data."""
     event = StreamEvent("k", "x" * 9000, "id", "name", None, 5)
     stored = stored_event(mark(event_item("demo", 1, 2, event, StoragePolicy(1, 3)), "why"), nothing)
     assert (stored.data, stored.id, stored.name, stored.dead_letter) == (None, None, None, "why")

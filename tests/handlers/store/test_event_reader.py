@@ -52,7 +52,7 @@ def test_pages_follow_one_another_in_order(aws: Aws, partitions: int) -> None:
 
 
 def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
-    """Compressed, in the bucket, or gone to the queue: how it is kept does not show, but a dead letter."""
+    """Compressed, in the bucket, or gone to the queue: how it is stored does not show, unless it is dead-lettered."""
     bodies: list[str | bytes] = ["text", b"\xff", "long " * 2000, noise(500_000)]
     sent = [StreamEvent(f"k{n}", body, f"{n}", None, None, NOW_MS) for n, body in enumerate(bodies)]
     sent.append(StreamEvent("k9", noise(500_000), "i" * 500_000, None, None, NOW_MS))

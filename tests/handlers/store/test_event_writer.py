@@ -1,4 +1,4 @@
-"""Events in batches, against the embedded AWS: what goes into one request, and what becomes of each statement alone."""
+"""Events in batches, against the embedded AWS: what goes into one request, and the outcome of each statement alone."""
 
 import random
 from collections.abc import Callable
@@ -209,7 +209,7 @@ def test_what_no_item_holds_goes_to_the_bucket(aws: Aws) -> None:
 
 
 def test_an_id_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
-    """A bucket takes bodies alone; an event whose other parts are too large is a dead letter."""
+    """A bucket takes bodies alone; an event whose other parts are too large is dead-lettered."""
     event = StreamEvent("1", noise(MAX_ITEM_BYTES), "i" * MAX_ITEM_BYTES, None, None, 5)
     assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
     assert {message["key"] for message in aws.dead_letters()} == {"1"}
@@ -217,7 +217,7 @@ def test_an_id_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
 
 
 def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
-    """Nothing refers to an object that is not there, and the event is not given up."""
+    """Nothing refers to an object that is not there, and the event is not dropped."""
     with pytest.raises(StoreUnavailable, match=r"^AWS refused PutObject after its retries: NoSuchBucket$"):
         aws.store(bucket="nobody-has-this").write(STREAM, 1, 0, events(1, data=noise(MAX_ITEM_BYTES)))
     assert aws.items(EVENTS, STREAM) == {}

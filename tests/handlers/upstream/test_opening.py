@@ -102,7 +102,7 @@ def test_a_redirect_to_another_host_carries_no_credentials() -> None:
         assert b"s3cret" not in other.peers[0].request
 
 
-def test_another_host_is_not_told_a_secret_by_the_upstreams_own_words() -> None:
+def test_no_secret_in_the_upstreams_own_words_reaches_another_host() -> None:
     """An address that repeats a secret, however encoded, is not followed to another host; nor is a body with one."""
     with serving(arrives) as other:
         for secret, spelled in (("s3cret", "s3cret"), ("s3 cret/", "s3%20cret%2F"), ("s3 cret/", "s3+cret%2F")):
@@ -151,7 +151,7 @@ def test_a_post_becomes_a_get_where_http_says_so() -> None:
 
 
 def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
-    """A certificate that nobody vouches for ends it, and no request is sent."""
+    """A certificate that is not trusted ends it, and no request is sent."""
     tls, _ = certificate(tmp_path)
     with serving(arrives, tls=tls) as other, serving(moves(302, lambda: other.address)) as server:
         assert ask(server.address)[-1] == Closed("tls", "the upstream's certificate cannot be trusted")
@@ -287,7 +287,7 @@ def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.Mon
 
 
 def test_the_next_address_is_tried_where_one_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a client does that was given a name: in order, until one accepts."""
+    """As a client does with a name: in order, until one accepts."""
     real = socket.getaddrinfo
 
     def two(host: Any, port: Any, *more: Any, **named: Any) -> Any:

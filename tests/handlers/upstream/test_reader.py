@@ -132,7 +132,7 @@ def test_a_compressed_body_is_decoded_as_it_is_flushed() -> None:
 
 
 def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
-    """Method, path, query and headers as given; a header's bytes go out as they are."""
+    """Method, path, query and headers as the request says; a header's bytes go out as they are."""
     with serving(sends(UNTIL_CLOSE)) as server:
         headers = {"last-event-id": "é".encode(), "accept": b"text/event-stream", "user-agent": b"us"}
         with upstream(server.address, headers={**headers, "accept-encoding": b"identity"}) as reader:
@@ -158,7 +158,7 @@ def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
 
 
 def test_the_bytes_before_a_missing_last_chunk_arrive() -> None:
-    """A chunked body that is cut off is truncated, and what came of it is handed over first."""
+    """A chunked body that is cut off is truncated, and what arrived is returned first."""
     assert ends(sends(CHUNKED, b"3\r\none\r\n5\r\ntw")) == (
         b"onetw",
         Closed("truncated", "the body ended before its end"),
@@ -265,7 +265,7 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Call
     assert trust.tls.cache_info().misses == 1
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
     """No request is sent to whoever shows it."""
     tls, _ = certificate(tmp_path)
     with serving(Peer.wait_until_gone, tls=tls) as server, upstream(server.address) as reader:
