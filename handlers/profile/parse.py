@@ -4,11 +4,11 @@ Reads no file and no environment: the caller passes both. Invariant: a `Profile`
 nothing after it checks one again. A field that it does not know is a problem too: a typing error never passes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from handlers.framing.decoders import FRAMINGS, Framing
-from handlers.framing.marks import Kind, marks
+from handlers.framing.marks import Kind, Mark, marks
 from handlers.profile import sections
 from handlers.profile.addresses import check_address, expand
 from handlers.profile.behaviour import Overlap, Profile, Standby
@@ -69,12 +69,17 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     )
     sections.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
+    _check_together(fields, profile, [mark for _, mark in marked], has_ids)
+    if fields.problems:
+        raise BadProfile(fields.problems)
+    return profile
+
+
+def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:
+    """Notes fields that are sound alone and not together."""
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
     if profile.resume is not None and profile.cursor is None:
         fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')
-    if not has_ids and any(mark.event is not None or mark.comment is not None for _, mark in marked):
+    if not has_ids and any(mark.event is not None or mark.comment is not None for mark in marked):
         fields.wrong("framing", 'must be "sse" where a mark names an event or a comment')
-    if fields.problems:
-        raise BadProfile(fields.problems)
-    return profile

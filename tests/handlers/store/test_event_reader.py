@@ -12,7 +12,7 @@ from handlers.store.event_items import StoragePolicy, StoredEvent
 from handlers.store.event_reader import Entry, EventReader
 from handlers.store.objects import Objects
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client
-from tests.handlers.store.test_connection_store import noise
+from tests.handlers.store.events import noise
 
 STREAM = "demo"
 NOW_MS = 10**12
