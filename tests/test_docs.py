@@ -24,7 +24,6 @@ README_LINES = 100
 # A page that a program writes has the lines that the program writes.
 WRITTEN = {ROOT / "statemachines" / "README.md"}
 DUE = {ROOT / "docs" / f"{name}.md" for name in ("chaos", "proofs")}
-DUE |= {ROOT / "env" / "README.md"}
 DECISIONS = ROOT / "docs" / "decisions"
 # What a page may name although no checkout has it: the reader writes it, or a program does.
 NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
