@@ -21,11 +21,12 @@ import yaml
 from bench.streams import STAGGERED, Stream, write_profiles
 from handlers.store.event_reader import EventReader
 from local import stages
+from local.aws_endpoints import Endpoints
+from local.checkout import ROOT
+from local.listener import HOST, Listener, bind, port_of
 from local.service import osls
-from local.service.aws_endpoints import Endpoints
 from local.service.embedded_aws import lock
-from local.service.lifecycle import ROOT, Service, Sockets
-from local.service.listener import HOST, Listener, bind, port_of
+from local.service.lifecycle import Service, Sockets
 from local.service.screen import Screen
 from local.upstreams.demo_streams import Upstreams
 

@@ -33,7 +33,7 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "jitter_s": (0, 900),
     # With more cycles an execution could have more than 20,000 history events; local/bounds.py computes it.
     "renew_after": (1, 161),
-    # With more cycles an execution that no successor takes over from could have more than 24,900.
+    # With more cycles an execution without a successor could have more than 24,900 history events.
     "give_up_after": (2, 148),
     "unconnected_after_s": (1, 86400),
     "memory_mb": (128, 10240),
@@ -48,9 +48,9 @@ _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 
 
 def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = ROOT) -> dict[str, Setting]:
-    """The settings of a stage: env/<stage>.yml with `overrides` laid over it, checked, with what follows from them.
+    """Returns the settings of a stage: env/<stage>.yml with `overrides` in place of its own, checked and completed.
 
-    Raises UserError when there is no such stage, the file is no YAML or a rule is broken.
+    Raises UserError when there is no such stage, the file is not YAML or a rule is broken.
     """
     path = root / "env" / f"{stage}.yml"
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,15}", stage) or not path.is_file():
@@ -67,7 +67,7 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
-    """The settings in `table` with what follows from them added.
+    """Returns the settings in `table`, completed with those that follow from them.
 
     `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
     the function's answer, `overlap_max_s` the longest overlap that leaves no gap.
@@ -95,14 +95,15 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
         raise UserError(f"{where}: jitter_s must be less than wait_s.")
     if table["throttle_delay_s"] > table["throttle_max_delay_s"]:
         raise UserError(f"{where}: throttle_delay_s must not exceed throttle_max_delay_s.")
-    # A successor is asked for once at least.
+    # An execution starts at least one successor before it gives up.
     if table["renew_after"] >= table["give_up_after"]:
         raise UserError(f"{where}: renew_after must be less than give_up_after.")
-    # A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
-    # the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
+    # A lane lives through its predecessor's overlap and the other lane's whole wait. The rest of its time, minus the
+    # reading of the lease that begins an overlap and half a margin for two connects, is the longest overlap
+    # without a gap.
     spare_s = table["function_timeout_s"] - table["wait_s"] - table["margin_s"] - table["lease_every_s"]
     return dict(table) | {
-        # What is left for the lanes is a cycle in which a successor is asked for.
+        # One cycle is left for the lanes, in which they start a successor.
         "claim_tries": table["give_up_after"] - 1,
         "task_timeout_s": table["function_timeout_s"] + table["start_allowance_s"],
         "overlap_max_s": max(0, spare_s - table["margin_s"] // 2),
@@ -110,7 +111,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
 
 
 def names(stage: str) -> dict[str, str]:
-    """The names of a stage's resources, as `custom.names` in serverless.yml has them."""
+    """Returns the names of a stage's resources, as `custom.names` in serverless.yml has them."""
     prefix = f"{SERVICE}-{stage}"
     return {
         "connection_manager": f"{prefix}-connection-manager",
@@ -126,9 +127,9 @@ def names(stage: str) -> dict[str, str]:
 
 
 def resolve(source: Any, settings: Mapping[str, Setting], stage_names: Mapping[str, str]) -> Any:
-    """`source` (text, or any nesting of dicts and lists) with its variables replaced, as osls replaces them.
+    """Returns `source` (text, or any nesting of dicts and lists) with its variables replaced, as osls replaces them.
 
-    Text that is one variable becomes the variable's value, a number if it is one; inside longer text it becomes text.
+    Example: `${self:custom.settings.wait_s}` alone becomes the number 840; inside a longer text it becomes text.
     Raises UserError for any variable but a known `${self:custom.settings.…}` or `${self:custom.names.…}`.
     """
     if isinstance(source, dict):

@@ -1,5 +1,5 @@
-// What osls makes of ${file(packaging/alert-subscriptions.cjs)}: who gets the alarms, from the stage's `alert_email`.
-// Nobody where it is empty; an address has to confirm the mail that SNS sends to it.
+// Resolves ${file(packaging/alert-subscriptions.cjs)}: the subscriptions to alarms, from the stage's `alert_email`.
+// There is none where it is empty; an address has to confirm the mail that SNS sends to it.
 'use strict';
 
 module.exports = async ({ resolveVariable }) => {

@@ -1,6 +1,6 @@
-// An osls plugin that refuses to package a state machine that is not valid Amazon States Language.
-// It checks a copy: the same check inside serverless-step-functions (`validate: true`) writes QueryLanguage into every state of
-// the definition it deploys, which CloudFormation's schema does not allow in a Succeed state.
+// An osls plugin that refuses to package a state machine which is not valid Amazon States Language.
+// It checks a copy: the same check inside serverless-step-functions (`validate: true`) writes QueryLanguage into every
+// state of the definition that it deploys, which CloudFormation's schema does not allow in a Succeed state.
 'use strict';
 
 const aslValidator = require('asl-validator');

@@ -1,8 +1,8 @@
 // An osls plugin that adds compiled files to the zip, so that a cold start compiles nothing.
-// The compiler is CPython 3.13 as WebAssembly (pyodide), because a .pyc belongs to one version of Python: the runtime's, which
-// the machine that packages need not have. The files are hash-based and unchecked: Lambda never compares them with the
-// sources, whose times a zip does not keep. The sources stay, for tracebacks.
-// It runs after serverless-python-requirements, which must stand before it in the list of plugins.
+// A .pyc belongs to one version of Python, the runtime's, and the machine that packages need not have that one. So the
+// compiler is CPython 3.13 as WebAssembly (pyodide). The files are hash-based and unchecked: Lambda never compares them
+// with the sources, whose times a zip does not keep. The sources stay, for tracebacks.
+// It runs after serverless-python-requirements, which must come before it in the list of plugins.
 'use strict';
 
 const fs = require('node:fs/promises');

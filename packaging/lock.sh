@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes requirements.txt (what ships to Lambda), requirements-dev.txt (with all that a laptop needs besides) and
-# package-lock.json from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No
-# lock names a registry.
+# Writes requirements.txt (for Lambda), requirements-dev.txt (with the rest that a laptop needs) and package-lock.json,
+# from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No lock names a
+# registry.
 set -eu
 tools=.streamkeeper-build/lock
 [ -x "$tools/bin/pip-compile" ] || {

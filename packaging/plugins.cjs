@@ -1,5 +1,5 @@
-// Which osls plugins a stage needs. Stage "local" is read, not deployed: it needs the template, and neither the Python
-// requirements nor compiled files in the zip, which take most of the time of a packaging.
+// Resolves the osls plugins of a stage. The stages "local" and "test" are never deployed: they need the template, but
+// neither the Python requirements nor compiled files in the zip, which take most of the time.
 'use strict';
 
 module.exports = async ({ resolveVariable }) => {

@@ -1,5 +1,5 @@
-// What osls makes of ${file(packaging/profile-names.cjs)}: the names of the profiles in env/streams, as a regular expression.
-// API Gateway knows by it which streams there are; the zip of the same deployment holds the files.
+// Resolves ${file(packaging/profile-names.cjs)}: the names of the profiles in env/streams, as a regular expression.
+// By it API Gateway knows which streams exist; the zip of the same deployment has the files.
 'use strict';
 
 const fs = require('node:fs');

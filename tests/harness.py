@@ -1,4 +1,4 @@
-"""The local service as a real process, for tests: started, asked and ended as a person would."""
+"""The local service as a real process, for tests: started, used and ended as a person would."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ class Service:
 
     @property
     def log(self) -> str:
-        """Returns what the service has printed."""
+        """The lines that the service has printed."""
         return self._log.read_text()
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
@@ -77,10 +77,10 @@ class Service:
     def descendants(self) -> list[int]:
         """Returns the process ids below the service."""
         assert self.process is not None
-        found = support.children(self.process.pid)
-        for pid in found:
-            found.extend(support.children(pid))
-        return found
+        pids = support.children(self.process.pid)
+        for pid in pids:
+            pids.extend(support.children(pid))
+        return pids
 
     def sandboxes(self) -> list[int]:
         """Returns the process ids of the functions' sandboxes."""
@@ -104,20 +104,20 @@ class Service:
                 return refusal.code, json.load(refusal)
 
     def events(self, stream_id: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Returns the events of a stream as GET /connections/{stream_id}/events gives them, page behind page."""
+        """Returns the events of a stream as GET /connections/{stream_id}/events returns them, page by page."""
         code, page = self.ask("GET", f"{stream_id}/events?limit={limit}")
-        found = list(page["events"])
+        collected = list(page["events"])
         while page["next"] is not None:
             code, page = self.ask("GET", f"{stream_id}/events?limit={limit}&after={page['next']}")
             assert code == 200, page
-            found += page["events"]
-        return found
+            collected += page["events"]
+        return collected
 
     def execution(self, arn: str) -> dict[str, Any]:
-        """Returns what Step Functions tells of an execution."""
+        """Returns DescribeExecution's answer."""
         with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{self.port + 1}")) as client:
-            found: dict[str, Any] = client.describe_execution(executionArn=arn)
-            return found
+            description: dict[str, Any] = client.describe_execution(executionArn=arn)
+            return description
 
     def items(self, table: str, stream_id: str, prefix: str = "") -> list[dict[str, Any]]:
         """Returns the items of a stream whose sort key begins with `prefix`, their values plain.

@@ -1,6 +1,7 @@
 """What may import what. The failure message of this test is the rule."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,24 @@ def test_an_import_for_types_alone_counts(tmp_path: Path) -> None:
     source = "if TYPE_CHECKING:\n    from local.chaos.world import World\ndef late():\n    import local.cli\n"
     (tmp_path / "module.py").write_text(source)
     assert list(imported("local.chaos.module", tmp_path / "module.py")) == ["local.chaos.world", "local.cli"]
+
+
+def public() -> list[str]:
+    """The modules that the docstring of the interpreter calls public."""
+    text = ast.get_docstring(ast.parse(MODULES["states_language"].read_bytes())) or ""
+    return re.findall(r"`([a-z._]+)`", text.partition("public too")[2])
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if inside(name, "local")])
+def test_the_product_uses_what_the_interpreter_offers(name: str) -> None:
+    """As any user of the library: the package's own names, and the modules that its docstring calls public."""
+    offered = [f"states_language.{module}" for module in public()]
+    private = [
+        target
+        for target in imported(name, MODULES[name])
+        if inside(target, "states_language") and target != "states_language" and not inside(target, *offered)
+    ]
+    assert not private, f"{name} imports {', '.join(private)}, which the docstring of states_language does not offer"
 
 
 def test_the_rule_can_fail() -> None:

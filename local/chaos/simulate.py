@@ -19,8 +19,7 @@ from local.chaos.faults import strike
 from local.chaos.invariants import Violation
 from local.chaos.schedule import Schedule
 from local.chaos.world import World
-from states_language import load
-from states_language.machine import Machine
+from states_language import Machine, load
 
 Edit = Callable[[dict[str, Any]], None]
 Machines = Callable[[Version], Machine]

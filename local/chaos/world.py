@@ -24,9 +24,8 @@ from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from local.chaos.watch import Watch
 from local.replay.shared_tasks import request, setter, store_on
 from local.replay.table import MemoryDynamoDB
-from states_language import Execution, TaskCall, TaskFailure
+from states_language import Execution, Machine, TaskCall, TaskFailure
 from states_language.clock import Timer, VirtualClock
-from states_language.machine import Machine
 
 POST = {"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}}
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from local.functions.sandbox import Answer, Sandbox
-from local.service.stack import Function
+from local.stack import Function
 from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, too_large
 
 IDLE_S = 120.0

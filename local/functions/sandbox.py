@@ -22,8 +22,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.bootstrap import PARENT_VARIABLE
-from local.service.listener import HOST, Listener, bind
-from local.service.stack import REGION, Function
+from local.listener import HOST, Listener, bind
+from local.stack import REGION, Function
 
 _BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap.py"
 # The init phase has ten seconds of its own; the deadline counts from the moment the function gets its event.

@@ -47,7 +47,7 @@ def prefix(service: str, *, sdk: bool, model: ServiceModel | None = None) -> str
 def refused(service: str, *, sdk: bool, model: ServiceModel, refusal: ClientError) -> tuple[str, str]:
     """Returns the Error Name and the cause of a Task that the service refused."""
     error, metadata = refusal.response.get("Error", {}), refusal.response.get("ResponseMetadata", {})
-    # An exception of the service's model has a class; what the model does not know is the service's general one.
+    # An exception in the service's model has a class of its own; any other has the service's general name.
     modelled = type(refusal).__name__ if type(refusal) is not ClientError else None
     name, status = prefix(service, sdk=sdk, model=model), metadata.get("HTTPStatusCode", 400)
     message, request_id = error.get("Message", ""), metadata.get("RequestId", "")

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, UnknownServiceError
 from botocore.model import OperationModel
 
+from local.aws_endpoints import Endpoints
 from local.functions import sdk
 from local.functions.pool import Pool, UnknownFunction
-from local.service.aws_endpoints import Endpoints
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskCall, TaskFailure, Tokens

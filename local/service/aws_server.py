@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool, UnknownFunction, function_name
-from local.service.aws_endpoints import Endpoints
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.parameters import parsed
 from states_language.tasks.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from local import stages
+from local.aws_endpoints import needs_embedded
+from local.listener import HOST, bind, port_of
 from local.service import osls
-from local.service.aws_endpoints import needs_embedded
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service, Sockets
-from local.service.listener import HOST, bind, port_of
 from local.service.redeploy import Redeploy
 from local.service.screen import Screen
-from local.service.stack import Route
+from local.stack import Route
 from local.user_error import UserError
 
 _FORCED = 1
@@ -172,6 +172,12 @@ def _welcome(options: Options, service: Service, screen: Screen) -> None:
     lines += [
         f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
     ]
+    if not service.keeps_every_write:
+        lines += [
+            "",
+            "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",
+            "  (There is no dynoxide for this machine in node_modules; with it nothing is lost.)",
+        ]
     lines += [
         "",
         "Type in another terminal:",

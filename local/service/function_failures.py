@@ -72,7 +72,7 @@ class Failures:
 
 
 def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
-    """The lane in a function's input, B where there is none; None for a Task that calls no function."""
+    """The lane in a function's input, by default B; None for a Task that calls no function."""
     scheduled = event.get(details, {})
     if scheduled.get("resourceType", "lambda") != "lambda":
         return None
@@ -85,7 +85,7 @@ def _lane(event: Mapping[str, Any], details: str, member: str) -> str | None:
 
 
 def sentence(cause: str) -> str:
-    """Returns the message of the exception in a Cause; the Cause itself where there is none."""
+    """Returns the message of the exception in a Cause; without one, the Cause itself."""
     try:
         message = json.loads(cause)["errorMessage"]
     except (ValueError, KeyError, TypeError):

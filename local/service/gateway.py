@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
 from local.service import lambda_proxy
-from local.service.stack import ACCOUNT, ProxyRoute, Route
 from local.service.vtl import Call, TemplateFailure, render
+from local.stack import ACCOUNT, ProxyRoute, Route
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.parameters import Refusal, is_name
 

@@ -62,6 +62,6 @@ def response(answer: Answer) -> Response:
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
         # API Gateway says no more than "Internal server error" of a malformed Lambda proxy response.
         return JSONResponse({"message": "Internal server error"}, 502)
-    # API Gateway's type where the function names none.
+    # API Gateway's default.
     http_response.headers.setdefault("content-type", "application/json")
     return http_response

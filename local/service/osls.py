@@ -19,8 +19,7 @@ from typing import Any
 
 from local import stages
 from local.user_error import UserError
-from states_language import DefinitionError, load
-from states_language.definition.source import read_definition
+from states_language import DefinitionError, load, read_definition
 
 # Everything the template is made of. handlers/ is not: the template names the zip, not its contents.
 SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines")

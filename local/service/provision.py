@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.service.aws_endpoints import Endpoints
+from local.aws_endpoints import Endpoints
 from local.user_error import UserError
 
 _TABLE = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.connection.ledger import Gap
-from handlers.store.items import lost
+from handlers.store.control_items import lost
 from local.service.function_failures import Failure
 from timeline.coverage import Connection, gaps, overlap_ms
 
@@ -62,7 +62,7 @@ def _within(entry: ConnectionView, failure: Failure) -> bool:
 
 @dataclass
 class StreamView:
-    """The connections and losses of one stream; those before `since_ms` are no news. Times in epoch milliseconds."""
+    """The connections and losses of one stream; those before `since_ms` are not news. Times in epoch milliseconds."""
 
     stream_id: str
     since_ms: int

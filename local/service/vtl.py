@@ -56,7 +56,7 @@ class _Input:
         return next((values[name] for values in kinds.values() if name in values), "")
 
     def path(self, expression: str) -> Any:
-        """The value at a JSON path; empty where there is none."""
+        """The value at a JSON path, or an empty text."""
         try:
             value = json.loads(self._call.body) if self._call.body else {}
         except ValueError:

@@ -40,7 +40,7 @@ class Activities:
         return arn in self._known
 
     def get(self, arn: str) -> Activity:
-        """Returns the activity; KeyError where there is none of this ARN."""
+        """Returns the activity; KeyError for an unknown ARN."""
         return self._known[arn]
 
     def all(self) -> list[Activity]:

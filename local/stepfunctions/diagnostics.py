@@ -9,10 +9,9 @@ from typing import Any
 
 from local.stepfunctions.json_messages import message_and_place, strict
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal
-from states_language import DefinitionError
+from states_language import DefinitionError, problems
 from states_language.definition.fields import below
 from states_language.definition.place import keys, value_at
-from states_language.definition.problems import problems
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 _DEFAULT_COUNT = 100

@@ -53,7 +53,7 @@ class KnownExecution:
 
     @property
     def stream_id(self) -> str:
-        """The stream that its input names; "" where it names none."""
+        """The stream id in its input, or ""."""
         try:
             value = json.loads(self.opening.input)["pathParameters"]["streamId"]
         except (ValueError, KeyError, TypeError):
@@ -86,11 +86,11 @@ class Executions:
         return list(self._known.values())
 
     def running(self) -> list[KnownExecution]:
-        """Returns those that run."""
+        """Returns the running executions."""
         return [known for known in self._known.values() if known.closing is None]
 
     def get(self, arn: str) -> KnownExecution:
-        """Returns one execution; KeyError where there is none of this ARN."""
+        """Returns one execution; KeyError for an unknown ARN."""
         return self._known[arn]
 
     def history(self, known: KnownExecution) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ class Executions:
         arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
         existing = self._known.get(arn)
         if existing is not None:
-            # Running with the same input: the same answer again. Anything else: the name is taken.
+            # The same answer for a running execution with the same input; otherwise the name is in use.
             if existing.closing is None and _same(existing.opening.input, data):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
@@ -129,7 +129,7 @@ class Executions:
         return entry, data
 
     def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
-        """Calls the listener once, when the execution has ended; KeyError where there is none of this ARN."""
+        """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
         known = self._known[arn]
         if known.closing is not None:
             listener(_ended(known, known.closing))

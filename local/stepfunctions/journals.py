@@ -117,7 +117,7 @@ class Journals:
 
     def journal(self, opening: Opening) -> Journal:
         """Returns the journal of a new execution, with its first line written. The files' names sort by start."""
-        # Two may start within one millisecond; the number goes on where an earlier service left it.
+        # Two may start within one millisecond, so a number counts on from that of an earlier service.
         self._begun += 1
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
         journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl")
@@ -125,7 +125,7 @@ class Journals:
         return journal
 
     def read(self) -> list[Record]:
-        """Returns every execution on disk, oldest first; files without a readable first line are left out."""
+        """Returns every execution on disk, oldest first; files without a readable first line are skipped."""
         records = []
         for path in sorted(self._folder.glob("*.jsonl")):
             opening, closing = None, None
@@ -143,7 +143,7 @@ class Journals:
         return [line["event"] for line in _lines(path) if "event" in line]
 
     def prune(self, keep: set[Path]) -> list[Path]:
-        """Returns the files that it removed: the oldest beyond the number kept, none of those in `keep`."""
+        """Removes the oldest files beyond MOST_KEPT, except those in `keep`, and returns their paths."""
         paths = sorted(self._folder.glob("*.jsonl"))
         old = [path for path in paths[: max(0, len(paths) - MOST_KEPT)] if path not in keep]
         for path in old:

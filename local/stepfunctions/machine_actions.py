@@ -181,7 +181,7 @@ def missing(machine_arn: str) -> Refusal:
 
 
 def configuration(settings: dict[str, Any]) -> Answer:
-    """Returns the configurations of a machine as the API describes them, with those that were left out."""
+    """Returns the configurations of a machine as the API describes them, completed with the defaults."""
     return _DEFAULTS | settings
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from local.service.stack import StateMachine
+from local.stack import StateMachine
 from states_language import DefinitionError, Machine, load
 
 ROLE = "arn:aws:iam::000000000000:role/local"

@@ -39,7 +39,7 @@ class MapRunActions:
 
 
 def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
-    """Returns the description of a Map Run; raises Refusal where there is none of this ARN."""
+    """Returns the description of a Map Run; raises Refusal for an unknown ARN."""
     for known in executions.all():
         for run in known.map_runs:
             if run["mapRunArn"] == map_run_arn:

@@ -54,7 +54,7 @@ def checked_name(name: str) -> str:
 
 
 def parsed(text: str | bytes) -> Any:
-    """Returns the value of a JSON text; ValueError where it is not JSON; NaN and infinities are not."""
+    """Returns the value of a JSON text; ValueError for any other text, also NaN and infinities."""
     try:
         return parse_json(text.decode() if isinstance(text, bytes) else text)
     except RecursionError:

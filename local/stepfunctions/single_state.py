@@ -48,7 +48,7 @@ class StateTestRequest:
 
     @property
     def mocked(self) -> bool:
-        """Returns whether the state's own work is left out."""
+        """Returns whether the mock replaces the state's own work."""
         return self.result is not None or self.error is not None
 
 

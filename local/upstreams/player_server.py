@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit, urlunsplit
 
-from handlers.profile.parse import Profile
-from local.service.listener import HOST, Listener, bind
+from handlers.profile.behaviour import Profile
+from local.listener import HOST, Listener, bind
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
 

@@ -37,7 +37,7 @@ class _Seat:
 
 
 class Players:
-    """All providers; `presence` knows who is connected, by provider and place."""
+    """All providers; `presence` counts the connections, by provider and place."""
 
     def __init__(self, presence: Presence, behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> None:
         self._presence = presence
@@ -122,7 +122,7 @@ def _name(request: Request, behaviour: Behaviour) -> str:
 
 
 async def _cursor(request: Request, behaviour: Behaviour) -> str | None:
-    """The cursor in the request; None where there is none."""
+    """The cursor in the request, or None."""
     place, name = behaviour.resume
     if place == "header":
         return request.headers.get(name)

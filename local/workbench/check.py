@@ -12,10 +12,8 @@ from typing import Any
 
 from local.user_error import UserError
 from local.workbench import files
-from states_language import DefinitionError
+from states_language import Advice, DefinitionError, problems, warnings
 from states_language.definition.hints import hint
-from states_language.definition.practices import Advice, warnings
-from states_language.definition.problems import problems
 
 
 @dataclass(frozen=True)

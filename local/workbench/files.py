@@ -13,8 +13,7 @@ import yaml
 
 from local import stages
 from local.user_error import UserError
-from states_language import DefinitionError, Machine, load
-from states_language.definition.source import read_definition
+from states_language import DefinitionError, Machine, load, read_definition
 from states_language.values import parse_json
 
 STAGE = "local"

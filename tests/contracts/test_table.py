@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from local.listener import bind
 from local.replay.table import MemoryDynamoDB
 from local.service.embedded_aws import EmbeddedAws, lock
-from local.service.listener import bind
 
 TABLE = "contract"
 Call = tuple[str, dict[str, Any]]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from local.listener import bind
 from local.service.embedded_aws import EmbeddedAws, lock
-from local.service.listener import bind
 
 
 @contextmanager

@@ -15,14 +15,14 @@ STREAM = "demo"
 EVENT = b"id: 1\ndata: 1\n\n"
 
 
-def connect(aws: Aws, script: Script, *, lasts_ms: int = 10_000, **fields: Any) -> Report:
+def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any) -> Report:
     """The report of one connection to a server that plays `script` to the first and to all that follow."""
     table = {"framing": "sse", "allow_private": True, "max_frame_bytes": 100_000, "overlap_s": 0.1, **fields}
     with serving(script) as server:
-        profile = parse(STREAM, {"address": server.address + "/s?q=hidden", "stall_after_s": 5, **table}, {})
+        profile = parse(STREAM, {"address": server.address + "/s?q=hidden", "stall_after_s": 60, **table}, {})
         clock = Clock()
         deadline_ms = clock.now_ms() + lasts_ms
-        invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 400, 100, 100, 60_000)
+        invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 2_000, 100, 100, 60_000)
         report = run_invocation(profile, aws.store(), SecretValues(repr), invocation, clock, lambda *_report: None)
         assert clock.now_ms() < deadline_ms
     assert "hidden" not in repr(report)

@@ -45,7 +45,7 @@ class Function:
         self.ends_ms: list[int] = []
         self.outcomes: list[str] = []
 
-    def run(self, server: Server, *, lasts_ms: int = 4000, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
+    def run(self, server: Server, *, lasts_ms: int = 60_000, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "end": {"event": "end"}}
         invocation = Invocation(
             stream_id="demo",
@@ -53,7 +53,7 @@ class Function:
             execution="",
             request_id=self.request_id,
             deadline_ms=self.clock.now_ms() + lasts_ms,
-            margin_ms=200,
+            margin_ms=1_000,
             lease_every_ms=20,
             progress_every_ms=100,
             overlap_max_ms=60_000,
@@ -99,7 +99,7 @@ def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function)
     """It waits as long as it lives, connects to nothing, and raises what it raised before."""
     with serving(answers(b"429 X", retry_after="600"), ends) as server:
         function.run(server)
-        report = function.run(server, lasts_ms=700)
+        report = function.run(server, lasts_ms=2_500)
         assert report.outcome.error == "StreamThrottled"
         assert report.outcome.message.startswith("the upstream is owed a rest of ")
         assert len(server.peers) == 1
@@ -122,7 +122,7 @@ def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
     with serving(answers(b"503 X")) as server:
         backoff = {"http": {"start_s": 600}}
         threads = [
-            threading.Thread(target=function.run, args=(server,), kwargs={"lasts_ms": 1_500, "backoff": backoff})
+            threading.Thread(target=function.run, args=(server,), kwargs={"lasts_ms": 5_000, "backoff": backoff})
             for function in functions
         ]
         for thread in threads:
@@ -140,10 +140,11 @@ def test_a_try_that_is_answered_keeps_nobody_waiting(aws: Aws) -> None:
     since_ms = functions[0].clock.now_ms()
     functions[0].store.change_rest("demo", Rest(), Rest("http", 1, since_ms + 100), "A/r0")
     with serving(stays, stays) as server:
-        threads = [threading.Thread(target=function.run, args=(server,)) for function in functions]
+        slow = {"connect_timeout_s": 60}  # by then it must have been answered
+        threads = [threading.Thread(target=function.run, args=(server,), kwargs=slow) for function in functions]
         for thread in threads:
             thread.start()
-        while len(server.peers) < 2 and functions[0].clock.now_ms() - since_ms < 3_000:
+        while len(server.peers) < 2 and functions[0].clock.now_ms() - since_ms < 50_000:
             threads[0].join(0.05)
         aws.put_control("demo", "lease", stop={"BOOL": True})
         for thread in threads:
@@ -219,5 +220,5 @@ def test_in_the_cycle_that_the_machine_names_a_renewal_is_due(
 ) -> None:
     """Not before, nor for an older machine, which names none; what is counted and logged is the usual end."""
     with serving(stays) as server:
-        assert function.run(server, lasts_ms=700, cycle=cycle).outcome.error == error
+        assert function.run(server, lasts_ms=1_800, cycle=cycle).outcome.error == error
     assert function.outcomes == ["ConnectionExpired"]

@@ -1,5 +1,6 @@
 """One connection from claim to outcome: real sockets on one side, the tables on the other."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
-from handlers.profile.parse import Profile, parse
-from handlers.store.store import Store
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.store.connection_store import Store
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
 
@@ -29,7 +31,7 @@ def run(
     found: Profile,
     store: Store,
     *,
-    lasts_ms: int = 4000,
+    lasts_ms: int = 60_000,
     margin_ms: int = 400,
     execution: str = "",
     request: str = "r1",
@@ -122,7 +124,7 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> N
     assert record["unterminated_bytes"] == len(b"data: unterminated")
     assert record["claimed_ms"] <= record["opened_ms"] <= record["closed_ms"]
     lease = aws.store().read_lease(STREAM)
-    assert (lease.fence, lease.connected, lease.released, lease.holder) == (1, 1, 1, "A/r1")
+    assert (lease.fence, lease.connected_token, lease.released_token, lease.holder) == (1, 1, 1, "A/r1")
     assert report.connect_ms is not None
 
 
@@ -189,15 +191,15 @@ def test_a_refusal_is_raised_by_its_name(aws: Aws, head: bytes, error: str) -> N
 def test_silence_is_a_drop(aws: Aws) -> None:
     """After `stall_after_s` without a byte the connection is given up, and its events are safe."""
     with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
-        report = run(profile(server, stall_after_s=0.2), aws.store())
-    assert report.outcome.message == "the stream was closed (stalled): no byte came for 0.2 s"
+        report = run(profile(server, stall_after_s=1), aws.store())
+    assert report.outcome.message == "the stream was closed (stalled): no byte came for 1 s"
     assert stored(aws) == ["1"]
 
 
 def test_it_leaves_before_its_deadline(aws: Aws) -> None:
     """A stream that never pauses is left a margin before the kill; the cursor is that of the last stored event."""
     with serving(goes_on(1)) as server:
-        report = run(profile(server), aws.store(), lasts_ms=1000)
+        report = run(profile(server), aws.store(), lasts_ms=4000, margin_ms=3000)
         assert server.peers[0].gone.wait(WAIT_S)
     assert report.outcome.error == "ConnectionExpired"
     numbers = [int(data) for data in stored(aws)]
@@ -264,7 +266,7 @@ def test_a_stream_claimed_by_another_execution_is_not_opened(aws: Aws) -> None:
 def test_a_store_that_refuses_ends_it_and_closes_the_upstream(aws: Aws) -> None:
     """StoreUnavailable is raised at once, the cursor stays before what was not stored."""
     store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ThrottlingException")))
-    with serving(goes_on(1)) as server:
+    with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
         report = run(profile(server), store)
         assert server.peers[0].gone.wait(WAIT_S)
     assert (report.outcome.error, stored(aws)) == ("StoreUnavailable", [])
@@ -281,8 +283,8 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
         return call(**parameters)
 
     store = aws.store(Client(aws.dynamodb, "put_item", hangs))
-    with serving(goes_on(1)) as server:
-        report = run(profile(server), store, lasts_ms=1400, margin_ms=1200)
+    with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
+        report = run(profile(server), store, lasts_ms=3000, margin_ms=2600)
         assert report.outcome.error == "StoreUnavailable"
         assert server.peers[0].gone.wait(WAIT_S)
     released.set()
@@ -318,7 +320,7 @@ def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(a
 
     events = b"".join(event(number) for number in range(count))
     with serving(sends(UNTIL_CLOSE + events, then=Peer.wait_until_gone)) as server:
-        report = run(profile(server), aws.store(Client(aws.dynamodb, "batch_execute_statement", slow)), lasts_ms=9000)
+        report = run(profile(server), aws.store(Client(aws.dynamodb, "batch_execute_statement", slow)))
     assert (report.outcome.status, report.progress.stored) == ("stopped", count)
     assert found[0] == (None, False)
     # The first write's cursor is saved at once.
@@ -327,17 +329,16 @@ def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(a
 
 
 def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) -> None:
-    """Whenever a record is saved, every event that was sent before the instant it vouches for is stored."""
+    """Whenever a record is saved, every event that came before the instant it vouches for is stored."""
     idle = threading.Event()
-    sent_ms: dict[str, int] = {}
     done: set[str] = set()
-    vouched: list[tuple[int, int, int]] = []
+    vouched: list[tuple[int, set[str], int]] = []
 
     def upstream(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE)
-        while not peer.gone.wait(0.02):
-            number = len(sent_ms)
-            sent_ms[str(number)] = time.time_ns() // 1_000_000
+        for number in itertools.count():
+            if peer.gone.wait(0.02):
+                return
             peer.send(event(number))
 
     def puts(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -355,18 +356,18 @@ def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) ->
     def updates(call: Callable[..., Any], **parameters: Any) -> Any:
         if parameters["Key"]["SK"]["S"].startswith("connection#"):
             seen_ms = int(parameters["ExpressionAttributeValues"][":seen_ms"]["N"])
-            unstored = [at_ms for number, at_ms in list(sent_ms.items()) if number not in done]
-            vouched.append((seen_ms, min(unstored, default=seen_ms), time.time_ns() // 1_000_000))
+            vouched.append((seen_ms, set(done), time.time_ns() // 1_000_000))
         return call(**parameters)
 
     writes = Client(Client(aws.dynamodb, "put_item", puts), "batch_execute_statement", batches)
     store = aws.store(Client(writes, "update_item", updates))
     with serving(upstream) as server:
-        report = run(profile(server), store, lasts_ms=1_500)
+        report = run(profile(server), store, lasts_ms=2_500, margin_ms=1_000)
     given_up_requests_end()
     assert (report.outcome.error, "closed_ms" in ledger(aws, 1)) == ("StoreUnavailable", False)
-    # 30 ms: what an event takes from the server's hands into the inbox, on a busy machine.
-    assert [found for found in vouched if found[0] > found[1] + 30] == []
+    came_ms = {key: item["received_at_ms"] for key, item in aws.items(EVENTS, STREAM).items()}
+    for seen_ms, stored_then, _ in vouched:
+        assert {key for key, at_ms in came_ms.items() if at_ms < seen_ms} <= stored_then
     assert max(now_ms - seen_ms for seen_ms, _, now_ms in vouched) > 200, "the store was not slow"
 
 
@@ -377,8 +378,8 @@ def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> N
     store.mark_connected(STREAM, 1, 10**15)
     with serving(sends(UNTIL_CLOSE, event(1))) as server:
         later = threading.Timer(0.4, store.mark_released, (STREAM, 1))
-        later.start()
         since = time.monotonic()
+        later.start()
         report = run(profile(server, overlap="forbids"), aws.store())
         later.join()
     assert time.monotonic() - since > 0.4

@@ -21,7 +21,8 @@ from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.framing.decoders import Frame
 from handlers.invocation import run_invocation
-from handlers.profile.parse import Profile, parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
@@ -84,7 +85,7 @@ class Stage:
     upstreams: Upstreams
     origin: str
 
-    def start(self, lane: str = "A", lasts_ms: int = 8000, profile: Profile | None = None) -> Lane:
+    def start(self, lane: str = "A", lasts_ms: int = 120_000, profile: Profile | None = None) -> Lane:
         """Starts an invocation."""
         clock, started = Clock(), Lane()
         invocation = Invocation(
@@ -107,7 +108,7 @@ class Stage:
         started.thread.start()
         return started
 
-    def connect(self, lasts_ms: int = 1500) -> Report:
+    def connect(self, lasts_ms: int = 60_000) -> Report:
         """The one connection of an invocation that may not connect again by itself."""
         return self.start(lasts_ms=lasts_ms, profile=replace(self.profile, reconnect_tries=0)).last
 
@@ -186,7 +187,7 @@ def test_a_completion_is_never_asked_for_while_another_runs(aws: Aws) -> None:
 @pytest.mark.parametrize("name", RESUMED)
 def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str) -> None:
     """It says so in band or just ends; with nobody connected for a while, the next request's cursor closes the gap."""
-    with played(aws, name, **BUSY, life_s=0.12) as stage:
+    with played(aws, name, **BUSY, life_s=0.3) as stage:
         report = stage.connect()
         says = "disconnected_by_upstream" if BEHAVIOURS[name].cut else "ended_by_upstream"
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", says)
@@ -201,7 +202,7 @@ def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str)
 @pytest.mark.parametrize("name", PASSING)
 def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
     """The provider closes and keeps nothing: the next connection begins with what comes then; the gap stays."""
-    with played(aws, name, **BUSY, life_s=0.12) as stage:
+    with played(aws, name, **BUSY, life_s=0.3) as stage:
         report = stage.connect()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "ended_by_upstream")
         first = stage.stored()
@@ -220,9 +221,9 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
     with contextlib.ExitStack() as stack:
         stages = [stack.enter_context(played(aws, name, **changes)) for name in BEATING]
         for stage in stages:
-            stage.profile = replace(stage.profile, stall_after_s=0.5)
+            stage.profile = replace(stage.profile, stall_after_s=1)
         lanes, since_ms = [stage.start() for stage in stages], Clock().now_ms()
-        assert until(lambda: Clock().now_ms() > since_ms + 1_200)
+        assert until(lambda: Clock().now_ms() > since_ms + 2_000)
         for stage in stages:
             stage.stop()
         assert {name: lane.last.progress.ended_by for name, lane in zip(BEATING, lanes, strict=True)} == dict.fromkeys(
@@ -327,8 +328,10 @@ def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
         report = stage.connect()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "cursor_expired")
         assert (stage.stored(), stage.losses()) == ([], ["cursor_expired"])
-        again = stage.connect(700)
-    assert (again.progress.resumed, again.progress.stored > 0) == (False, True)
+        again = stage.start()
+        assert until(stage.stored)
+        stage.stop()
+        assert not again.last.progress.resumed
 
 
 def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:

@@ -14,7 +14,7 @@ import pytest
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.settings import SettingsError, load_watch
 from local.service import osls
-from local.service.stack import read
+from local.stack import read
 from tests.handlers.aws import Aws, Client, never_arrives
 
 TABLE = "watched"

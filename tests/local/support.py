@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def client(service: str, endpoint: str, attempts: int = 1) -> Any:
-    """A boto3 client of a local endpoint; it does not retry unless told to."""
+    """A boto3 client of a local endpoint; it sends a request `attempts` times at most."""
     return boto3.client(
         service,
         endpoint_url=endpoint,
@@ -34,7 +34,7 @@ def client(service: str, endpoint: str, attempts: int = 1) -> Any:
 
 @contextlib.contextmanager
 def in_thread(service: Callable[[], contextlib.AbstractAsyncContextManager[T]]) -> Iterator[T]:
-    """Keeps an asynchronous context open on an event loop in a thread; gives what it yields."""
+    """Keeps an asynchronous context open on an event loop in a thread; yields its value."""
     started: list[tuple[T, asyncio.AbstractEventLoop, asyncio.Event]] = []
     ready = threading.Event()
 
@@ -78,19 +78,19 @@ def until(condition: Callable[[], T], within_s: float = 10.0) -> T:
     """
     deadline_s = time.monotonic() + within_s * PATIENCE
     pause = threading.Event()
-    while not (found := condition()) and time.monotonic() < deadline_s:
+    while not (answer := condition()) and time.monotonic() < deadline_s:
         pause.wait(0.05)
-    return found
+    return answer
 
 
 def children(pid: int) -> list[int]:
     """The process ids below `pid`."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def environment(**more: str) -> dict[str, str]:

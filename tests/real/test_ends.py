@@ -23,12 +23,12 @@ class Story:
     """A stream that is rejected, stopped before it began, whose function is killed, whose execution is aborted."""
 
     rejected: dict[str, Any]
-    told_rejected: Any
-    letters: list[dict[str, Any]]
+    rejected_status: Any
+    dead_letters: list[dict[str, Any]]
     log: str
-    wished: tuple[int, Any]
+    stop_answer: tuple[int, Any]
     unbegun: dict[str, Any]
-    told_unbegun: Any
+    unbegun_status: Any
     killed: Any
     abandoned: Any
     taken_over: Any
@@ -54,28 +54,28 @@ def aws(service: Service, name: str) -> Any:
     return contextlib.closing(support.client(name, f"http://127.0.0.1:{service.port + 1}"))
 
 
-def letters(service: Service) -> list[dict[str, Any]]:
+def dead_letters(service: Service) -> list[dict[str, Any]]:
     """The messages in the dead-letter queue."""
     with aws(service, "sqs") as client:
         url = client.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
-        found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
-    return [json.loads(message["Body"]) for message in found]
+        messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return [json.loads(message["Body"]) for message in messages]
 
 
 def ended(service: Service, arn: str) -> dict[str, Any]:
-    """What Step Functions tells of the execution once it has ended."""
+    """DescribeExecution's answer once the execution has ended."""
     assert until(lambda: service.execution(arn)["status"] != "RUNNING", 10), service.log
     return service.execution(arn)
 
 
-def told(service: Service, status: str, execution: str | None) -> Any:
-    """What GET answers once the stream stands so, for this execution."""
+def status_once(service: Service, status: str, execution: str | None) -> Any:
+    """GET's answer once the stream has this status, with this execution."""
 
-    def stands() -> bool:
-        found = service.ask("GET", STREAM)[1]
-        return bool((found.get("status"), found.get("execution")) == (status, execution))
+    def is_so() -> bool:
+        answer = service.ask("GET", STREAM)[1]
+        return bool((answer.get("status"), answer.get("execution")) == (status, execution))
 
-    assert until(stands, 10), (service.ask("GET", STREAM), service.log)
+    assert until(is_so, 10), (service.ask("GET", STREAM), service.log)
     return service.ask("GET", STREAM)[1]
 
 
@@ -87,30 +87,30 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         running(tmp_path_factory.mktemp("ends"), UPSTREAM_DEMO=server.address) as service,
     ):
         rejected = ended(service, service.post(STREAM)["executionArn"])
-        told_rejected, found_letters = told(service, "rejected", None), letters(service)
+        rejected_status, messages = status_once(service, "rejected", None), dead_letters(service)
         arn = service.post(STREAM)["executionArn"]
-        wished = service.ask("DELETE", STREAM)
-        unbegun, told_unbegun = ended(service, arn), told(service, "stopped", None)
+        stop_answer = service.ask("DELETE", STREAM)
+        unbegun, unbegun_status = ended(service, arn), status_once(service, "stopped", None)
         dead = service.post(STREAM)["executionArn"]
-        told(service, "running", dead)
+        status_once(service, "running", dead)
         for pid in service.sandboxes():
             os.kill(pid, signal.SIGKILL)
         killed = until(lambda: _with_a_gap(service.ask("GET", STREAM)[1]), 15)
-        abandoned = told(service, "running", dead)
+        abandoned = status_once(service, "running", dead)
         with aws(service, "stepfunctions") as client:
             client.stop_execution(executionArn=dead)
         successor = service.post(STREAM)["executionArn"]
         assert until(lambda: service.connections(STREAM)[-1]["execution"] == successor, 10), service.log
-        taken_over = told(service, "running", successor)
+        taken_over = status_once(service, "running", successor)
         service.ask("DELETE", STREAM)
         yield Story(
             rejected=rejected,
-            told_rejected=told_rejected,
-            letters=found_letters,
+            rejected_status=rejected_status,
+            dead_letters=messages,
             log=service.log,
-            wished=wished,
+            stop_answer=stop_answer,
             unbegun=unbegun,
-            told_unbegun=told_unbegun,
+            unbegun_status=unbegun_status,
             killed=killed,
             abandoned=abandoned,
             taken_over=taken_over,
@@ -120,36 +120,36 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def test_a_rejection_is_a_clean_end_with_its_reason(story: Story) -> None:
-    """The execution succeeds; its output, the letter, GET and a line that alerts all say what the upstream answered."""
+    """The execution succeeds; its output, the dead-letter message, GET and an alert all have the upstream's answer."""
     output = json.loads(story.rejected["output"])
     assert (story.rejected["status"], output["status"], output["error"]) == ("SUCCEEDED", "rejected", "StreamRejected")
     reason = "the upstream answered 404: a retry cannot help"
     assert json.loads(output["cause"])["errorMessage"] == reason
-    (letter,) = story.letters
-    assert letter == {
+    (message,) = story.dead_letters
+    assert message == {
         "stream": STREAM,
         "execution": story.rejected["executionArn"],
         "error": "StreamRejected",
         "cause": output["cause"],
     }
-    last_error = story.told_rejected["last_error"]
+    last_error = story.rejected_status["last_error"]
     assert (last_error["cause"], last_error["lane"], last_error["fence"]) == ("refused", "B", 1)
     (alert,) = [line for line in story.log.splitlines() if " ALERT: " in line]
     assert alert.endswith(f" ended for the stream '{STREAM}': rejected by StreamRejected: {reason}")
 
 
-def test_a_wish_that_follows_a_post_at_once_holds(story: Story) -> None:
+def test_a_stop_right_after_a_post_holds(story: Story) -> None:
     """Whether the execution had claimed the stream by then or not: it ends as stopped, and GET says so."""
-    assert (story.wished[0], story.told_unbegun["holder"]) == (202, None)
+    assert (story.stop_answer[0], story.unbegun_status["holder"]) == (202, None)
     assert (story.unbegun["status"], json.loads(story.unbegun["output"])) == ("SUCCEEDED", {"status": "stopped"})
 
 
-def _with_a_gap(found: Any) -> Any:
-    return found if found.get("coverage") and found["coverage"]["gaps"] else None
+def _with_a_gap(status: Any) -> Any:
+    return status if status.get("coverage") and status["coverage"]["gaps"] else None
 
 
-def test_a_killed_function_is_told_as_a_gap_whose_cause_nobody_wrote_down(story: Story) -> None:
-    """Once it has been silent for long enough: where it begins and ends, and that connection's lane and fence."""
+def test_a_killed_function_is_a_gap_without_a_recorded_cause(story: Story) -> None:
+    """Once it was silent for long enough: its begin and end, and that connection's lane and fencing token."""
     assert story.killed, story.log
     (gap,), last_error = story.killed["coverage"]["gaps"], story.killed["last_error"]
     assert (gap["cause"], gap["closed_by_cursor"], gap["to_at"] is None) == ("unrecorded", True, False)
@@ -161,7 +161,7 @@ def test_a_killed_function_is_told_as_a_gap_whose_cause_nobody_wrote_down(story:
 
 
 def test_a_dead_claim_is_taken_over_at_once(story: Story) -> None:
-    """The execution was aborted, so it let go of nothing; the next POST has the stream under the next generation."""
+    """The execution was aborted, so it released nothing; the next POST has the stream under the next generation."""
     before, after = story.abandoned, story.taken_over
     assert (after["execution"], after["generation"]) == (story.successor, before["generation"] + 1)
     assert after["fence"] > before["fence"]

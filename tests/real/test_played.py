@@ -16,7 +16,7 @@ def numbers(service: Service, stream_id: str) -> list[int]:
 
 
 def was_handed_over(service: Service, stream_id: str) -> bool:
-    """Whether a connection has let go for its successor."""
+    """Whether a connection was taken over by its successor."""
     return any(record.get("ended_by") == "taken_over" for record in service.connections(stream_id))
 
 
@@ -33,8 +33,8 @@ def test_both_lanes_follow_a_provider_that_is_played(tmp_path: Path) -> None:
             service.ask("DELETE", stream_id)
         for stream_id in STREAMS:
             assert until(lambda of=stream_id: service.ask("GET", of)[1]["status"] == "stopped", 10)  # type: ignore[misc]
-            found, told = numbers(service, stream_id), service.ask("GET", stream_id)[1]
-            assert found == list(range(found[0], found[-1] + 1))
-            assert told["counts"]["stored"] == len(found)
-            assert all(gap["closed_by_cursor"] for gap in told["coverage"]["gaps"])
+            stored, status = numbers(service, stream_id), service.ask("GET", stream_id)[1]
+            assert stored == list(range(stored[0], stored[-1] + 1))
+            assert status["counts"]["stored"] == len(stored)
+            assert all(gap["closed_by_cursor"] for gap in status["coverage"]["gaps"])
         assert service.end() == 0

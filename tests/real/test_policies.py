@@ -21,7 +21,7 @@ HANDOVERS = 2
 
 @dataclass(frozen=True)
 class Kept:
-    """What was found of one stream when every stream had been handed over twice."""
+    """One stream, when every stream had been handed over twice."""
 
     connections: list[dict[str, Any]]
     numbers: list[int]
@@ -49,7 +49,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
             service.post(stream_id)
         for stream_id in STREAMS.values():
             assert until(lambda of=stream_id: taken_over(service, of) >= HANDOVERS, 40), service.log  # type: ignore[misc]
-        found = {
+        streams = {
             policy: Kept(
                 service.connections(stream_id),
                 numbers_of(service, stream_id),
@@ -58,7 +58,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
             for policy, stream_id in STREAMS.items()
         }
         assert service.end() == 0
-    return found
+    return streams
 
 
 @pytest.mark.parametrize("policy", STREAMS)

@@ -15,7 +15,7 @@ from tests.local.support import PROJECT, until
 from tests.real.upstream import serving
 
 STREAM = "demo:redeploy"
-# What tells the new code from the old, and the new definition from the old: the lane that a connection writes down.
+# The lane that a connection records is another one under the new code, and under the new definition.
 READS = "        stream_id, lane, execution = read_event(event)\n"
 CODE = (READS, READS + '        lane += " of new code"\n')
 LANE = "$substringAfter($states.context.State.Name, 'Connect ')"
@@ -26,7 +26,7 @@ DEFINITION = (LANE, f"'New ' & {LANE}")
 class Story:
     """A stream that was renewed and handed over again and again while its project was changed.
 
-    `before` is how many connections there were when the change of the code was told.
+    `before` is how many connections there were when the change of the code was reported.
     """
 
     before: int
@@ -95,7 +95,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def test_new_functions_have_the_new_code(story: Story) -> None:
-    """What was connected at the change is handed over and not cut off; what connects after it is of the new code."""
+    """A connection is handed over at the change and not cut off; those after it run the new code."""
     new = ["new code" in record["lane"] for record in story.connections]
     assert (set(new[story.before :]), len(new) > story.before) == ({True}, True)
     assert (story.connections[0]["lane"], story.connections[0]["ended_by"]) == ("B", "taken_over")
@@ -106,7 +106,7 @@ def test_new_executions_have_the_new_definition(story: Story) -> None:
     of: dict[str, set[str]] = {}
     for record in story.connections:
         of.setdefault(record["execution"], set()).add(record["lane"].removesuffix(" of new code"))
-    assert all(not {"B", "New B"} <= found for found in of.values())
+    assert all(not {"B", "New B"} <= names for names in of.values())
     assert "New B" in list(of.values())[-1]
 
 
@@ -116,16 +116,16 @@ def test_the_stream_is_connected_throughout(story: Story) -> None:
     assert story.numbers == list(range(story.numbers[0], story.numbers[-1] + 1))
 
 
-def test_what_cannot_be_deployed_is_told_and_changes_nothing(story: Story) -> None:
-    """One line with the place; the stream goes on."""
-    (told,) = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
-    assert told.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
+def test_a_bad_change_is_reported_and_changes_nothing(story: Story) -> None:
+    """One line with the place; the stream continues."""
+    (line,) = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
+    assert line.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
 
 
-def test_both_are_told_in_a_line(story: Story) -> None:
+def test_each_change_is_reported_in_a_line(story: Story) -> None:
     """Once each, with what follows."""
-    told = [line.split(" ", 1)[1] for line in story.log.splitlines() if " redeployed " in line]
-    assert sorted(told) == [
+    lines = [line.split(" ", 1)[1] for line in story.log.splitlines() if " redeployed " in line]
+    assert sorted(lines) == [
         "redeployed streamkeeper-test-connections: "
         "a stream has new settings from its next handover on, a new definition from its renewal",
         "redeployed the code: a stream has it from its next handover on",

@@ -38,8 +38,8 @@ def successor_of(service: Service, arn: str) -> str:
     data = {"pathParameters": {"streamId": STREAM}, "renews": arn}
     machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
     with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{service.port + 1}")) as client:
-        found: str = client.start_execution(stateMachineArn=machine_arn, input=json.dumps(data))["executionArn"]
-    return found
+        successor: str = client.start_execution(stateMachineArn=machine_arn, input=json.dumps(data))["executionArn"]
+    return successor
 
 
 def states_of(service: Service, arn: str) -> list[str]:
@@ -59,14 +59,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         assert until(lambda: service.execution(old)["status"] != "RUNNING", 20), service.log
         stored = len(numbers(service))
         assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
-        _, told = service.ask("GET", STREAM)
+        _, status = service.ask("GET", STREAM)
         service.ask("DELETE", STREAM)
         assert until(lambda: service.execution(new)["status"] != "RUNNING", 20), service.log
         yield Story(
             old=service.execution(old),
             last_states=[states_of(service, arn)[-1] for arn in (old, new)],
-            holder="new" if told["execution"] == new else told["execution"],
-            generation=told["generation"],
+            holder="new" if status["execution"] == new else status["execution"],
+            generation=status["generation"],
             executions=["old" if one["execution"] == old else "new" for one in service.connections(STREAM)],
             gaps=service.items("control", STREAM, "gap#"),
             numbers=numbers(service),
@@ -81,7 +81,7 @@ def test_the_successor_holds_the_stream_under_the_next_generation(story: Story) 
 
 
 def test_the_predecessor_ends_as_renewed(story: Story) -> None:
-    """A clean end with its name; the successor ends as stopped when that is wished for."""
+    """A clean end with its name; the successor ends as stopped on a stop request."""
     assert (story.old["status"], json.loads(story.old["output"])) == ("SUCCEEDED", {"status": "superseded"})
     assert story.last_states == ["Renewed", "Stopped"]
 

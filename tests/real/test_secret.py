@@ -20,15 +20,17 @@ def watches(peer: Peer) -> None:
 
 
 def repeats(peer: Peer) -> None:
-    """A refusal that says all it was told, in its status line, a header and its body."""
-    told = peer.request.replace(b"\r\n", b" ")
-    peer.send(b"HTTP/1.1 401 %s\r\nX-Told: %s\r\nContent-Length: %d\r\n\r\n%s" % (told, told, len(told), told))
+    """A refusal that repeats the request in its status line, a header and its body."""
+    request = peer.request.replace(b"\r\n", b" ")
+    peer.send(
+        b"HTTP/1.1 401 %s\r\nX-Request: %s\r\nContent-Length: %d\r\n\r\n%s" % (request, request, len(request), request)
+    )
 
 
-def test_a_local_function_sends_a_secret_and_tells_it_to_nobody(tmp_path: Path) -> None:
-    """It comes by reference from the local Secrets Manager; no log, history, table, letter and answer holds it.
+def test_a_local_function_sends_a_secret_and_shows_it_nowhere(tmp_path: Path) -> None:
+    """It comes by reference from the local Secrets Manager; no log, history, table, queue or answer contains it.
 
-    One stream is served and another refused, by an upstream that repeats what it was told.
+    One stream is served and another refused, by an upstream that repeats the request.
     """
     with serving(watches, repeats) as upstream, running(tmp_path, UPSTREAM_KUBERNETES=upstream.address) as service:
         endpoint = f"http://127.0.0.1:{service.port + 1}"
@@ -45,19 +47,19 @@ def test_a_local_function_sends_a_secret_and_tells_it_to_nobody(tmp_path: Path) 
         service.ask("DELETE", STREAM)
         assert until(lambda: service.execution(arn)["status"] != "RUNNING", 30)
         steps, queues = client("stepfunctions", endpoint), client("sqs", endpoint)
-        letters = [
+        messages = [
             queues.receive_message(QueueUrl=address, MaxNumberOfMessages=10).get("Messages", [])
             for address in queues.list_queues()["QueueUrls"]
         ]
-        assert any(letters)
-        told = [service.ask("GET", ""), *letters]
+        assert any(messages)
+        answers = [service.ask("GET", ""), *messages]
         for stream_id, ran in ((STREAM, arn), (REFUSED, refused)):
             history = steps.get_execution_history(executionArn=ran, includeExecutionData=True)
             records = [service.items(table, stream_id) for table in ("control", "events")]
-            told += [history, service.execution(ran), service.ask("GET", stream_id), *records]
+            answers += [history, service.execution(ran), service.ask("GET", stream_id), *records]
         logs = {path.name: path.read_text(errors="replace") for path in (tmp_path / "data" / "logs").rglob("*.log")}
     assert logs
-    assert VALUE not in json.dumps(told, default=str) + service.log + "".join(logs.values())
+    assert VALUE not in json.dumps(answers, default=str) + service.log + "".join(logs.values())
     kept = [path for path in (tmp_path / "data" / "executions").rglob("*") if path.is_file()]
     assert kept
     assert not any(VALUE.encode() in path.read_bytes() for path in kept)

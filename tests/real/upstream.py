@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 
-from local.service.listener import Listener, bind
+from local.listener import Listener, bind
 from local.upstreams.demo_streams import Upstreams
 from local.upstreams.presence import Watch
 from tests.local.support import in_thread

@@ -28,10 +28,10 @@ def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
     return stages.resolve(yaml.safe_load(text), stages.load(stage) | changes, stages.names(stage))
 
 
-def former(stage: str = STAGE) -> Any:
+def former(stage: str = STAGE, **changes: int) -> Any:
     """The definition that was deployed before the machine was written in JSONata."""
     text = Path(DATA / "connections-jsonpath.asl.yml").read_text()
-    return stages.resolve(yaml.safe_load(text), stages.load(stage), stages.names(stage))
+    return stages.resolve(yaml.safe_load(text), stages.load(stage) | changes, stages.names(stage))
 
 
 def after(cycles: int, give_up_after: int = 10**6) -> Any:

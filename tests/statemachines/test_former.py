@@ -4,13 +4,21 @@ A definition takes effect at a renewal, so an execution of the former one is ren
 way round where a deployment is taken back. The code of functions takes effect at once.
 """
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from local.bounds import ALLOWED
+from local.chaos.deployments import Version
+from local.chaos.schedule import generate
+from local.chaos.simulate import DEPLOYED as DEPLOYED_MACHINE
+from local.chaos.simulate import run_schedule
 from local.replay.command import Replay
+from states_language import load
+from states_language.machine import Machine
 from tests.statemachines.connections import DATA, INPUT, MINE, OTHER, ROOT, Aws, after, definition, former
 from tests.statemachines.test_connections import ended, entered, scripted
 from tests.timelines.test_replay import run_table, short
@@ -36,6 +44,21 @@ def test_each_renews_the_other_with_the_stream_connected(
     # A cycle of the former machine is four transitions, one of the deployed two.
     costs = [cost(found, number) for number in (0, 1)]
     assert (costs[0] > costs[1]) == (first == FORMER)
+
+
+@pytest.mark.parametrize("former_is_first", [True, False], ids=["deployed", "taken back"])
+def test_no_fault_while_one_renews_the_other_breaks_the_promise(former_is_first: bool) -> None:
+    """Chaos in which a redeployment changes the machine too, whatever else fails meanwhile."""
+    drawn = (replace(generate(seed), renews=True) for seed in itertools.count())
+    redeployed = (one for one in drawn if any(fault.kind == "redeploy" for fault in one.faults))
+
+    def machine_of(version: Version) -> Machine:
+        if (version.number == 1) != former_is_first:
+            return DEPLOYED_MACHINE(version)
+        return load(former("local", **version.settings))
+
+    for schedule in itertools.islice(redeployed, 15):
+        assert run_schedule(schedule, machine_of).violations == []
 
 
 def cost(found: Replay, number: int) -> float:

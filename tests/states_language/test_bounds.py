@@ -1,4 +1,4 @@
-"""However often a definition names the same data, what it makes is measured before its text is made."""
+"""However often a definition uses the same data, the result is measured before it is written as text."""
 
 from typing import Any
 
@@ -34,6 +34,6 @@ def test_data_that_stands_in_many_places_is_too_large_at_once(state: dict[str, A
 
 
 def test_small_data_may_stand_in_many_places() -> None:
-    """What fits is given, however many places it has."""
-    found = machine(("A", {"Type": "Pass", "Parameters": PLACES})).execute(1).output
-    assert list(found.values()) == [1] * MANY
+    """Data that fits is returned, however many places it has."""
+    output = machine(("A", {"Type": "Pass", "Parameters": PLACES})).execute(1).output
+    assert list(output.values()) == [1] * MANY

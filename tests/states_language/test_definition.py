@@ -1,4 +1,4 @@
-"""What is refused when a definition is loaded: always with the place and the rule."""
+"""A definition is loaded, or refused with the place and the rule."""
 
 from pathlib import Path
 from typing import Any
@@ -205,7 +205,7 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10
 
 @pytest.mark.parametrize(("definition", "pointer", "rule"), REFUSED, ids=[f"{p} {r}"[:60] for _, p, r in REFUSED])
 def test_a_definition_is_refused_with_place_and_rule(definition: Any, pointer: str, rule: str) -> None:
-    """The pointer is RFC 6901's, the whole machine is /."""
+    """The place is a JSON pointer (RFC 6901); / is the whole machine."""
     with pytest.raises(DefinitionError) as refusal:
         load(definition)
     assert (refusal.value.pointer, refusal.value.rule) == (pointer, rule)
@@ -213,7 +213,7 @@ def test_a_definition_is_refused_with_place_and_rule(definition: Any, pointer: s
 
 
 def test_a_definition_of_data_is_as_json_has_it() -> None:
-    """What is no JSON is refused, keys are texts, and a machine does not change with the data it was made of."""
+    """Data that is not JSON is refused, keys are texts, and a later change of the data does not change the machine."""
     with pytest.raises(DefinitionError, match="is not valid JSON: Object of type set is not JSON serializable"):
         load({"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": {1}, "End": True}}})
     data: dict[Any, Any] = {"StartAt": "1", "States": {1: {"Type": "Pass", "Result": [], "End": True}}}
@@ -223,7 +223,7 @@ def test_a_definition_of_data_is_as_json_has_it() -> None:
 
 
 def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) -> None:
-    """No YAML surprise: time stamps, `on` and 1:30 are texts, 010 is ten."""
+    """YAML has JSON's types alone: time stamps, `on` and 1:30 are texts, 010 is ten."""
     text = """
     StartAt: S
     TimeoutSeconds: 010
@@ -258,13 +258,13 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "sentence"),
     [
         ("m.yml", "StartAt: A\nStates: {}\nStartAt: B\n", "line 3: the key 'StartAt' appears twice"),
         ("m.json", '{"StartAt": "A", "StartAt": "B"}', "the key 'StartAt' appears twice"),
         ("m.json", "[" * 100_000, "m.json is nested too deeply"),
         ("m.yml", "a: " + "[" * 1_500, "m.yml is nested too deeply"),
-        ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is no JSON number"),
+        ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is not a valid JSON number"),
         ("m.json", '{"a": ' + "9" * 5_000 + "}", "neither YAML nor JSON: Exceeds the limit"),
         ("m.yml", LAUGHS, "m.yml holds more than 1000000 values, its aliases written out"),
         ("m.yml", "1: 2\n", "line 1: a key must be a string, not 1"),
@@ -274,12 +274,12 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
         ("m.yml", "a: \xff", "m.yml is not valid UTF-8: see its byte 4"),
     ],
 )
-def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, text: str, sentence: str) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="latin-1")
     with pytest.raises(DefinitionError) as refusal:
         load(path)
-    assert said in str(refusal.value)
+    assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

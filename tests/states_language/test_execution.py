@@ -1,9 +1,7 @@
 """How executions begin and end, what they cost, and that two runs are the same to the byte."""
 
 import asyncio
-import gc
 import json
-import time
 from typing import Any
 
 import pytest
@@ -70,14 +68,10 @@ def test_two_runs_give_byte_equal_histories_with_jitter() -> None:
     assert first != history(2)
 
 
-def test_a_day_of_two_lanes_costs_well_under_a_second() -> None:
-    """4,432 transitions and 15,000 events in less than 0.4 s of processor time where nothing else runs."""
+def test_a_day_of_two_lanes() -> None:
+    """Its transitions and events; bench/interpreter.py measures what they cost."""
     clock = VirtualClock()
-    staggered, perform = lanes(), perform_for(clock)
-    gc.collect()
-    begun = time.process_time()
-    execution = clock.run(day(clock, staggered, perform))
-    assert time.process_time() - begun < 1.0  # loose, for a busy machine
+    execution = clock.run(day(clock, lanes(), perform_for(clock)))
     assert execution.transitions == 4433
     assert len(execution.history) > 15_000
 

@@ -1,4 +1,4 @@
-"""All eighteen intrinsic functions, beyond what was recorded: their refusals and the text of a call."""
+"""All eighteen intrinsic functions beyond the recordings: their errors and the text of a call."""
 
 from typing import Any
 
@@ -78,9 +78,9 @@ def test_a_call_gives(text: str, result: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("States.Format('{}{}', 1)", "2 placeholders stand against 1 values"),
-        ("States.Format('none', 1)", "0 placeholders stand against 1 values"),
-        ("States.Format('{', 1)", "a { or } that is no placeholder is written \\{ or \\}"),
+        ("States.Format('{}{}', 1)", "2 placeholders for 1 values"),
+        ("States.Format('none', 1)", "0 placeholders for 1 values"),
+        ("States.Format('{', 1)", "a { or } that is not a placeholder is written \\{ or \\}"),
         ("States.StringToJson('{')", "'{' is not JSON"),
         ("States.StringToJson('NaN')", "'NaN' is not JSON"),
         ("States.ArrayPartition($.list, 0)", "the size of a chunk is a positive integer"),
@@ -102,7 +102,7 @@ def test_a_function_refuses(text: str, why: str) -> None:
     assert str(failure.value) == f"The function '{text}' had the following error: {why}"
 
 
-def test_a_path_that_leads_nowhere_is_no_fault_of_the_function() -> None:
+def test_a_path_that_leads_nowhere_is_not_the_functions_error() -> None:
     with pytest.raises(EvaluationError, match=r"'\$.no' could not be found in the input '{}'") as failure:
         value("States.Array($.no)", {})
     assert failure.value.name == "States.Runtime"
@@ -125,12 +125,12 @@ def test_a_path_that_leads_nowhere_is_no_fault_of_the_function() -> None:
         "plain text",
     ],
 )
-def test_what_is_no_call_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_call_is_refused(text: str) -> None:
     with pytest.raises(PathSyntaxError):
         compile_expression(text)
 
 
-def test_chance_is_the_clocks_unless_a_seed_is_given() -> None:
+def test_chance_is_the_clocks_unless_there_is_a_seed() -> None:
     assert value("States.UUID()") == value("States.UUID()")  # each call above has a clock of the same seed
     assert value("States.MathRandom(1, 1000, 42)") == value("States.MathRandom(1, 1000, 42)")
 

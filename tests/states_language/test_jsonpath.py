@@ -1,4 +1,4 @@
-"""Paths in Jayway's dialect: what they select, what they say when they select nothing, where they write."""
+"""Paths in Jayway's dialect: what they select, their errors when they select nothing, where they write."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ DATA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "selected"),
     [
         ("$", DATA),
         ("$.a.b[0]", 10),
@@ -53,13 +53,13 @@ DATA: dict[str, Any] = {
         ("$.nowhere.deeper[1:]", []),
     ],
 )
-def test_a_path_selects(path: str, found: Any) -> None:
+def test_a_path_selects(path: str, selected: Any) -> None:
     """Definite paths give a value, all others a list."""
-    assert compile_path(path).get(DATA) == found
+    assert compile_path(path).get(DATA) == selected
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "error"),
     [
         ("$.no", "Invalid path '$.no' : No results for path: $['no']"),
         ("$.a.no", "Invalid path '$.a.no' : No results for path: $['a']['no']"),
@@ -68,11 +68,11 @@ def test_a_path_selects(path: str, found: Any) -> None:
         ("$.null.x", "Invalid path '$.null.x' : Expected to find an object with property ['x'] in path $['null']"),
     ],
 )
-def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: str, said: str) -> None:
+def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: str, error: str) -> None:
     """The first three were recorded."""
     with pytest.raises(EvaluationError) as problem:
         compile_path(path).get(DATA)
-    assert str(problem.value) == said
+    assert str(problem.value) == error
     assert compile_path(path).find(DATA) is MISSING
 
 
@@ -94,7 +94,7 @@ def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: s
         "$[?(@.n ==)]",
     ],
 )
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_a_text_that_is_not_a_path_is_refused(path: str) -> None:
     with pytest.raises(PathSyntaxError):
         compile_path(path)
 
@@ -126,7 +126,7 @@ def test_put_makes_a_copy_and_the_objects_on_the_way(path: str, data: Any, resul
 @pytest.mark.parametrize(
     ("path", "data"), [("$.a", "text"), ("$.a.b", {"a": 1}), ("$.a[3]", {"a": [1]}), ("$.a.b", {"a": None})]
 )
-def test_put_refuses_what_stands_in_the_way(path: str, data: Any) -> None:
+def test_put_refuses_another_value_on_the_way(path: str, data: Any) -> None:
     with pytest.raises(ResultPathFailure, match=r"Unable to apply ReferencePath"):
         compile_path(path).put(data, 7)
 
@@ -135,15 +135,15 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="'\\"), min_size
 
 
 @given(st.lists(NAMES, min_size=1, max_size=5), st.integers() | st.none() | st.text())
-def test_what_was_put_is_found_again(names: list[str], value: Any) -> None:
-    """For any names in quotes, whatever they are made of."""
+def test_a_value_that_was_put_is_selected_again(names: list[str], value: Any) -> None:
+    """For any names in quotes, whatever their characters."""
     path = compile_path("$" + "".join(f"['{name}']" for name in names))
     assert path.get(path.put({}, value)) == value
 
 
 @given(st.text(alphabet="$.[]'\"*:,?()@=a0- &|!", max_size=12))
 def test_any_text_is_a_path_or_refused(text: str) -> None:
-    """No other exception comes out, neither when compiling nor when evaluating."""
+    """No other exception is raised, neither when compiling nor when evaluating."""
     try:
         path = compile_path("$" + text)
     except PathSyntaxError:

@@ -1,4 +1,4 @@
-"""What others read off AWS, where nothing was recorded: templates, calls, retried branches, a Catcher that fails."""
+"""Behaviour that others measured on AWS and nobody recorded: templates, calls, retried branches, a failing Catcher."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def filled(template: Any) -> Execution:
     return machine(("A", {"Type": "Pass", "Parameters": {"v.$": template}})).execute(DATA)
 
 
-def test_an_element_behind_the_end_of_an_array_is_null_in_a_template() -> None:
-    """The same path is refused as InputPath, and so is one that goes on behind the element."""
+def test_an_element_past_the_end_of_an_array_is_null_in_a_template() -> None:
+    """The same path is an error as InputPath, and so is a path that leads on from the element."""
     assert filled("$.items[5]").output == {"v": None}
     assert filled("$.items[5].x").error == "States.Runtime"
     assert filled("$.other[5]").error == "States.Runtime"
@@ -38,21 +38,21 @@ def test_an_element_behind_the_end_of_an_array_is_null_in_a_template() -> None:
         ("States.Format('{}', $$.Nope.Deep)", "$.Nope.Deep"),
     ],
 )
-def test_a_call_whose_argument_is_not_there_names_the_whole_call(call: str, argument: str) -> None:
-    """As it was written, and the path as it looks into what is searched."""
+def test_a_call_whose_argument_is_missing_names_the_whole_call(call: str, argument: str) -> None:
+    """As it was written, and the path as it reads the data."""
     assert (filled(call).cause or "").partition(". ")[2] == (
         f"The function '{call}' had the following error: The JsonPath argument for the field '{argument}' could not be "
         'found in the input \'{"other":1,"items":[1,2],"nul":null}\''
     )
 
 
-def test_a_wildcard_that_finds_nothing_is_an_empty_array_and_null_is_a_value() -> None:
-    """Neither is an argument that is not there."""
+def test_a_wildcard_that_selects_nothing_is_an_empty_array_and_null_is_a_value() -> None:
+    """Neither is a missing argument."""
     assert filled("States.ArrayLength($.items[*].nope)").output == {"v": 0}
     assert filled("States.Format('{}', $.nul)").output == {"v": "null"}
 
 
-def test_a_parallel_state_that_is_retried_tells_its_failure_once() -> None:
+def test_a_parallel_state_that_is_retried_fails_once_in_its_history() -> None:
     """Its branches begin again from where the failing one ended."""
     parallel = {"Type": "Parallel", "Branches": [BOOM], "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}]}
     execution = machine(("P", parallel)).execute()
@@ -76,13 +76,13 @@ def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:
     assert "specified for the field 'Catch[1]/Output/v'" in (execution.cause or "")
 
 
-def test_a_number_with_a_leading_nought_is_no_argument() -> None:
-    """A call that is none is the definition's fault, told with its place."""
+def test_a_number_with_a_leading_zero_is_not_an_argument() -> None:
+    """An invalid call is an error of the definition, with its place."""
     with pytest.raises(ValueError, match=r"^/States/A/Parameters/v.\$: 'States.Array\(01\)' is not a valid JSONPath"):
         filled("States.Array(01)")
 
 
-def test_a_time_limit_that_is_no_number_is_shown_as_json() -> None:
+def test_a_time_limit_that_is_not_a_number_is_shown_as_json() -> None:
     """Null and true are written as the input has them."""
     task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}}
     execution = machine(("A", {**task, "TimeoutSecondsPath": "$.nul"})).execute(DATA)

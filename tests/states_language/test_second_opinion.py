@@ -34,7 +34,7 @@ def chosen(**rule: Any) -> dict[str, Any]:
 
 
 INPUT = {"a": {"b": [1, 2, 3]}, "n": 5, "text": "x,y", "at": "2026-01-01T00:00:00Z", "yes": True, "none": None}
-GIVEN: dict[str, dict[str, Any]] = {
+DEFINITIONS: dict[str, dict[str, Any]] = {
     "pass": one(),
     "result": one(Result={"r": 1}, ResultPath="$.into"),
     "paths": one(InputPath="$.a", OutputPath="$.b"),
@@ -129,11 +129,11 @@ EXPLAINED = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", PAGE, re.MULTILINE))
 
 def flat(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event without its time, its details beside its id, JSON texts parsed."""
-    found = {"id": event["id"], "prev": event.get("previousEventId", 0), "type": event["type"]}
+    flattened = {"id": event["id"], "prev": event.get("previousEventId", 0), "type": event["type"]}
     for name, details in event.items():
         if name.endswith("EventDetails"):
-            found |= {key: parsed(value) for key, value in details.items() if not key.endswith("Details")}
-    return found
+            flattened |= {key: parsed(value) for key, value in details.items() if not key.endswith("Details")}
+    return flattened
 
 
 def parsed(value: Any) -> Any:
@@ -147,7 +147,7 @@ def theirs(data: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the name of each definition and the history that moto's interpreter makes of it."""
     client = boto3.client("stepfunctions", region_name="us-east-1")
     started = {}
-    for number, (name, definition) in enumerate(GIVEN.items()):
+    for number, (name, definition) in enumerate(DEFINITIONS.items()):
         text = json.dumps(definition)
         arn = client.create_state_machine(name=f"m{number}", definition=text, roleArn=ROLE)["stateMachineArn"]
         started[name] = client.start_execution(stateMachineArn=arn, name=f"e{number}", input=json.dumps(data))
@@ -177,5 +177,5 @@ def test_both_interpreters_make_the_same_history(monkeypatch: pytest.MonkeyPatch
     with mock_aws(config=settings):
         queue = boto3.client("sqs", region_name="us-east-1").create_queue(QueueName="q")["QueueUrl"]
         data = {**INPUT, "queue": queue}
-        different = {name for name, found in theirs(data) if found != ours(GIVEN[name], data, found)}
+        different = {name for name, history in theirs(data) if history != ours(DEFINITIONS[name], data, history)}
     assert different == EXPLAINED.keys() - {"definition"}  # the head of the table

@@ -1,4 +1,4 @@
-"""No definition and no input breaks the interpreter: it refuses the one, and every execution of the rest ends."""
+"""No definition and no input breaks the interpreter: it refuses them, or the execution ends."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,13 +49,13 @@ def _nested(state: Any, wrap: Callable[[Any], Any]) -> Any:
     ],
 )
 def test_a_deeply_nested_definition_is_refused(state: Any) -> None:
-    """Choice Rules in one another, templates, filters, expressions, branches."""
+    """Nested Choice Rules, templates, filters, expressions, branches."""
     with pytest.raises(DefinitionError, match="nested too deeply"):
         machine(("A", state), ("B", {"Type": "Pass"}))
 
 
 def test_data_that_nests_ever_deeper_ends_the_execution() -> None:
-    """A loop that wraps its input twenty times a pass."""
+    """A loop that wraps its input twenty times a round."""
     wrapped: dict[str, Any] = {"a.$": "$"}
     for _ in range(20):
         wrapped = {"a": wrapped}
@@ -68,10 +68,10 @@ def test_data_that_nests_ever_deeper_ends_the_execution() -> None:
     assert execution.error == "States.Runtime"
 
 
-def test_an_input_that_is_no_json_is_not_started() -> None:
-    """A set, or five thousand arrays in one another."""
+def test_an_input_that_is_not_json_is_not_started() -> None:
+    """A set, or arrays nested more deeply than any Python's JSON takes."""
     nested: list[Any] = []
-    for _ in range(5000):
+    for _ in range(50_000):
         nested = [nested]
     for data in ({1}, nested):
         with pytest.raises(ValueError, match="the input is no JSON value"):

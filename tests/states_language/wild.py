@@ -59,14 +59,14 @@ FIELDS = [
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Return each container in the value with each of its keys or indices."""
-    found: list[tuple[Any, Any]] = []
+    places: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
         here = waiting.pop()
         keys = list(here) if isinstance(here, dict) else list(range(len(here))) if isinstance(here, list) else []
-        found += [(here, key) for key in keys]
+        places += [(here, key) for key in keys]
         waiting += [here[key] for key in keys]
-    return found
+    return places
 
 
 @st.composite
@@ -109,8 +109,8 @@ def lines(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
     states: dict[str, Any] = {}
     for index, name in enumerate(names):
         kind = draw(st.sampled_from(kinds))
-        given = draw(st.dictionaries(st.sampled_from(FIELDS[:18]), VALUES, max_size=2))
-        state = {**given, "Type": kind}
+        fields = draw(st.dictionaries(st.sampled_from(FIELDS[:18]), VALUES, max_size=2))
+        state = {**fields, "Type": kind}
         if kind == "Wait":
             state = {"Seconds": draw(st.integers(0, 3)), **state}
         elif kind == "Task":

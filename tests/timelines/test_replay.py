@@ -168,6 +168,19 @@ def test_the_end_of_the_stream_ends_a_renewal_with_it(tmp_path: Path) -> None:
         assert max(run.to_ms or 0 for run in found.runs) <= renewed_ms + 60_000
 
 
+def test_lanes_that_began_together_get_out_of_step(tmp_path: Path) -> None:
+    """By jitter, which a seed fixes: each wait is up to `jitter_s` shorter than `wait_s`, and no overlap is shorter."""
+    waits: list[list[int]] = []
+    for seed in (1, 1, 2):
+        table = short("tolerates", 100, run_for_s=3_000, seed=seed)
+        table["settings"] |= {"wait_s": 30, "jitter_s": 8}
+        found = run_table(tmp_path, table)
+        assert found.gaps == []
+        waits.append([span.to_ms - span.from_ms for span in found.spans if span.kind == "wait" and span.to_ms])
+    assert waits[0] == waits[1] != waits[2]
+    assert {wait_ms - 60 for wait_ms in waits[0] + waits[2]} == set(range(22_000, 30_001, 1_000))
+
+
 def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
     """What runs goes on under its own definition; its successor runs the new one, and the stream stays connected."""
     text = Path("statemachines/connections.asl.yml").read_text()

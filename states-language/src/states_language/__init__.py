@@ -4,11 +4,11 @@
     execution = machine.execute({"id": 7}, functions={"charge": lambda payload, context: {"paid": True}})
     execution.status, execution.output, execution.path
 
-The names below are the library. These modules are public too: `clock` (virtual and real time), `values` (JSON as AWS
-writes it), `timestamps`, `testing` (what the pytest plugin gives), `fuzzing` (cases for Hypothesis), `definition.hints`
-(what to do about a problem), `definition.place` (what a JSON pointer names), `tasks.lambdas` and `tasks.stubs` (what
-performs the calls of Tasks), `tasks.nested` (.sync), `drawing` (definitions as pictures) and `supported`. All else may
-change without notice.
+The names below are the library. These modules are public too, with all that lies in them: `clock` (virtual and real
+time), `values` (JSON as AWS writes it), `timestamps`, `failures` (Error Names), `testing` (what the pytest plugin
+gives), `fuzzing` (cases for Hypothesis), `definition` (problems, hints, practices, places), `drawing` (definitions as
+pictures), `tasks` (what performs the calls of Tasks), `states.retry` (Retriers and Catchers), `distributed.report`
+(what is known of a Map Run), `supported`. All else may change without notice.
 """
 
 from states_language.clock import Clock, RealClock, Timer, VirtualClock

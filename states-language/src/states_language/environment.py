@@ -1,6 +1,6 @@
-"""What an expression may look at besides its data, in either query language.
+"""Defines what an expression may read besides its data, in either query language.
 
-Whoever evaluates an expression answers: the branch that runs the state, or an item of a Map.
+The branch that runs the state implements it, and an item of a Map.
 """
 
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ class Environment(Protocol):
         ...
 
     def variable(self, name: str) -> Any:
-        """Return the variable's value; MISSING when nobody has assigned it."""
+        """Return the variable's value; MISSING where it is not assigned."""
         ...
 
     def functions(self) -> Any:
@@ -27,6 +27,6 @@ class Environment(Protocol):
 
 
 class StateEnvironment(Environment, Protocol):
-    """That of a whole state. staged: what its Assign stores when the state is left, None where it assigns nothing."""
+    """The environment of a state; `staged` has the variables that its Assign sets when the state is left, or None."""
 
     staged: dict[str, Any] | None

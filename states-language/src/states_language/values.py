@@ -28,16 +28,16 @@ def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | N
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a valid JSON number")
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    return found if math.isfinite(found) else _no_number(text)
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
 
 
 def parts(value: Any, known: dict[int, int]) -> int:
-    """Return how many values there are in this one; known: what is told of an object that stands in several places."""
+    """Return how many values there are in this one; `known` has the counts of objects that were visited before."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
@@ -47,9 +47,9 @@ def parts(value: Any, known: dict[int, int]) -> int:
 
 
 def weight(value: Any, known: dict[int, int]) -> int:
-    """Return about how many characters the value takes as JSON, each of its parts as often as it stands in it.
+    """Return about how many characters the value takes as JSON; a part counts as often as it occurs.
 
-    known: what is told of an object that stands in several places; it makes this quick where the text would not be.
+    `known` has the weights of objects that were visited before, so this is quick where writing the text would not be.
     """
     if isinstance(value, str):
         return len(value) + 2

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
-from local.service.aws_endpoints import Endpoints
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
@@ -26,7 +26,7 @@ from states_language import Execution, load
 from states_language.clock import RealClock
 from tests.conformance.asl.adapter import flattened
 from tests.conformance.asl.recorded import cases, equal
-from tests.local.service.test_embedded_aws import engine_in
+from tests.local.service.embedded import engine_in
 from tests.local.support import client, in_thread
 
 HERE, THERE = "000000000000", "111111111111"

@@ -1,11 +1,11 @@
-"""What the SDK integrations say of parameters."""
+"""The words of the SDK integrations for bad parameters."""
 
 from botocore.exceptions import ParamValidationError
 
 from local.functions.sdk import unusable
 
 
-def test_parameters_that_fit_no_request_are_told_by_field() -> None:
+def test_bad_parameters_are_named_by_field() -> None:
     report = (
         'Missing required parameter in input: "Key"\n'
         'Unknown parameter in input: "Keyy", must be one of: TableName, Key\n'

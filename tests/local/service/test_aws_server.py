@@ -1,4 +1,4 @@
-"""The AWS endpoint as boto3 sees it: Step Functions and Lambda are the service's own, the rest is passed on."""
+"""The AWS endpoint as boto3 sees it: Step Functions and Lambda are the service's own, the rest is forwarded."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
-from tests.local.service.test_embedded_aws import QUEUE, TABLE, engine_in
+from tests.local.service.embedded import QUEUE, TABLE, engine_in
 from tests.local.stepfunctions.server import PREFIX, Running, deployed, endpoint_of
 from tests.local.support import client, in_thread, until
 
@@ -22,7 +22,7 @@ class StreamDropped(Exception):
 def echo(event, lambda_context):
     if "fail" in event:
         raise StreamDropped("cut")
-    return {"given": event}
+    return {"event": event}
 """
 UPDATE = {
     "TableName": "events",
@@ -81,7 +81,7 @@ MACHINES: dict[str, dict[str, Any]] = {
 @contextlib.asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[Running]:
     """The endpoint with one function, a machine for each case, and an engine behind it."""
-    machines = {arn: found for name, each in MACHINES.items() for arn, found in deployed(name, each).items()}
+    machines = {arn: machine for name, each in MACHINES.items() for arn, machine in deployed(name, each).items()}
     async with engine_in(folder, []) as engine, endpoint_of(folder, MODULE, ("echo",), machines, engine.url) as running:
         yield running
 
@@ -112,14 +112,14 @@ def code(call: Callable[..., Any], **parameters: Any) -> str:
 def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
     """The description of an execution that has ended."""
     arn = states.start_execution(stateMachineArn=PREFIX + machine, input=json.dumps(data or {}))["executionArn"]
-    found: dict[str, Any] = {}
+    description: dict[str, Any] = {}
 
     def look() -> bool:
-        found.update(states.describe_execution(executionArn=arn))
-        return bool(found["status"] != "RUNNING")
+        description.update(states.describe_execution(executionArn=arn))
+        return bool(description["status"] != "RUNNING")
 
     assert until(look)
-    return found
+    return description
 
 
 def test_an_execution_from_start_to_stop(states: Any) -> None:
@@ -140,13 +140,13 @@ def test_an_execution_from_start_to_stop(states: Any) -> None:
 
 def test_start_execution_is_idempotent_as_aws_is(states: Any) -> None:
     """Running, same name and input: the same answer. Other input, or closed: ExecutionAlreadyExists."""
-    wish = {"stateMachineArn": PREFIX + "waits", "name": "once"}
-    first = states.start_execution(**wish, input='{"a": 1}')
-    again = states.start_execution(**wish, input='{ "a":1 }')
+    request = {"stateMachineArn": PREFIX + "waits", "name": "once"}
+    first = states.start_execution(**request, input='{"a": 1}')
+    again = states.start_execution(**request, input='{ "a":1 }')
     assert (again["executionArn"], again["startDate"]) == (first["executionArn"], first["startDate"])
-    assert code(states.start_execution, **wish, input='{"a": 2}') == "ExecutionAlreadyExists"
+    assert code(states.start_execution, **request, input='{"a": 2}') == "ExecutionAlreadyExists"
     states.stop_execution(executionArn=first["executionArn"])
-    assert code(states.start_execution, **wish, input='{"a": 1}') == "ExecutionAlreadyExists"
+    assert code(states.start_execution, **request, input='{"a": 1}') == "ExecutionAlreadyExists"
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
@@ -160,21 +160,21 @@ def test_bad_requests_have_awss_names(states: Any) -> None:
     gone = "arn:aws:states:us-east-1:000000000000:execution:waits:gone"
     assert code(states.start_execution, stateMachineArn=PREFIX + "none") == "StateMachineDoesNotExist"
     assert code(states.start_execution, stateMachineArn="x") == "InvalidArn"
-    wish = {"stateMachineArn": PREFIX + "answers"}
-    assert code(states.start_execution, **wish, input="{") == "InvalidExecutionInput"
+    request = {"stateMachineArn": PREFIX + "answers"}
+    assert code(states.start_execution, **request, input="{") == "InvalidExecutionInput"
     assert code(states.describe_execution, executionArn=gone) == "ExecutionDoesNotExist"
     assert code(states.stop_execution, executionArn=gone) == "ExecutionDoesNotExist"
-    assert code(states.list_executions, **wish, nextToken="?") == "InvalidToken"
-    assert code(states.publish_state_machine_version, **wish) == "UnknownOperationException"
+    assert code(states.list_executions, **request, nextToken="?") == "InvalidToken"
+    assert code(states.publish_state_machine_version, **request) == "UnknownOperationException"
 
 
 def test_lists_are_paged(states: Any) -> None:
     """ListExecutions goes newest first, by status, page by page; ListStateMachines knows every machine."""
     for number in range(3):
         states.start_execution(stateMachineArn=PREFIX + "answers", name=f"page-{number}")
-    wish = {"stateMachineArn": PREFIX + "answers", "statusFilter": "SUCCEEDED"}
-    assert until(lambda: len(states.list_executions(**wish)["executions"]) >= 3)
-    pages = list(states.get_paginator("list_executions").paginate(**wish, PaginationConfig={"PageSize": 2}))
+    request = {"stateMachineArn": PREFIX + "answers", "statusFilter": "SUCCEEDED"}
+    assert until(lambda: len(states.list_executions(**request)["executions"]) >= 3)
+    pages = list(states.get_paginator("list_executions").paginate(**request, PaginationConfig={"PageSize": 2}))
     names = [execution["name"] for page in pages for execution in page["executions"]]
     assert [name for name in names if name.startswith("page-")] == ["page-2", "page-1", "page-0"]
     assert len(pages[0]["executions"]) == 2
@@ -184,7 +184,7 @@ def test_lists_are_paged(states: Any) -> None:
 
 
 def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
-    """GetExecutionHistory answers in pages, backwards too, and leaves data out when asked to."""
+    """GetExecutionHistory answers in pages, backwards too, and without data on request."""
     arn = ended(states, "answers", {"a": 1})["executionArn"]
     pages = list(
         states.get_paginator("get_execution_history").paginate(executionArn=arn, PaginationConfig={"PageSize": 3})
@@ -202,7 +202,7 @@ def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
 def test_tasks_call_functions(states: Any) -> None:
     """lambda:invoke wraps the answer; what a function raises is the error; a missing function has AWS's name."""
     called = ended(states, "calls", {"n": 1})
-    assert json.loads(called["output"])["Payload"] == {"given": {"n": 1}}
+    assert json.loads(called["output"])["Payload"] == {"event": {"n": 1}}
     failed = ended(states, "calls", {"fail": True})
     assert (failed["status"], failed["error"]) == ("FAILED", "StreamDropped")
     assert json.loads(failed["cause"])["errorMessage"] == "cut"
@@ -230,13 +230,13 @@ def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: A
     written = json.loads(ended(states, "maps", {"key": "two.csv"})["output"])["ResultWriterDetails"]
     manifest = json.loads(s3.get_object(Bucket=written["Bucket"], Key=written["Key"])["Body"].read())
     (results,) = manifest["ResultFiles"]["SUCCEEDED"]
-    told = json.loads(s3.get_object(Bucket="lists", Key=results["Key"])["Body"].read())
-    outputs = [json.loads(one["Output"])["Payload"]["given"] for one in told]
+    entries = json.loads(s3.get_object(Bucket="lists", Key=results["Key"])["Body"].read())
+    outputs = [json.loads(one["Output"])["Payload"]["event"] for one in entries]
     assert sorted(outputs, key=str) == [{"name": "one", "size": "1"}, {"name": "two", "size": "2"}]
     assert ended(states, "maps", {"key": "none.csv"})["error"] == "States.ItemReaderFailed"
 
 
-def test_a_machine_can_look_at_an_execution(states: Any) -> None:
+def test_a_machine_can_describe_an_execution(states: Any) -> None:
     """aws-sdk:sfn:describeExecution answers out of the registry, in Pascal case."""
     arn = ended(states, "answers")["executionArn"]
     seen = json.loads(ended(states, "looks", {"arn": arn})["output"])
@@ -314,7 +314,7 @@ WAITING = {"stateMachineArn": PREFIX + "waits"}
     ],
 )
 def test_a_request_of_the_wrong_type_is_400(endpoint: Running, action: str, parameters: Any, error: str) -> None:
-    """What the SDK would never send is refused as AWS refuses it: 400, an error's name and a sentence."""
+    """A request that the SDK would never send is refused as AWS refuses it: 400, an error's name and a sentence."""
     headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
     with urllib3.PoolManager() as http:
         answer = http.request("POST", f"{endpoint.url}/", body=json.dumps(parameters), headers=headers)
@@ -322,15 +322,15 @@ def test_a_request_of_the_wrong_type_is_400(endpoint: Running, action: str, para
     assert answer.json()["message"]
 
 
-def test_lambda_invoke(endpoint: Running) -> None:
-    """Invoke answers with the payload; a function that raises has FunctionError; what cannot be asked is refused."""
+def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
+    """Invoke answers with the payload; a function that raises has FunctionError; bad requests are refused."""
     functions = client("lambda", endpoint.url)
     answer = functions.invoke(FunctionName="echo", Payload=b'{"n": 1}')
     assert (answer["StatusCode"], answer["ExecutedVersion"]) == (200, "$LATEST")
-    assert json.loads(answer["Payload"].read()) == {"given": {"n": 1}}
+    assert json.loads(answer["Payload"].read()) == {"event": {"n": 1}}
     partial, whole = "000000000000:function:echo", "arn:aws:lambda:us-east-1:000000000000:function:echo:$LATEST"
     tailed = functions.invoke(FunctionName=partial, Payload=b'{"n": 2}', LogType="Tail")
-    assert (json.loads(tailed["Payload"].read()), "LogResult" in tailed) == ({"given": {"n": 2}}, False)
+    assert (json.loads(tailed["Payload"].read()), "LogResult" in tailed) == ({"event": {"n": 2}}, False)
     failed = functions.invoke(FunctionName=whole, Payload=b'["fail"]')
     assert failed["FunctionError"] == "Unhandled"
     assert json.loads(failed["Payload"].read())["errorType"] == "StreamDropped"
@@ -341,7 +341,7 @@ def test_lambda_invoke(endpoint: Running) -> None:
         assert code(functions.invoke, FunctionName="echo", Payload=payload) == "InvalidRequestContentException"
 
 
-def test_everything_else_is_passed_on(endpoint: Running) -> None:
+def test_everything_else_is_forwarded(endpoint: Running) -> None:
     """DynamoDB, SQS and Secrets Manager answer on the same address."""
     assert client("dynamodb", endpoint.url).list_tables()["TableNames"] == ["events"]
     secrets = client("secretsmanager", endpoint.url)

@@ -10,20 +10,19 @@ import pytest
 import urllib3
 
 from local.functions.sandbox import Answer
+from local.listener import Listener, bind
 from local.profiles import profile_files
 from local.service.gateway import Gateway
 from local.service.lambda_proxy import Invoke
 from local.service.lifecycle import machines
-from local.service.listener import Listener, bind
-from local.service.stack import Route, read
-from local.service.vtl import Call, TemplateFailure, render
+from local.stack import read
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
 from states_language import load
 from states_language.clock import RealClock
-from tests.local.service.test_stack import recorded
 from tests.local.support import PROJECT, in_thread
+from tests.local.test_stack import recorded
 
 VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:3002"}
 
@@ -86,7 +85,7 @@ def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
     assert known.stream_id == "demo:one"
 
 
-def test_a_form_is_taken_too(api: tuple[str, Executions]) -> None:
+def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
     """curl -d sends a form; the body is not read. Other media types are refused, as the template says."""
     origin, _ = api
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -112,31 +111,31 @@ def test_a_form_is_taken_too(api: tuple[str, Executions]) -> None:
 def test_what_is_refused_starts_nothing(api: tuple[str, Executions], path: str, status: int, words: str) -> None:
     """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes AWS's answer."""
     origin, executions = api
-    found, answer = post(f"{origin}{path}")
-    assert (found, words in answer["message"]) == (status, True)
+    code, answer = post(f"{origin}{path}")
+    assert (code, words in answer["message"]) == (status, True)
     assert executions.all() == []
 
 
-def test_health(api: tuple[str, Executions]) -> None:
-    """GET /health names what runs."""
+def test_health_lists_the_running_executions(api: tuple[str, Executions]) -> None:
+    """GET /health names them by ARN."""
     origin, _ = api
     with urllib3.PoolManager() as http:
         assert http.request("GET", f"{origin}/health").json() == {"status": "ok", "running": []}
 
 
 def through_a_function(folder: Path, method: str, path: str, answer: Answer, **options: Any) -> tuple[Any, list[Any]]:
-    """The HTTP answer where every function answers so, and what functions were given: name and event."""
-    given: list[Any] = []
+    """The HTTP response where every function returns `answer`, and the invocations: name and event."""
+    invocations: list[Any] = []
 
     async def invoke(name: str, payload: bytes) -> Answer:
-        given.append((name, json.loads(payload)))
+        invocations.append((name, json.loads(payload)))
         return answer
 
     with in_thread(lambda: service(folder, invoke)) as (origin, executions):
         with urllib3.PoolManager(retries=False) as http:
-            found = http.request(method, f"{origin}{path}", **options)
+            response = http.request(method, f"{origin}{path}", **options)
         assert executions.all() == []
-    return found, given
+    return response, invocations
 
 
 def payload(**fields: Any) -> Answer:
@@ -149,10 +148,10 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
     """It gets API Gateway's event without a header, the path decoded once; status, headers and body are its own."""
     answer = payload(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
     path = "/connections/demo%253Aone?a=1&a=2&b="
-    found, given = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
-    assert (found.status, found.headers["X-Kind"], found.headers["Cache-Control"]) == (202, "a", "no-store")
-    assert (found.headers["Content-Type"], found.json()) == ("application/json", {"ä": 1})
-    ((name, event),) = given
+    response, invocations = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
+    assert (response.status, response.headers["X-Kind"], response.headers["Cache-Control"]) == (202, "a", "no-store")
+    assert (response.headers["Content-Type"], response.json()) == ("application/json", {"ä": 1})
+    ((name, event),) = invocations
     assert name == "streamkeeper-test-connection-control"
     context = event.pop("requestContext")
     assert (context["httpMethod"], context["resourcePath"]) == (method, "/connections/{streamId}")
@@ -171,11 +170,11 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
     }
 
 
-def test_a_functions_bytes_and_lists(tmp_path: Path) -> None:
+def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
     """A body in base 64 leaves as bytes, and a header with several values several times."""
     answer = payload(statusCode=200, multiValueHeaders={"X-A": ["1", "2"]}, body="AP8=", isBase64Encoded=True)
-    found, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
-    assert (found.data, found.headers.getlist("X-A")) == (b"\x00\xff", ["1", "2"])
+    response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    assert (response.data, response.headers.getlist("X-A")) == (b"\x00\xff", ["1", "2"])
 
 
 @pytest.mark.parametrize(
@@ -192,57 +191,16 @@ def test_a_functions_bytes_and_lists(tmp_path: Path) -> None:
     ],
 )
 def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
-    """A failed invocation and a malformed answer are told in API Gateway's words, without the function's."""
-    found, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
-    assert (found.status, found.json()) == (502, {"message": "Internal server error"})
+    """A failed invocation and a malformed answer get API Gateway's words, without the function's."""
+    response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
+    assert (response.status, response.json()) == (502, {"message": "Internal server error"})
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_a_method_without_a_route(tmp_path: Path, method: str) -> None:
+def test_a_method_without_a_route_is_403(tmp_path: Path, method: str) -> None:
     """A path of the API with another method is a route that does not exist."""
-    found, given = through_a_function(tmp_path, method, "/connections/demo", payload())
-    assert (found.status, found.json(), given) == (403, {"message": "Missing Authentication Token"}, [])
-
-
-def test_a_bad_profile_is_told(tmp_path: Path) -> None:
-    """A profile that is no TOML, lacks a field or needs a variable is refused with the profile's name."""
-    (tmp_path / "torn.toml").write_text("address = ")
-    (tmp_path / "short.toml").write_text('framing = "sse"\n')
-    (tmp_path / "needy.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_X}/y"\n')
-    for name, words in {"torn": "not valid TOML", "short": "address is missing", "needy": "UPSTREAM_X"}.items():
-        found = profile_files.check(name, tmp_path, {})
-        assert found is not None
-        status, sentence = found
-        assert (status, f"The profile '{name}'" in sentence, words in sentence) == (422, True, True)
-
-
-def test_a_refusal_of_step_functions_leaves_as_the_template_maps_it(tmp_path: Path) -> None:
-    """The deployed API's own check: a malformed id gets a name that Step Functions refuses, and the caller a 400."""
-    route = next(route for route in read(recorded(), {}).routes if isinstance(route, Route))
-    call = Call("", {"streamId": "a b"}, {}, {}, {"requestId": "r"})
-    assert json.loads(render(route.request_templates["application/json"], call))["name"] == "malformed*"
-    chosen = next(one for one in route.responses if one["StatusCode"] == 400)
-    text = render(chosen["ResponseTemplates"]["application/json"], Call('{"message": "Invalid Name: \'malformed*\'"}'))
-    assert json.loads(text)["message"].startswith("The stream id must be 1 to 64")
-    assert tmp_path.exists()
-
-
-def test_velocity() -> None:
-    """What `$input`, `$util` and `$context` answer."""
-    call = Call('{"a": {"b": [1, "x"]}}', {"p": "path"}, {"q": "query"}, {"h": "header"}, {"requestId": "id"})
-    for template, expected in {
-        "$input.json('$.a.b[1]')": '"x"',
-        "$input.path('$.a.b[0]')": "1",
-        "$input.params('p') $input.params('q') $input.params('h')": "path query header",
-        '$util.escapeJavaScript("it\'s")': "it\\'s",
-        "$util.urlEncode('a/b') $util.urlDecode('a%2Fb')": "a%2Fb a/b",
-        "$util.base64Decode($util.base64Encode('é'))": "é",
-        "$util.parseJson($input.body).a.b.size()": "2",
-        "$context.requestId": "id",
-    }.items():
-        assert render(template, call) == expected
-    with pytest.raises(TemplateFailure):
-        render("#foreach(", call)
+    response, invocations = through_a_function(tmp_path, method, "/connections/demo", payload())
+    assert (response.status, response.json(), invocations) == (403, {"message": "Missing Authentication Token"}, [])
 
 
 def test_machines_are_loaded_from_the_template() -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import urllib3
+from botocore.exceptions import BotoCoreError, ClientError
 
+from local.listener import bind
 from local.service.embedded_aws import lock
-from local.service.listener import bind
 from tests.harness import free_port
-from tests.local.service.test_embedded_aws import on_disk
 from tests.local.support import PROJECT, children, client, environment, running, until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000"
@@ -172,20 +172,30 @@ def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
     assert service.end(signal.SIGINT) == 0
 
 
+def is_prefix(before: list[int], service: Run) -> bool:
+    """Whether the service answers again and what was stored before is stored still."""
+    with contextlib.suppress(BotoCoreError, ClientError):
+        return service.ids()[: len(before)] == before
+    return False
+
+
 def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> None:
-    """SIGKILL of a function, then of the embedded AWS, which starts from its last save: the cursor closes the hole."""
+    """SIGKILL of a function, of the database, and of the embedded AWS, which starts from its last save."""
     service.start()
     service.post("demo")
-    # Before a cursor is saved there is no place to go on from.
-    assert until(lambda: on_disk(service.data, '"cursor"'), 10)
     assert until(lambda: len(service.ids()) > 15, 10)
     os.kill(_child(service, b"bootstrap.py"), signal.SIGKILL)
     assert until(lambda: len(service.ids()) > 30, 10)
+    before = service.ids()
+    os.kill(_child(service, b"/dynoxide"), signal.SIGKILL)
+    assert until(lambda: is_prefix(before, service), 20)
     os.kill(_child(service, b"embedded_aws_child"), signal.SIGKILL)
     reached = until(lambda: len(service.ids()) > 60, 20)
     assert reached, service.log.read_text()
     assert contiguous(service.ids())
-    assert "it restarts from its last save" in service.log.read_text()
+    log = service.log.read_text()
+    assert "the embedded DynamoDB died (-9)" in log
+    assert "it restarts from its last save" in log
     assert service.end(signal.SIGTERM) == 0
 
 
@@ -193,13 +203,13 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
     """One sentence, exit status 2, and nothing is left of the attempt."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port + 1)):
-        found = subprocess.run(
+        run = subprocess.run(
             [sys.executable, "-m", "local.cli", "run"],
             cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False,
             env=environment(STREAMKEEPER_STAGE="test", PORT=str(port), STREAMKEEPER_DATA=str(tmp_path / "data")),
         )  # fmt: skip
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.splitlines() == [
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.splitlines() == [
         f"streamkeeper: Port {port + 1}, needed for the AWS endpoint, is in use;"
         " stop the process that listens there or set PORT to another number."
     ]
@@ -207,9 +217,9 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
-    """Four streams are connected when the stop comes: no traceback, no new process, and they go on later.
+    """Four streams are connected when the stop comes: no traceback, no new process, and they resume later.
 
-    Not the one that was to be stopped: the wish holds, though the service ended before it was obeyed.
+    One with a stop request does not: the request holds, though the service ended first.
     """
     service.start()
     streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
@@ -226,7 +236,7 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
 
 
 def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
-    """One line says at once what is waited for, nobody hangs on the ports, and the start goes on."""
+    """One line says at once what it waits for, no port is held, and the start continues."""
     held = lock(service.data)
     try:
         service.launch()
@@ -250,14 +260,14 @@ def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
         ({"STREAMKEEPER_DATA": "/dev/null/x"}, "The data folder /dev/null/x cannot be used"),
     ],
 )
-def test_bad_wishes_are_told(tmp_path: Path, variables: dict[str, str], words: str) -> None:
+def test_a_bad_option_is_one_sentence(tmp_path: Path, variables: dict[str, str], words: str) -> None:
     """One sentence that names the variable's problem, exit status 2."""
     usual = {"PORT": str(free_port()), "STREAMKEEPER_DATA": str(tmp_path / "data")}
-    found = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-m", "local.cli", "run"],
         cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False, env=environment(**(usual | variables)),
     )  # fmt: skip
-    assert (found.returncode, len(found.stderr.splitlines()), words in found.stderr) == (2, 1, True), found.stderr
+    assert (run.returncode, len(run.stderr.splitlines()), words in run.stderr) == (2, 1, True), run.stderr
     assert not (tmp_path / "data").exists()
 
 

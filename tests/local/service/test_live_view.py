@@ -1,4 +1,4 @@
-"""What the service prints."""
+"""The lines that the service prints."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.service.listener import Listener, bind
+from local.listener import Listener, bind
 from local.service.screen import Screen
 from local.upstreams.demo_streams import Upstreams
 from tests import harness
@@ -26,15 +26,15 @@ def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str
 
 
 def watched(service: harness.Service) -> dict[str, Any]:
-    """What the function that watches all streams answers."""
+    """The result of the function that watches all streams."""
     with contextlib.closing(client("lambda", f"http://127.0.0.1:{service.port + 1}")) as functions:
         answer = functions.invoke(FunctionName=f"streamkeeper-{harness.STAGE}-connection-watch", Payload=b"{}")
-        found: dict[str, Any] = json.load(answer["Payload"])
-    assert "FunctionError" not in answer, found
-    return found
+        result: dict[str, Any] = json.load(answer["Payload"])
+    assert "FunctionError" not in answer, result
+    return result
 
 
-def test_an_upstream_that_is_away_is_told_and_so_is_its_return(tmp_path: Path) -> None:
+def test_an_absent_upstream_is_reported_and_so_is_its_return(tmp_path: Path) -> None:
     """One line when nothing listens, however often it is tried, and one when the stream is connected again."""
     port = harness.free_port(1)
 
@@ -52,15 +52,15 @@ def test_an_upstream_that_is_away_is_told_and_so_is_its_return(tmp_path: Path) -
         # Several attempts have failed by then, each with a record of its own.
         assert until(lambda: len(service.connections("demo:a")) > 3, 20), service.log
         assert until(lambda: "cannot connect" in service.log, 5), service.log
-        # What the deployed alarm tells of a stream without a connection is told here, once.
+        # The deployed alarm of a stream without a connection is one line here.
         alert = "ALERT: demo:a has been without a connection for "
         assert until(lambda: alert in service.log, 20), service.log
         assert service.log.count(alert) == 1
-        found = watched(service)
-        assert (found["wanted"], list(found["unconnected_s"])) == (1, ["demo:a"])
+        result = watched(service)
+        assert (result["wanted"], list(result["unconnected_s"])) == (1, ["demo:a"])
         with in_thread(upstream):
             assert until(lambda: "demo:a: lane" in service.log and "is connected again" in service.log, 20), service.log
-            told = [line for line in service.log.splitlines() if "demo:a: lane" in line]
-            assert "cannot connect: the stream was not opened (refused): nothing listens at the address" in told[0]
-            assert "is connected again" in told[1]
+            lines = [line for line in service.log.splitlines() if "demo:a: lane" in line]
+            assert "cannot connect: the stream was not opened (refused): nothing listens at the address" in lines[0]
+            assert "is connected again" in lines[1]
             assert service.end() == 0

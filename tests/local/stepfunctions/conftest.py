@@ -1,4 +1,4 @@
-"""What the tests of the Step Functions API are given."""
+"""The fixtures of the tests of the Step Functions API."""
 
 from collections.abc import Iterator
 from typing import Any

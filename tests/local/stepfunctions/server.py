@@ -12,12 +12,12 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
 
+from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
-from local.service.aws_endpoints import Endpoints
+from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
-from local.service.listener import Listener, bind
-from local.service.stack import Function, StateMachine
+from local.stack import Function, StateMachine
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
@@ -33,7 +33,7 @@ PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": 
 WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
 MODULE = """
 def echo(event, lambda_context):
-    return {"given": event}
+    return {"event": event}
 
 def large(event, lambda_context):
     return "x" * event["size"]
@@ -61,7 +61,7 @@ async def endpoint_of(
     machines: dict[str, tuple[StateMachine, Machine]],
     engine_url: str = "http://127.0.0.1:9",
 ) -> AsyncIterator[Running]:
-    """An endpoint that keeps its state in `folder`; the functions are of `module`, the engine is asked for the rest."""
+    """An endpoint that keeps its state in `folder`; `module` has the functions, the embedded AWS answers the rest."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sample.py").write_text(module)
     clock, endpoints = RealClock(), Endpoints({}, engine_url)
@@ -120,16 +120,33 @@ def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
 
 def over(states: Any, execution_arn: str) -> dict[str, Any]:
     """The description of an execution that has ended."""
-    found: dict[str, Any] = {}
+    description: dict[str, Any] = {}
 
     def look() -> bool:
-        found.update(states.describe_execution(executionArn=execution_arn))
-        return bool(found["status"] != "RUNNING")
+        description.update(states.describe_execution(executionArn=execution_arn))
+        return bool(description["status"] != "RUNNING")
 
     assert until(look)
-    return found
+    return description
 
 
 def task(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The definition of a machine of one Task."""
     return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}
+
+
+SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
+HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
+
+
+def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
+    """The ARN of an execution that waits for a token, and the token."""
+    arn = created(states, name, task(SEND, HANDED, End=True, **more))
+    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+
+    def submitted() -> str:
+        events = states.get_execution_history(executionArn=execution)["events"]
+        outputs = [one["taskSubmittedEventDetails"]["output"] for one in events if one["type"] == "TaskSubmitted"]
+        return str(json.loads(outputs[0])["Payload"]["event"]["token"]) if outputs else ""
+
+    return execution, until(submitted)

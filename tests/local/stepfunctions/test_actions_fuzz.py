@@ -11,7 +11,7 @@ from botocore.validate import ParamValidator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.service.stack import StateMachine
+from local.stack import StateMachine
 from local.stepfunctions import request_validation
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
@@ -75,8 +75,8 @@ async def nothing(_: TaskCall) -> Any:
     """No machine of these tests has a Task."""
 
 
-async def answers(wishes: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
-    """Each wish's action, status and answer, from one service with one machine and one execution."""
+async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
+    """Each call's action, status and answer, from one service with one machine and one execution."""
     with tempfile.TemporaryDirectory() as name:
         folder, clock = Path(name), RealClock()
         deployed = {MACHINE: (StateMachine("one", MACHINE, json.dumps(PASS)), load(PASS))}
@@ -84,20 +84,20 @@ async def answers(wishes: list[tuple[str, Any]]) -> list[tuple[str, int, dict[st
         executions.perform = nothing
         states = StepFunctions(executions, clock, Activities(folder / "a"))
         executions.start(MACHINE, "{}", "first")
-        found = []
-        for action, parameters in wishes:
+        answered = []
+        for action, parameters in calls:
             answer = await states.answer(action, json.dumps(parameters).encode())
-            found.append((action, answer.status_code, json.loads(bytes(answer.body))))
+            answered.append((action, answer.status_code, json.loads(bytes(answer.body))))
         executions.close()
         states.close()
-        return found
+        return answered
 
 
 @settings(max_examples=60)
 @given(st.lists(requests(), min_size=1, max_size=8))
-def test_every_request_is_answered_as_the_model_says(wishes: list[tuple[str, Any]]) -> None:
+def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]]) -> None:
     """200 and an answer of the action's shape, or 400 and an error's name; never a crash."""
-    for action, status, answer in asyncio.run(answers(wishes)):
+    for action, status, answer in asyncio.run(answers(calls)):
         if status == 400:
             assert answer["__type"].startswith("com.amazonaws.states#")
             assert isinstance(answer["message"], str)

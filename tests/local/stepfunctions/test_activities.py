@@ -14,13 +14,13 @@ DIG = Activity("arn:aws:states:us-east-1:000000000000:activity:dig", "dig", 5, {
 
 def work(number: int) -> TaskCall:
     """A call that waits for a worker's answer."""
-    given: dict[str, Any] = {"resource": DIG.arn, "service": "activity", "action": "", "sdk": False, "function": None}
+    target: dict[str, Any] = {"resource": DIG.arn, "service": "activity", "action": "", "sdk": False, "function": None}
     more: dict[str, Any] = {"payload": None, "execution_arn": "arn", "state": "S", "entered_ms": 0, "timeout_ms": None}
-    return TaskCall(**given, **more, parameters=number, pending=Pending(f"token {number}"))
+    return TaskCall(**target, **more, parameters=number, pending=Pending(f"token {number}"))
 
 
-def test_an_activity_is_there_after_a_restart(tmp_path: Path) -> None:
-    """Name, date and tags; one that was deleted is not."""
+def test_an_activity_exists_after_a_restart(tmp_path: Path) -> None:
+    """With its name, date and tags; a deleted one does not."""
     activities = Activities(tmp_path / "activities.json")
     activities.put(DIG)
     activities.put(Activity(DIG.arn + "2", "dig2", 6))
@@ -28,8 +28,8 @@ def test_an_activity_is_there_after_a_restart(tmp_path: Path) -> None:
     assert Activities(tmp_path / "activities.json").all() == [DIG]
 
 
-def test_work_is_handed_out_once_and_in_its_order(tmp_path: Path) -> None:
-    """What nobody waits for any more is left out; a worker that asks first waits for the next."""
+def test_work_is_given_out_once_and_in_its_order(tmp_path: Path) -> None:
+    """Work whose Task no longer waits is skipped; a worker that comes first waits for the next."""
 
     async def main() -> None:
         activities = Activities(tmp_path / "a")
@@ -40,28 +40,28 @@ def test_work_is_handed_out_once_and_in_its_order(tmp_path: Path) -> None:
         assert calls[0].pending is not None
         calls[0].pending.close()
         assert [await activities.take(DIG.arn, 5), await activities.take(DIG.arn, 5)] == calls[1:]
-        asked = [asyncio.create_task(activities.take(DIG.arn, 5)) for _ in range(2)]
+        workers = [asyncio.create_task(activities.take(DIG.arn, 5)) for _ in range(2)]
         await asyncio.sleep(0)
         later = [work(3), work(4)]
         for call in later:
             activities.offer(call)
-        assert await asyncio.gather(*asked) == later
+        assert await asyncio.gather(*workers) == later
         assert await activities.take(DIG.arn, 0.01) is None
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("end", ["close", "remove"])
-def test_a_worker_that_asks_is_answered_when_there_is_no_more_to_come(tmp_path: Path, end: str) -> None:
-    """The service ends, or the activity is deleted: nothing, at once; and nothing more is taken on."""
+def test_a_waiting_worker_is_answered_when_no_more_work_can_come(tmp_path: Path, end: str) -> None:
+    """The service ends, or the activity is deleted: the worker gets nothing, and new work is refused."""
 
     async def main() -> None:
         activities = Activities(tmp_path / "a")
         activities.put(DIG)
-        asked = [asyncio.create_task(activities.take(DIG.arn, 60)) for _ in range(2)]
+        workers = [asyncio.create_task(activities.take(DIG.arn, 60)) for _ in range(2)]
         await asyncio.sleep(0)
         activities.close() if end == "close" else activities.remove(DIG.arn)
-        assert await asyncio.wait_for(asyncio.gather(*asked), 5) == [None, None]
+        assert await asyncio.wait_for(asyncio.gather(*workers), 5) == [None, None]
         with pytest.raises(TaskFailure, match="does not exist"):
             activities.offer(work(0))
 

@@ -1,4 +1,4 @@
-"""What the API says of a bad definition or a text that is no JSON: AWS's codes, places and words."""
+"""A bad definition, and a text that is not valid JSON, are reported with AWS's codes, places and words."""
 
 import json
 from typing import Any
@@ -96,14 +96,16 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str, str | None]]]] = [
 
 
 @pytest.mark.parametrize(("definition", "expected"), CASES)
-def test_a_definition_is_judged(definition: dict[str, Any], expected: list[tuple[str, str, str | None]]) -> None:
-    """Code, words and place, as others measured them on AWS."""
-    found = diagnostics(json.dumps(definition), "STANDARD")
-    assert [(each["code"], each["message"], each.get("location")) for each in found] == expected
+def test_a_problem_has_awss_code_words_and_place(
+    definition: dict[str, Any], expected: list[tuple[str, str, str | None]]
+) -> None:
+    """As others measured them on AWS."""
+    reports = diagnostics(json.dumps(definition), "STANDARD")
+    assert [(each["code"], each["message"], each.get("location")) for each in reports] == expected
 
 
-def test_a_refusal_names_all_that_is_wrong() -> None:
-    """One after the other, each with its place; what has no place is at null."""
+def test_a_refusal_names_every_problem() -> None:
+    """One after the other, each with its place; a problem without a place is at null."""
     with pytest.raises(Refusal) as refusal:
         refuse_bad(json.dumps(CASES[1][0]), "STANDARD")
     assert str(refusal.value) == (
@@ -130,20 +132,20 @@ def test_a_refusal_names_all_that_is_wrong() -> None:
         ("[NaN]", "Non-standard token 'NaN': enable JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS to allow", 5),
     ],
 )  # fmt: skip
-def test_a_text_that_is_no_json_is_told_as_jackson_tells_it(text: str, message: str, column: int) -> None:
+def test_bad_json_has_jacksons_message(text: str, message: str, column: int) -> None:
     """The token or character that was not expected, and the place behind it."""
     with pytest.raises(ValueError) as problem:  # noqa: PT011
         parsed(text)
-    found, place = message_and_place(text, problem.value)
-    assert found.startswith(message)
-    assert found.endswith(f"\n at {place}")
+    worded, place = message_and_place(text, problem.value)
+    assert worded.startswith(message)
+    assert worded.endswith(f"\n at {place}")
     assert place == f'[Source: (String)"{text}"; line: 1, column: {column}]'
 
 
-def test_a_member_that_is_given_twice_is_no_definition() -> None:
+def test_a_member_that_appears_twice_is_refused() -> None:
     """One of the two would be lost."""
-    found = diagnostics('{"StartAt": "A",\n "States": {"A": {"Type": "Succeed"}, "A": {"Type": "Fail"}}}', "STANDARD")
-    assert [(one["code"], one["message"].partition("\n")[0]) for one in found] == [
+    reports = diagnostics('{"StartAt": "A",\n "States": {"A": {"Type": "Succeed"}, "A": {"Type": "Fail"}}}', "STANDARD")
+    assert [(one["code"], one["message"].partition("\n")[0]) for one in reports] == [
         ("INVALID_JSON_DESCRIPTION", "Duplicate field 'A'")
     ]
-    assert found[0]["location"].endswith("line: 2, column: 42]")
+    assert reports[0]["location"].endswith("line: 2, column: 42]")

@@ -1,17 +1,16 @@
-"""The registry of executions and what it leaves on disk."""
+"""The registry of executions, in one life of the service and across several."""
 
 import asyncio
 import json
-import resource
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local.service.stack import StateMachine
+from local.stack import StateMachine
 from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
-from local.stepfunctions.journals import MOST_KEPT, Journal, Journals, Opening
+from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskFailure, load
@@ -34,6 +33,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     },
     ANSWERS: {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
 }
+
 DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
 
 
@@ -47,9 +47,9 @@ def registry(folder: Path, seen: list[str] | None = None) -> Executions:
         arn: (StateMachine(arn.split(":")[-1], arn, json.dumps(definition)), load(definition))
         for arn, definition in DEFINITIONS.items()
     }
-    told = [] if seen is None else seen
+    statuses = [] if seen is None else seen
     kept = Machines(folder / "machines", machines, 0)
-    executions = Executions(kept, Journals(folder), RealClock(), lambda known: told.append(known.status))
+    executions = Executions(kept, Journals(folder), RealClock(), lambda known: statuses.append(known.status))
     executions.perform = nothing
     return executions
 
@@ -67,7 +67,7 @@ def in_service(folder: Path, body: Callable[[Executions], Awaitable[None]]) -> N
     asyncio.run(run())
 
 
-def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_an_ended_execution_exists_after_a_restart(tmp_path: Path) -> None:
     """Status, output and history of an ended execution are read from disk."""
 
     async def first(executions: Executions) -> None:
@@ -93,8 +93,8 @@ def test_what_ended_is_there_after_a_restart(tmp_path: Path) -> None:
     in_service(tmp_path, second)
 
 
-def test_what_ran_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
-    """After an end of the service, clean or not, a running stream goes on under one execution with the same input."""
+def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
+    """After an end of the service, clean or not, one execution continues the stream with the same input."""
     arns = []
 
     async def first(executions: Executions) -> None:
@@ -121,8 +121,8 @@ def test_what_ran_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
     in_service(tmp_path, third)
 
 
-def test_what_ran_in_place_of_a_dead_predecessor_is_resumed_as_if_by_a_post(tmp_path: Path) -> None:
-    """A predecessor's renewal was under way: one execution goes on, with an input that names no predecessor."""
+def test_a_renewal_under_way_is_resumed_without_its_predecessor(tmp_path: Path) -> None:
+    """One execution continues, with an input that names no predecessor."""
 
     async def first(executions: Executions) -> None:
         old = executions.start(WAITS, DEMO, "old").opening.arn
@@ -137,7 +137,7 @@ def test_what_ran_in_place_of_a_dead_predecessor_is_resumed_as_if_by_a_post(tmp_
     in_service(tmp_path, second)
 
 
-def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
     """A kill in the middle of a write costs that line alone."""
 
     async def first(executions: Executions) -> None:
@@ -158,59 +158,31 @@ def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     assert record.closing is not None
 
 
-def test_the_number_kept_is_bounded(tmp_path: Path) -> None:
-    """The oldest files go first, and none of an execution that runs."""
-    records = Journals(tmp_path)
-    paths = [
-        records.journal(Opening(f"arn:{number}", str(number), WAITS, "{}", number)) for number in range(MOST_KEPT + 3)
-    ]
-    for journal in paths:
-        journal.close()
-    removed = records.prune({paths[0].path})
-    assert removed == [paths[1].path, paths[2].path]
-    assert len(records.read()) == MOST_KEPT + 1
-
-
 def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
     """A function that the end of the service killed is not retried, and the record is left as that of a running one."""
-    asked: list[asyncio.Future[None]] = []
+    started: list[asyncio.Future[None]] = []
 
     async def perform(_: object) -> None:
-        asked.append(asyncio.get_running_loop().create_future())
-        await asked[-1]
+        started.append(asyncio.get_running_loop().create_future())
+        await started[-1]
 
     async def body() -> None:
         executions = registry(tmp_path)
         executions.perform = perform
         known = executions.start(TRIES, DEMO, "tries")
-        while not asked:
+        while not started:
             await asyncio.sleep(0)
         written = known.path.read_bytes()
         executions.close()
-        asked[0].set_exception(TaskFailure("Runtime.ExitError", "killed"))
+        started[0].set_exception(TaskFailure("Runtime.ExitError", "killed"))
         await asyncio.sleep(0.05)
-        assert (len(asked), known.closing, known.path.read_bytes()) == (1, None, written)
+        assert (len(started), known.closing, known.path.read_bytes()) == (1, None, written)
 
     asyncio.run(body())
 
 
-def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
-    """Many starts within one millisecond, in two lives of the service, are read in their order; older names stand."""
-    old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
-    for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
-        journal = Journal(tmp_path / f"{name}.jsonl")
-        journal.opening(opening)
-        journal.close()
-    openings = [Opening(f"arn:{number}", str(number), WAITS, "{}", 5) for number in range(40)]
-    for life in (openings[:20], openings[20:]):
-        records = Journals(tmp_path)
-        for opening in life:
-            records.journal(opening).close()
-    assert [record.opening for record in Journals(tmp_path).read()] == [*old, *openings]
-
-
-def test_starts_and_ends_are_told(tmp_path: Path) -> None:
-    """The listener hears of each start and of each end once."""
+def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
+    """Once each, and not again for a second stop."""
     seen: list[str] = []
 
     async def body() -> None:
@@ -223,20 +195,3 @@ def test_starts_and_ends_are_told(tmp_path: Path) -> None:
 
     asyncio.run(body())
     assert seen == ["RUNNING", "ABORTED"]
-
-
-def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
-    """What could not be written is written with the next line that can be, and the record is whole."""
-    records = Journals(tmp_path)
-    journal = records.journal(Opening("arn:full", "full", WAITS, "{}", 0))
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 10, unlimited[1]))
-    try:
-        journal.event({"id": 1})
-        journal.event({"id": 2})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert records.history(journal.path) == []
-    journal.event({"id": 3})
-    assert records.history(journal.path) == [{"id": 1}, {"id": 2}, {"id": 3}]
-    journal.close()

@@ -1,4 +1,4 @@
-"""TestState as an SDK uses it: one state, tried on its own."""
+"""TestState as an SDK uses it: one state, run on its own."""
 
 import json
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from tests.local.stepfunctions.server import PASS, refusal, task
 
 
-def test_one_state_is_tried_on_its_own(states: Any) -> None:
-    """TestState runs a state with or without a mock, and shows each step of its data when asked."""
+def test_one_state_runs_on_its_own(states: Any) -> None:
+    """TestState runs a state with or without a mock, and shows each step of its data at level DEBUG."""
     state = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
@@ -20,27 +20,27 @@ def test_one_state_is_tried_on_its_own(states: Any) -> None:
         "Catch": [{"ErrorEquals": ["Bad"], "ResultPath": "$.e", "Next": "Mend"}],
         "Next": "After",
     }
-    wish = {"definition": json.dumps(state), "input": '{"n":{"a":1}}'}
-    real = states.test_state(**wish, inspectionLevel="DEBUG")
+    request = {"definition": json.dumps(state), "input": '{"n":{"a":1}}'}
+    real = states.test_state(**request, inspectionLevel="DEBUG")
     assert (real["status"], real["nextState"]) == ("SUCCEEDED", "After")
-    assert json.loads(real["output"]) == {"n": {"a": 1}, "r": {"got": {"given": {"a": 1}}}}
+    assert json.loads(real["output"]) == {"n": {"a": 1}, "r": {"got": {"event": {"a": 1}}}}
     assert json.loads(real["inspectionData"]["afterParameters"]) == {"FunctionName": "echo", "Payload": {"a": 1}}
-    assert json.loads(real["inspectionData"]["afterResultSelector"]) == {"got": {"given": {"a": 1}}}
-    mocked = states.test_state(**wish, mock={"result": '{"Payload": 5}'})
+    assert json.loads(real["inspectionData"]["afterResultSelector"]) == {"got": {"event": {"a": 1}}}
+    mocked = states.test_state(**request, mock={"result": '{"Payload": 5}'})
     assert (json.loads(mocked["output"])["r"], "inspectionData" in mocked) == ({"got": 5}, False)
-    caught = states.test_state(**wish, mock={"errorOutput": {"error": "Bad", "cause": "It was."}})
+    caught = states.test_state(**request, mock={"errorOutput": {"error": "Bad", "cause": "It was."}})
     assert (caught["status"], caught["nextState"], caught["error"]) == ("CAUGHT_ERROR", "Mend", "Bad")
     assert json.loads(caught["output"])["e"] == {"Error": "Bad", "Cause": "It was."}
     slow = {"mock": {"errorOutput": {"error": "Slow"}}, "inspectionLevel": "DEBUG"}
-    again = states.test_state(**wish, **slow, stateConfiguration={"retrierRetryCount": 1})
+    again = states.test_state(**request, **slow, stateConfiguration={"retrierRetryCount": 1})
     assert again["status"] == "RETRIABLE"
     assert again["inspectionData"]["errorDetails"] == {"retryIndex": 0, "retryBackoffIntervalSeconds": 6}
-    spent = states.test_state(**wish, **slow, stateConfiguration={"retrierRetryCount": 2})
+    spent = states.test_state(**request, **slow, stateConfiguration={"retrierRetryCount": 2})
     assert (spent["status"], spent["inspectionData"]["errorDetails"]) == ("FAILED", {"retryIndex": 0})
 
 
-def test_what_cannot_be_tried_is_refused(states: Any) -> None:
-    """A definition that is none, an input that is no JSON, a state that is not there, a Parallel without a mock."""
+def test_what_cannot_run_is_refused(states: Any) -> None:
+    """A bad definition, an input that is not valid JSON, a missing state name, an unknown state."""
     passes = json.dumps({"Type": "Pass", "End": True})
     assert refusal(states.test_state, definition="no")[0] == "InvalidDefinition"
     assert refusal(states.test_state, definition='{"Type": "Pass"}')[0] == "InvalidDefinition"
@@ -73,7 +73,7 @@ _SIZES = "Mocked result must contain the same number of items as number of Paral
 
 
 @pytest.mark.parametrize(
-    ("state", "more", "code", "told"),
+    ("state", "more", "code", "message"),
     [
         ({"Type": "Pass", "End": True}, {"mock": {"result": "1"}}, "ValidationException",
          "State type 'Pass' is not supported when a mock is specified"),
@@ -90,15 +90,15 @@ _SIZES = "Mocked result must contain the same number of items as number of Paral
         (_PARALLEL, {"mock": {"result": "[1]"}}, "ValidationException", _SIZES),
     ],
 )  # fmt: skip
-def test_a_mock_that_a_state_cannot_have(
-    states: Any, state: dict[str, Any], more: dict[str, Any], code: str, told: str
+def test_a_mock_that_a_state_cannot_have_is_refused(
+    states: Any, state: dict[str, Any], more: dict[str, Any], code: str, message: str
 ) -> None:
     """Codes and words are those that AWS's TestState gave, recorded by localstack (test_state_mock_validation)."""
-    assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, told)
+    assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, message)
 
 
-def test_a_tested_task_is_told_of_the_account_of_all_others(states: Any) -> None:
-    """A function that is missing is named by an ARN of the account in which this service's machines stand."""
+def test_a_tested_task_has_the_account_of_all_others(states: Any) -> None:
+    """A missing function is named by an ARN of the account of this service's machines."""
     state = {**task("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
     cause = states.test_state(definition=json.dumps(state))["cause"]
     assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")

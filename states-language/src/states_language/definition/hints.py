@@ -1,6 +1,6 @@
 """Advises what to do about a problem of a definition.
 
-`load` says what is wrong; a hint adds how to mend it. For a misspelt name it is the nearest one that is known:
+`load` says what is wrong; a hint adds how to repair it. For a misspelt name it is the nearest one that is known:
 
     /States/A/Inputpath: is not a field of a Task state  ->  Did you mean InputPath?
 
@@ -118,8 +118,8 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
     if "is not a field of" in rule:
         place, name = locate(path), str(path[-1])
         if name in ("Next", "End"):
-            return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; where to go on is said elsewhere.")
-        near = difflib.get_close_matches(name, [one for one in _FIELDS.get(place.kind, ()) if one != name], 1)
+            return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; another field names the next state.")
+        near = difflib.get_close_matches(name, [field for field in _FIELDS.get(place.kind, ()) if field != name], 1)
         return f"Did you mean {near[0]}?" if near else "Remove it; what is meant for people goes into Comment."
     if match := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
         name = match[1] or match[2]

@@ -1,8 +1,8 @@
 """Lists every problem of a definition, where `load` stops at the first.
 
-It calls `load` on a copy, mends the place that `load` complains about, and calls it again until it succeeds. A missing
-field gets a stand-in, an unknown one is removed. A problem that only a mend has caused is left out. The rules of the
-language stay in `load`; this module only knows how to mend.
+It calls `load` on a copy, repairs the place that `load` complains about, and calls it again until it succeeds. A
+missing field gets a stand-in, an unknown one is removed. A problem that only a repair has caused is left out. The rules
+of the language stay in `load`; this module only knows how to repair.
 Invariant: the first problem is the one that `load` raises, and a definition without problems loads.
 """
 
@@ -17,7 +17,7 @@ from states_language.definition.load import load
 from states_language.definition.place import Key, Place, keys, locate, value_at, ways
 
 MOST = 200
-"""Problems that are listed of one definition."""
+"""The most problems that are listed of one definition."""
 
 _FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
 _STAND_IN_STATE = "state that stands in"
@@ -48,15 +48,15 @@ _WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Typ
 
 def problems(definition: Mapping[str, Any]) -> list[DefinitionError]:
     """Return the definition's problems in the order in which `load` meets them; at most MOST."""
-    mender = _Mender(_apart(definition))
+    repairs = _Repairs(_apart(definition))
     reported: list[DefinitionError] = []
     while len(reported) < MOST:
         try:
-            load(mender.copy)
+            load(repairs.copy)
         except DefinitionError as problem:
-            if not reported or mender.is_new(problem):
+            if not reported or repairs.is_new(problem):
                 reported.append(problem)
-            if not mender.mend(problem):
+            if not repairs.repair(problem):
                 break
         else:
             break
@@ -70,8 +70,8 @@ def _apart(value: Any) -> Any:
     return [_apart(element) for element in value] if isinstance(value, list) else value
 
 
-class _Mender:
-    """A copy of the definition, and the mends that were made in it."""
+class _Repairs:
+    """A copy of the definition, and the repairs that were made in it."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
         self.copy = definition
@@ -83,7 +83,7 @@ class _Mender:
         self._renamed: set[Key] = set()
 
     def is_new(self, problem: DefinitionError) -> bool:
-        """Return whether the problem is the definition's own and not one that a mend made."""
+        """Return whether the problem is the definition's own and not one that a repair made."""
         path = keys(problem.pointer)
         if (path, problem.rule) in self._reported or self._follows(path, problem.rule):
             return False
@@ -97,7 +97,7 @@ class _Mender:
         return True
 
     def _follows(self, path: tuple[Key, ...], rule: str) -> bool:
-        """Return whether a problem is there only because a mend removed something."""
+        """Return whether a problem is there only because a repair removed something."""
         if rule.startswith(_NO_END):
             return () in self._ways_lost
         if "not reachable" in rule:
@@ -107,7 +107,7 @@ class _Mender:
         gone = self._gone.get(path, set())
         return bool(gone) and ("operator" in rule or bool(gone & set(re.findall(r"\w+", rule))))
 
-    def mend(self, problem: DefinitionError) -> bool:
+    def repair(self, problem: DefinitionError) -> bool:
         """Change the copy so that `load` gets past the problem; return False where that cannot be done."""
         path = keys(problem.pointer)
         self._reported.add((path, problem.rule))
@@ -132,7 +132,7 @@ class _Mender:
         return self._replace(place)
 
     def _field(self, place: Place) -> bool:
-        """Mend one field of an object: give it a valid value, or remove it."""
+        """Repair one field of an object: give it a valid value, or remove it."""
         name, path = str(place.rest[-1]), (*place.path, *place.rest)
         owner = value_at(self.copy, path[:-1])
         line = value_at(self.copy, _line(place).path)
@@ -150,7 +150,7 @@ class _Mender:
         elif name == "Type" and isinstance(owner, dict):
             return self._replace(place)
         elif name == "ErrorEquals" and isinstance(owner, dict):
-            owner[name] = [f"mended {len(self._reported)}"]
+            owner[name] = [f"repaired {len(self._reported)}"]
         elif name in _STAND_INS and isinstance(owner, dict):
             owner[name] = copy.deepcopy(_STAND_INS[name])
         else:
@@ -160,7 +160,7 @@ class _Mender:
         return True
 
     def _object(self, place: Place, rule: str) -> bool:
-        """Mend an object as a whole; the rule's text names the fields that are missing or too many."""
+        """Repair an object as a whole; the rule's text names the fields that are missing or too many."""
         owner = value_at(self.copy, place.path)
         if not isinstance(owner, dict):
             return self._replace(place)
@@ -190,8 +190,8 @@ class _Mender:
         stand_ins: dict[str, dict[str, Any]] = {
             "line": _LINE,
             "rule": {"Variable": "$", "IsPresent": True, **target},
-            "retrier": {"ErrorEquals": [f"mended {len(self._reported)}"]},
-            "catcher": {"ErrorEquals": [f"mended {len(self._reported)}"], **target},
+            "retrier": {"ErrorEquals": [f"repaired {len(self._reported)}"]},
+            "catcher": {"ErrorEquals": [f"repaired {len(self._reported)}"], **target},
             "state": _leading(old),
         }
         owner, key = value_at(self.copy, place.path[:-1]), place.path[-1]

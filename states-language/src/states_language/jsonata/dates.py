@@ -1,8 +1,8 @@
 """Implements JSONata's functions of dates and of whole numbers: $toMillis, $fromMillis, $formatInteger, $parseInteger.
 
-    instant("1970-01-01T00:00:01Z")  # 1000
-    shown(1000)                      # "1970-01-01T00:00:01.000Z"
-    integer_shown(12, "w")           # "twelve"
+    instant(now_ms, "1970-01-01T00:00:01Z")  # 1000
+    shown(1000)                              # "1970-01-01T00:00:01.000Z"
+    integer_shown(12, "w")                   # "twelve"
 
 The library knows the pictures but raises errors without codes; here they get theirs. Source: the JSONata documentation,
 "Date/Time functions" and "Numeric functions".
@@ -10,8 +10,9 @@ The library knows the pictures but raises errors without codes; here they get th
 
 import math
 import re
+import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import regex
@@ -56,15 +57,34 @@ class _Expressions:
         return Pattern(compiled) if flags else compiled
 
 
+class _Datetime(datetime):
+    """Replaces `datetime.datetime` in the library's dates, so that today is the execution's."""
+
+    @classmethod
+    def utcnow(cls) -> "_Datetime":
+        """Return the instant from which a picture without a year, month or day takes it."""
+        elapsed: timedelta = _today.now_ms() * _MILLISECOND
+        return cls(1970, 1, 1, tzinfo=UTC) + elapsed
+
+
+class _Dates:
+    """Replaces the module `datetime` in the library's dates."""
+
+    datetime, timedelta, timezone = _Datetime, timedelta, timezone
+
+
+_today = threading.local()
 datetimeutils.re = _Expressions
+datetimeutils.datetime = _Dates
 
 
-def instant(text: Any, picture: Any = None) -> Any:
+def instant(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
     """Return the milliseconds since 1970 of a date; raises JException D3110, D3132, D3135 or D3136."""
     if text is None:
         return None
     if picture is not None:
         _bound(text)
+        _today.now_ms = now_ms
         return _coded(picture, lambda: Functions.datetime_to_millis(text, picture))
     match = _INSTANT.fullmatch(text)
     try:

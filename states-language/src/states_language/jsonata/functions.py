@@ -33,6 +33,7 @@ def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     bound: dict[str, tuple[str, Callable[..., Any]]] = {
         "now": ("<s?s?:s>", lambda picture=None, zone=None: shown(now_ms(), picture, zone)),
         "millis": ("<:n>", now_ms),
+        "toMillis": ("<s-s?:n>", lambda text=None, picture=None: dates.instant(now_ms, text, picture)),
         "random": ("<n?:n>", lambda seed=None: random() if seed is None else scrambled(int(seed))),
         "uuid": ("<:s>", lambda: uuid4(random)),
         "shuffle": ("<a:a>", lambda array: _shuffled(array, random)),
@@ -181,7 +182,6 @@ _MENDED: dict[str, tuple[str, Callable[..., Any]]] = {
     "formatInteger": ("<n-s:s>", dates.integer_shown),
     "parseInteger": ("<s-s:n>", dates.integer_read),
     "fromMillis": ("<n-s?s?:s>", dates.shown),
-    "toMillis": ("<s-s?:n>", dates.instant),
     "replace": ("<s-(sf)(sf)n?:s>", texts.replaced),
     "base64decode": ("<s-:s>", texts.decoded),
     **{

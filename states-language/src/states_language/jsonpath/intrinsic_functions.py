@@ -1,7 +1,9 @@
-"""What each intrinsic function gives for its arguments.
+"""Implements the intrinsic functions on the values of their arguments.
 
-Decides results and which arguments are refused, with ValueError; knows neither paths nor the text of a call. The only
-source of chance is the generator handed in. Bounds: AWS Step Functions Developer Guide, "Intrinsic functions".
+    FUNCTIONS["States.ArrayRange"].apply([1, 9, 2], random)  # [1, 3, 5, 7, 9]
+
+A function raises ValueError for an argument that it refuses. Chance comes from the generator `random` alone, so the
+same seed gives the same result. Bounds: AWS Step Functions Developer Guide, "Intrinsic functions".
 """
 
 import base64
@@ -26,7 +28,7 @@ LONGEST_RANGE = 1000
 
 @dataclass(frozen=True)
 class Function:
-    """One intrinsic function: how many arguments it takes, and what it does with them."""
+    """One intrinsic function: its least and most number of arguments, and its implementation."""
 
     arity: Arity
     apply: Callable[[list[Any], Random], Any]
@@ -35,7 +37,7 @@ class Function:
 _SORTED = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 LARGEST_WHOLE = 2**63 - 1
-"""AWS's arithmetic is Java's: a long, and no more."""
+"""The largest long of Java, in which AWS calculates."""
 
 
 def _array(value: Any) -> list[Any]:
@@ -73,23 +75,23 @@ def _format(arguments: list[Any], _random: Random) -> str:
     values = iter(arguments[1:])
     used = 0
 
-    def fill(found: re.Match[str]) -> str:
+    def fill(place: re.Match[str]) -> str:
         nonlocal used
-        if found.group(1) is not None:
-            return found.group(1)
-        if found.group(3) is not None:
-            raise ValueError("a { or } that is no placeholder is written \\{ or \\}")
+        if place.group(1) is not None:
+            return place.group(1)
+        if place.group(3) is not None:
+            raise ValueError("a { or } that is not a placeholder is written \\{ or \\}")
         used += 1
         return _shown(next(values, None)) if used < len(arguments) else ""
 
     text = _PLACE.sub(fill, _text(arguments[0]))
     if used != len(arguments) - 1:
-        raise ValueError(f"{used} placeholders stand against {len(arguments) - 1} values")
+        raise ValueError(f"{used} placeholders for {len(arguments) - 1} values")
     return text
 
 
 def _shown(value: Any) -> str:
-    """A string stands bare, an object as Java prints a map: {Arg1=1, Arg2=[]} (recorded)."""
+    """Write a string without quotes, and an object as Java prints a map: {Arg1=1, Arg2=[]} (recorded)."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -193,7 +195,7 @@ def _random_number(arguments: list[Any], random: Random) -> int:
 
 
 def scrambled(seed: int) -> float:
-    """The first double of java.util.Random for this seed: the same seed always gives the same number."""
+    """Return the first double of java.util.Random for this seed: the same seed always gives the same number."""
     state, bits = (seed ^ 0x5DEECE66D) & (1 << 48) - 1, 0
     for width in (26, 27):
         state = (state * 0x5DEECE66D + 0xB) & (1 << 48) - 1

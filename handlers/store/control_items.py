@@ -1,0 +1,148 @@
+"""Decides how lease, cursor and ledger look as items of DynamoDB; both ways, and pure.
+
+Invariant: reading what was written gives it back; an item that an older or a newer release wrote is read by the
+attributes it has.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from handlers.connection.backoff import Rest
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.lease import Lease
+from handlers.connection.ledger import Gap, Record
+
+Item = dict[str, Any]
+DAY_S = 86_400
+
+
+def number(value: int) -> Item:
+    """The value as a number of DynamoDB's."""
+    return {"N": str(value)}
+
+
+def key(stream_id: str, sort_key: str) -> Item:
+    """The key of an item of either table."""
+    return {"PK": {"S": stream_id}, "SK": {"S": sort_key}}
+
+
+def connection_key(fence: int) -> str:
+    """The sort key of a connection's record; records sort by their fence."""
+    return f"connection#{fence:012d}"
+
+
+def text(item: Item, name: str) -> str | None:
+    """The text of an attribute; None where the item has none of that name."""
+    value: str | None = item.get(name, {}).get("S")
+    return value
+
+
+def count(item: Item, name: str) -> int | None:
+    """The whole number of an attribute; None where the item has none of that name."""
+    return int(item[name]["N"]) if name in item else None
+
+
+def lease(item: Item) -> Lease:
+    """The lease of an item; what is absent is as in an empty lease."""
+
+    return Lease(
+        fence=count(item, "fence") or 0,
+        connected_token=count(item, "connected") or 0,
+        released_token=count(item, "released") or 0,
+        expires_at_ms=count(item, "expires_at_ms") or 0,
+        execution=text(item, "execution") or "",
+        generation=count(item, "generation") or 0,
+        stop=item.get("stop", {}).get("BOOL", False) is True,
+        holder=text(item, "holder") or "",
+        started_at_ms=_instant_ms(text(item, "started_at")),
+        ending=text(item, "ending") or "",
+        ended_at_ms=_instant_ms(text(item, "ended_at")),
+    )
+
+
+def _instant_ms(written: str | None) -> int:
+    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; 0 where there is none."""
+    return round(datetime.fromisoformat(written).timestamp() * 1000) if written else 0
+
+
+def expiry(from_ms: int, keep_days: int) -> Item:
+    """The attribute that lets an item expire so many days later; none where `keep_days` is 0."""
+    return {"expires_at": number(from_ms // 1000 + keep_days * DAY_S)} if keep_days else {}
+
+
+def partitions(item: Item) -> int:
+    """Over how many partition keys a stream's events are spread, as its lease says: one where it says nothing."""
+    return int(item.get("partitions", {}).get("N", "1"))
+
+
+def connection(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
+    """The attributes of a connection's record, without its key; an instant that has not come is absent."""
+    texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
+    numbers: dict[str, int | None] = {
+        "fence": progress.fence,
+        "claimed_ms": progress.claimed_ms,
+        "opened_ms": progress.opened_ms,
+        "seen_ms": progress.seen_ms,
+        "closed_ms": progress.closed_ms,
+        "frames": progress.frames,
+        "bytes": progress.bytes,
+        "stored": progress.stored,
+        "duplicates": progress.duplicates,
+        "dead_lettered": progress.dead_lettered,
+        "unterminated_bytes": progress.unterminated_bytes,
+        "reach_ms": progress.reach_ms,
+    }
+    found = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
+    return found | {name: number(value) for name, value in numbers.items() if value is not None}
+
+
+def record(item: Item) -> Record | None:
+    """What a connection's record says of gaps; None where it was never answered."""
+    if "opened_ms" not in item:
+        return None
+    return Record(
+        fence=int(item["fence"]["N"]),
+        opened_ms=int(item["opened_ms"]["N"]),
+        seen_ms=int(item["seen_ms"]["N"]),
+        closed_ms=int(item["closed_ms"]["N"]) if "closed_ms" in item else None,
+        ended_by=text(item, "ended_by") or "",
+        resumed=item.get("resumed", {}).get("BOOL", False) is True,
+        reach_ms=count(item, "reach_ms"),
+    )
+
+
+def gap(stream_id: str, found: Gap) -> Item:
+    """The item of a gap; gaps sort by the connection that ended them."""
+    return key(stream_id, f"gap#{found.fence:012d}") | {
+        "from_ms": number(found.from_ms),
+        "to_ms": number(found.to_ms),
+        "cause": {"S": found.cause},
+        "closed_by_cursor": {"BOOL": found.closed_by_cursor},
+    }
+
+
+def loss(stream_id: str, found: RecordLoss) -> Item:
+    """The item of a gap that the upstream announced; it sorts behind the gap that the same connection ended."""
+    return key(stream_id, f"gap#{found.fence:012d}#{found.number:06d}") | {
+        "from_ms": number(found.from_ms),
+        "to_ms": number(found.to_ms),
+        "cause": {"S": found.cause},
+        "closed_by_cursor": {"BOOL": False},
+    }
+
+
+def lost(item: Item) -> Gap | None:
+    """The gap that the upstream announced; None where the item is of a gap between two connections."""
+    _, fence, *number = item["SK"]["S"].split("#")
+    if not number:
+        return None
+    return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
+
+
+def rest(found: Rest) -> Item:
+    """The attributes of what is known of an upstream's failures, without its key."""
+    return {
+        "kind": {"S": found.kind},
+        "failures": number(found.failures),
+        "until_ms": number(found.until_ms),
+    }

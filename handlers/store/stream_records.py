@@ -1,0 +1,123 @@
+"""Reads the records of a stream in the control table, and which streams there are; writes the wish to stop one.
+
+Decides no status: handlers/api/status.py does. Invariants: everything is read consistently; of a stream that was never
+started nothing but a wish to stop is written, and that only where it may be started; whatever AWS answers but a refused
+condition is `StoreUnavailable`, after the client's own retries.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from handlers.api.status import Connection, Records
+from handlers.aws.error_translation import ConditionFailed, translate_errors
+from handlers.connection.lease import Lease
+from handlers.store import control_items
+from handlers.store.control_table import LEASES, ControlTable
+
+# About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
+NEWEST = 100
+
+
+class StreamRecords:
+    """The control table; the client is made once and shared by all invocations of a sandbox."""
+
+    def __init__(self, dynamodb: Any, control_table: str) -> None:
+        self._dynamodb = dynamodb
+        self._table = control_table
+        self._records = ControlTable(dynamodb, control_table)
+
+    def read(self, stream_id: str) -> Records | None:
+        """The stream's records with its newest NEWEST connections and gaps; None where it was never started."""
+        lease = self._records.get(stream_id, "lease")
+        if lease is None:
+            return None
+        cursor = self._records.get(stream_id, "cursor") or {}
+        return Records(
+            lease=control_items.lease(lease),
+            cursor=control_items.text(cursor, "cursor"),
+            cursor_saved_ms=control_items.count(cursor, "saved_at_ms"),
+            connections=[_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)],
+            losses=[
+                loss
+                for item in self._records.newest(stream_id, "gap#", NEWEST)
+                if (loss := control_items.lost(item)) is not None
+            ],
+        )
+
+    def read_briefly(self, stream_id: str) -> Records | None:
+        """As `read`, without cursor and losses: what the stream's status follows from, for half the requests."""
+        lease = self._records.get(stream_id, "lease")
+        if lease is None:
+            return None
+        newest = [_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)]
+        return Records(lease=control_items.lease(lease), cursor=None, cursor_saved_ms=None, connections=newest)
+
+    def streams(self, after: str, limit: int) -> list[str]:
+        """The first `limit` ids behind `after` of the streams that were ever started, in their order.
+
+        Read through an index, so a stream may be missing for a moment after its first start. An index of keys alone:
+        a megabyte, which is one request, has some ten thousand of them.
+        """
+        return heapq.nsmallest(limit, (found for found in self._started() if found > after))
+
+    def partitions(self, stream_id: str) -> int | None:
+        """Over how many partition keys the stream's events are spread; None where it was never started."""
+        lease = self._records.get(stream_id, "lease")
+        return None if lease is None else control_items.partitions(lease)
+
+    def stop(self, stream_id: str, wished_at: str, *, may_start: bool) -> Lease | None:
+        """The lease with the wish to stop in it; None where there is none and none `may_start`: nothing is written.
+
+        `wished_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
+        """
+        # A lease: the stream was started once. Without one the update makes one, of the wish alone: the first POST of
+        # all may have been answered just now, and its execution not have claimed the stream yet.
+        condition = {} if may_start else {"ConditionExpression": "attribute_exists(PK)"}
+        try:
+            with translate_errors("UpdateItem"):
+                response = self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=control_items.key(stream_id, "lease"),
+                    # The wish alone: fence, holder and execution stay as whoever holds the stream wrote them. Its
+                    # instant holds it against a POST that came before and has not claimed the stream yet. Written
+                    # twice it is the same, so a request that is repeated after a lost answer changes nothing.
+                    UpdateExpression="SET #stop = :yes, #stop_at = :now",
+                    **condition,
+                    ExpressionAttributeNames={"#stop": "stop", "#stop_at": "stop_at"},
+                    ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": wished_at}},
+                    ReturnValues="ALL_NEW",
+                )
+        except ConditionFailed:
+            return None
+        return control_items.lease(response["Attributes"])
+
+    def _started(self) -> Iterator[str]:
+        place: dict[str, control_items.Item] = {}
+        while True:
+            with translate_errors("Scan"):
+                response = self._dynamodb.scan(TableName=self._table, IndexName=LEASES, **place)
+            for item in response["Items"]:
+                yield item["PK"]["S"]
+            if not response.get("LastEvaluatedKey"):
+                return
+            place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
+
+
+def _connection(item: control_items.Item) -> Connection:
+    return Connection(
+        fence=control_items.count(item, "fence") or 0,
+        lane=control_items.text(item, "lane") or "",
+        execution=control_items.text(item, "execution") or "",
+        request_id=control_items.text(item, "request_id") or "",
+        claimed_ms=control_items.count(item, "claimed_ms") or 0,
+        opened_ms=control_items.count(item, "opened_ms"),
+        seen_ms=control_items.count(item, "seen_ms") or 0,
+        closed_ms=control_items.count(item, "closed_ms"),
+        ended_by=control_items.text(item, "ended_by") or "",
+        resumed=item.get("resumed", {}).get("BOOL", False) is True,
+        reach_ms=control_items.count(item, "reach_ms"),
+        stored=control_items.count(item, "stored") or 0,
+        duplicates=control_items.count(item, "duplicates") or 0,
+        dead_lettered=control_items.count(item, "dead_lettered") or 0,
+    )

@@ -1,0 +1,118 @@
+"""Chooses the AWS endpoint of each service, and makes clients for them.
+
+The SDK's own variables choose (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>); a service that they do not name has
+the embedded AWS. Invariant: no request goes to an address that neither the user's environment nor the embedded AWS
+gave, and the user's AWS profiles are never read.
+"""
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import botocore.session
+from botocore.config import Config
+from botocore.utils import is_valid_endpoint_url
+
+from local.stack import REGION
+from local.user_error import UserError
+
+_VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+# The variables' spelling of a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
+_SPELLED = {"dynamodb": "DYNAMODB", "sqs": "SQS", "secretsmanager": "SECRETS_MANAGER", "sns": "SNS", "s3": "S3"}
+CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4})
+
+
+class Endpoints:
+    """The endpoints of one run.
+
+    `embedded` is the address of the embedded AWS, `dynamodb` that of the embedded DynamoDB; None where one is not
+    started.
+    """
+
+    def __init__(self, environment: Mapping[str, str], embedded: str | None, dynamodb: str | None = None) -> None:
+        self._chosen = chosen(environment)
+        self._credentials = {name: environment[name] for name in _CREDENTIALS if name in environment}
+        if not self._chosen or "AWS_ACCESS_KEY_ID" not in self._credentials:
+            self._credentials = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+        self._embedded = embedded
+        self._dynamodb = dynamodb
+        self._lock = threading.Lock()
+        self._session: botocore.session.Session | None = None
+        self._clients: dict[str, Any] = {}
+
+    def of(self, service: str) -> str:
+        """Returns the endpoint of a service; `service` is boto3's name."""
+        spelled = _SPELLED.get(service, service.upper().replace("-", "_"))
+        chosen_url = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}") or self._chosen.get("AWS_ENDPOINT_URL")
+        embedded = self._dynamodb if service == "dynamodb" and self._dynamodb else self._embedded
+        return (chosen_url or embedded or "").rstrip("/")
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variables that lead a function's SDK to the same endpoints."""
+        embedded = {"AWS_ENDPOINT_URL": self._embedded} if self._embedded else {}
+        if self._dynamodb:
+            embedded["AWS_ENDPOINT_URL_DYNAMODB"] = self._dynamodb
+        # The user's AWS profiles are never read, and there is no metadata service.
+        aside = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null"}
+        aside["AWS_SHARED_CREDENTIALS_FILE"] = "/dev/null"
+        return embedded | self._chosen | self._credentials | aside
+
+    def client(self, service: str) -> Any:
+        """Returns the botocore client of a service; it is made once, and any thread may use it."""
+        with self._lock:
+            if service not in self._clients:
+                if self._session is None:
+                    self._session = _plain_session()
+                self._clients[service] = self._session.create_client(
+                    service,
+                    region_name=REGION,
+                    endpoint_url=self.of(service),
+                    aws_access_key_id=self._credentials["AWS_ACCESS_KEY_ID"],
+                    aws_secret_access_key=self._credentials.get("AWS_SECRET_ACCESS_KEY", ""),
+                    aws_session_token=self._credentials.get("AWS_SESSION_TOKEN"),
+                    config=CONFIG,
+                )
+            return self._clients[service]
+
+
+def chosen(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the endpoint variables that the user set, without empty ones; UserError for one that is not a URL."""
+    variables = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
+    for name in sorted(variables):
+        if not _is_origin(variables[name]):
+            raise UserError(f"{name} must be the URL of an endpoint, such as http://127.0.0.1:8000.")
+    return variables
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not is_valid_endpoint_url(text):
+        return False
+    return port != 0 and not (parts.query or parts.fragment or parts.username or parts.password)
+
+
+def needs_embedded(environment: Mapping[str, str]) -> bool:
+    """Returns whether any service uses the embedded AWS."""
+    return "AWS_ENDPOINT_URL" not in chosen(environment)
+
+
+def needs_dynamodb(environment: Mapping[str, str]) -> bool:
+    """Returns whether the tables are left to this machine."""
+    return needs_embedded(environment) and "AWS_ENDPOINT_URL_DYNAMODB" not in chosen(environment)
+
+
+def _plain_session() -> botocore.session.Session:
+    # With these variables a session reads no profile and no file of the user's.
+    variables = {
+        "profile": (None, None, None, None),
+        "config_file": (None, None, "/dev/null", None),
+        "credentials_file": (None, None, "/dev/null", None),
+    }
+    return botocore.session.Session(session_vars=variables)

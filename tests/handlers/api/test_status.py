@@ -1,0 +1,289 @@
+"""What is told about a stream, from records alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from handlers.api.status import UNHEARD_MS, Connection, Records, answer, at
+from handlers.connection.lease import Lease
+from handlers.connection.ledger import Gap
+
+MINE, OTHER = "arn:mine", "arn:other"
+NOW = 1_000_000
+DEAD_AFTER_MS = 8_000
+
+
+def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | None = None, **more: Any) -> Connection:
+    """A record; without an end it was seen just now."""
+    start = opened_ms if opened_ms is not None else more.pop("claimed_ms")
+    fields: dict[str, Any] = {
+        "execution": MINE,
+        "request_id": f"request-{fence}",
+        "claimed_ms": start,
+        "seen_ms": NOW if closed_ms is None else closed_ms,
+        "ended_by": "" if closed_ms is None else "taken_over",
+        "resumed": True,
+        "stored": 0,
+        "duplicates": 0,
+        "dead_lettered": 0,
+    }
+    return Connection(fence=fence, lane=lane, opened_ms=opened_ms, closed_ms=closed_ms, **(fields | more))
+
+
+def told(
+    *connections: Connection,
+    cursor: str | None = None,
+    saved_ms: int | None = None,
+    losses: Sequence[Gap] = (),
+    **lease: Any,
+) -> Any:
+    """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
+    fence = max((one.fence for one in connections), default=0)
+    fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
+    standing = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
+    return answer("demo", Records(standing, cursor, saved_ms, connections, losses), NOW, DEAD_AFTER_MS)
+
+
+def test_a_running_stream_is_told_whole() -> None:
+    """Holder, lanes, cursor, coverage, counts: everything an operator asks, nothing that is not JSON."""
+    found = told(
+        connection(1, "B", 100_000, 502_000, stored=400, duplicates=1),
+        connection(2, "A", 500_000, stored=480, duplicates=3, dead_lettered=1),
+        cursor="17",
+        saved_ms=999_000,
+        holder="A/request-2",
+    )
+    assert found == {
+        "stream": "demo",
+        "status": "running",
+        "execution": MINE,
+        "generation": 1,
+        "fence": 2,
+        "holder": {"lane": "A", "fence": 2, "request_id": "request-2"},
+        "lanes": {
+            "A": {
+                "phase": "connected",
+                "fence": 2,
+                "opened_at": "1970-01-01T00:08:20.000Z",
+                "seen_at": "1970-01-01T00:16:40.000Z",
+                "closed_at": None,
+                "ended_by": None,
+            },
+            "B": {
+                "phase": "waiting",
+                "fence": 1,
+                "opened_at": "1970-01-01T00:01:40.000Z",
+                "seen_at": "1970-01-01T00:08:22.000Z",
+                "closed_at": "1970-01-01T00:08:22.000Z",
+                "ended_by": "taken_over",
+            },
+        },
+        "cursor": {"value": "17", "saved_at": "1970-01-01T00:16:39.000Z"},
+        "coverage": {
+            "from_at": "1970-01-01T00:01:40.000Z",
+            "to_at": "1970-01-01T00:16:40.000Z",
+            "connected_since_at": "1970-01-01T00:01:40.000Z",
+            "connections": 2,
+            "percent": 100.0,
+            "overlap_ms": 2000,
+            "gap_ms": 0,
+            "gaps": [],
+        },
+        "counts": {
+            "connections": 2,
+            "stored": 880,
+            "duplicates": 4,
+            "dead_lettered": 1,
+            "ends": {"taken_over": 1},
+        },
+        "last_error": None,
+    }
+
+
+KILLED = {"seen_ms": NOW - DEAD_AFTER_MS - 1}
+UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
+
+
+@pytest.mark.parametrize(
+    ("connections", "lease", "status"),
+    [
+        ([], {"started_at_ms": NOW - 1}, "starting"),
+        ([], {"started_at_ms": NOW - UNHEARD_MS}, "starting"),
+        ([], {"started_at_ms": NOW - UNHEARD_MS - 1}, "unknown"),
+        ([connection(1, "B", 1, 2, execution=OTHER, ended_by="stopped")], {"started_at_ms": NOW - 1}, "starting"),
+        ([connection(1, "B", 1, 999_000, execution=OTHER)], {"started_at_ms": 1}, "reconnecting"),
+        ([connection(1, "B", 1, 2, execution=OTHER, ended_by="stopped"), connection(2, "B", 3)], {}, "running"),
+        ([connection(1, "B", 1, execution=OTHER)], {}, "running"),
+        ([connection(1, "B", 1)], {"execution": ""}, "running"),
+        ([connection(1, "B", 1, 999_000, ended_by="reset")], {}, "reconnecting"),
+        ([connection(1, "B", 1, **KILLED)], {"expires_at_ms": NOW}, "reconnecting"),
+        ([connection(1, "B", 1, **KILLED)], {}, "running"),
+        ([connection(1, "B", 1, 399_999, ended_by="reset")], {}, "unknown"),
+        ([connection(1, "B", 1, **UNHEARD)], {"expires_at_ms": 5}, "unknown"),
+        ([connection(1, "B", 1)], {"stop": True}, "stopping"),
+        ([connection(1, "B", 1, 999_999, ended_by="stopped")], {"stop": True}, "stopping"),
+        ([connection(1, "B", 1, 999_999, ended_by="stopped")], {"stop": True, "execution": ""}, "stopped"),
+        ([connection(1, "B", 1, **UNHEARD)], {"stop": True, "expires_at_ms": 5}, "stopped"),
+        ([], {"stop": True, "started_at_ms": NOW - 1}, "stopping"),
+        ([], {"stop": True, "started_at_ms": NOW - UNHEARD_MS - 1}, "stopped"),
+        ([connection(1, "B", 1, 2, ended_by="ended")], {"execution": "", "ending": "StreamEnded"}, "ended"),
+        ([connection(1, "B", 1, 2, ended_by="refused")], {"execution": "", "ending": "StreamRejected"}, "rejected"),
+        ([], {"execution": "", "ending": "InvalidRequest"}, "rejected"),
+        ([], {"execution": "", "ending": "DynamoDB.SdkClientException"}, "broken"),
+        ([connection(1, "B", 1, 2)], {"execution": "", "ending": "RenewalFailed"}, "broken"),
+        ([], {"execution": ""}, "ended"),
+    ],
+)
+def test_the_status_in_one_word(connections: list[Connection], lease: dict[str, Any], status: str) -> None:
+    """Each way a stream may stand has its word; a holder lives while its lease does, however silent the stream is."""
+    assert told(*connections, **lease)["status"] == status
+
+
+def phases(*connections: Connection, **lease: Any) -> dict[str, str]:
+    """The phases by lane."""
+    return {lane: shown["phase"] for lane, shown in told(*connections, **lease)["lanes"].items()}
+
+
+def test_the_phases_of_the_lanes() -> None:
+    """A lane that has not connected yet waits; one that claimed and has no record connects; a drop reconnects."""
+    assert phases(connection(1, "B", 1)) == {"A": "waiting", "B": "connected"}
+    assert phases(fence=1, connected_token=0, holder="B/request-1", started_at_ms=NOW) == {
+        "A": "waiting",
+        "B": "connecting",
+    }
+    assert phases(connection(1, "B", 1), fence=2, connected_token=1, holder="A/r") == {
+        "A": "connecting",
+        "B": "connected",
+    }
+    assert phases(connection(1, "B", 1), connection(2, "A", 2)) == {"A": "connected", "B": "connected"}
+    dropped = connection(1, "B", 1, 999_000, ended_by="reset")
+    assert phases(dropped) == {"A": "waiting", "B": "reconnecting"}
+    assert phases(dropped, fence=2, connected_token=1, holder="B/r") == {"A": "waiting", "B": "connecting"}
+    assert phases(connection(1, "B", 1, **KILLED), expires_at_ms=NOW) == {"A": "waiting", "B": "reconnecting"}
+    stopped = connection(1, "B", 1, 999_000, ended_by="stopped")
+    assert phases(stopped, stop=True) == {"A": "waiting", "B": "ending"}
+    assert phases(stopped, stop=True, execution="", holder="B/r") == {"B": "stopped"}
+
+
+@pytest.mark.parametrize("ended_by", ["stopped", "ended", "reset", ""])
+def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str) -> None:
+    """However its last connection ended: that was under the execution before."""
+    before = connection(1, "A", 1, 100_000, ended_by=ended_by, execution="the one before", claimed_ms=1)
+    now = connection(2, "B", 900_000, claimed_ms=900_000)
+    assert phases(before, now, started_at_ms=899_000) == {"A": "waiting", "B": "connected"}
+
+
+def test_gaps_with_their_causes() -> None:
+    """A gap ends at the next answer; a kill's begins where it was last seen; one that goes on has no end."""
+    found = told(
+        connection(1, "B", 0, 100_000, ended_by="reset"),
+        connection(2, "B", None, claimed_ms=100_100, ended_by="refused"),
+        connection(3, "B", 101_000, seen_ms=400_000),
+        connection(4, "B", 410_000, 899_000, ended_by="stalled", resumed=False),
+        expires_at_ms=0,
+    )
+    assert found["coverage"] == {
+        "from_at": at(0),
+        "to_at": at(NOW),
+        "connected_since_at": None,
+        "connections": 3,
+        "percent": 88.8,
+        "overlap_ms": 0,
+        "gap_ms": 112_000,
+        "gaps": [
+            {
+                "from_at": at(100_000),
+                "to_at": at(101_000),
+                "length_ms": 1000,
+                "cause": "reset",
+                "closed_by_cursor": True,
+            },
+            {
+                "from_at": at(400_000),
+                "to_at": at(410_000),
+                "length_ms": 10_000,
+                "cause": "unrecorded",
+                "closed_by_cursor": False,
+            },
+            {
+                "from_at": at(899_000),
+                "to_at": None,
+                "length_ms": 101_000,
+                "cause": "stalled",
+                "closed_by_cursor": False,
+            },
+        ],
+    }
+    assert found["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unrecorded": 1}
+    assert found["last_error"] == {"cause": "stalled", "at": at(899_000), "lane": "B", "fence": 4}
+
+
+def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None:
+    """It stands among the gaps with its cause, in order, and no instant is counted twice."""
+    found = told(
+        connection(1, "B", 100_000, 200_000, ended_by="reset"),
+        connection(2, "A", 250_000, resumed=False),
+        losses=[
+            Gap(2, 500_000, 510_000, "announced_by_upstream", False),
+            # It reaches back to before the first connection, and its end lies in the gap between the two.
+            Gap(2, 50_000, 220_000, "cursor_expired", False),
+        ],
+    )["coverage"]
+    causes = [(gap["cause"], gap["from_at"], gap["length_ms"]) for gap in found["gaps"]]
+    assert causes == [
+        ("cursor_expired", at(50_000), 170_000),
+        ("reset", at(200_000), 50_000),
+        ("announced_by_upstream", at(500_000), 10_000),
+    ]
+    # From 100 s to 250 s and 10 s more, of 900 s.
+    assert (found["gap_ms"], found["percent"]) == (160_000, 82.2222)
+    assert found["connected_since_at"] == at(250_000)
+
+
+def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
+    """As the gaps between the connections of that time are not."""
+    found = told(
+        connection(1, "B", 100_000, 200_000, ended_by="stopped"),
+        connection(2, "A", 250_000),
+        losses=[Gap(1, 150_000, 160_000, "announced_by_upstream", False)],
+    )["coverage"]
+    assert (found["gaps"], found["percent"]) == ([], 100.0)
+
+
+def test_a_gap_never_shows_as_full_coverage() -> None:
+    """The percentage is rounded down, so one millisecond of years is seen; connected since the gap."""
+    found = told(connection(1, "B", 0, 10, ended_by="reset"), connection(2, "B", 11))["coverage"]
+    assert (found["percent"], found["connected_since_at"]) == (99.9999, at(11))
+
+
+def test_that_a_stream_was_stopped_is_no_gap() -> None:
+    """Coverage counts from the last start, and stays as it was while nobody is to be connected."""
+    first = connection(1, "B", 0, 100_000, ended_by="stopped")
+    last = connection(2, "A", 99_000, 100_500, ended_by="stopped")
+    paused = told(first, last, stop=True, execution="")["coverage"]
+    assert (paused["from_at"], paused["to_at"], paused["gaps"]) == (at(0), at(100_500), [])
+    assert (paused["connected_since_at"], paused["percent"], paused["overlap_ms"]) == (None, 100.0, 1000)
+    again = told(first, last, connection(3, "B", 900_000))["coverage"]
+    assert (again["from_at"], again["connections"], again["gaps"]) == (at(900_000), 1, [])
+    starting = told(first, last, execution=OTHER, started_at_ms=NOW)["coverage"]
+    assert (starting["to_at"], starting["gaps"]) == (at(100_500), [])
+
+
+def test_nothing_was_answered_yet() -> None:
+    """Without an answered connection there is no coverage to speak of."""
+    found = told(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"), started_at_ms=NOW - 2)
+    assert (found["coverage"], found["status"], found["cursor"]) == (None, "reconnecting", None)
+    assert found["last_error"] == {"cause": "unreachable", "at": at(NOW), "lane": "B", "fence": 1}
+
+
+def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
+    """A request that no connection met, and a dirty end, are told with their instant; a refusal with its lane."""
+    met = connection(1, "B", None, claimed_ms=1, seen_ms=7, ended_by="refused")
+    ended: dict[str, Any] = {"execution": "", "ended_at_ms": 8}
+    refused = {"cause": "refused", "at": at(7), "lane": "B", "fence": 1}
+    assert told(met, **ended, ending="StreamRejected")["last_error"] == refused
+    assert told(met, **ended, ending="StreamEnded")["last_error"] == refused
+    for ending in ("InvalidRequest", "RenewalFailed"):
+        found = told(met, **ended, ending=ending)["last_error"]
+        assert found == {"cause": ending, "at": at(8), "lane": None, "fence": None}

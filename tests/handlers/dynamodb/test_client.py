@@ -1,0 +1,333 @@
+"""The small DynamoDB client: as boto3's on the embedded AWS, and on a wire where everything goes wrong."""
+
+import base64
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.aws.clients import dynamodb
+from handlers.dynamodb.client import REST_MOST_S, THROTTLED_REST_S, TRANSIENT_REST_S, DynamoDb
+from handlers.dynamodb.sigv4 import Credentials, Signer
+from handlers.settings import PlainAws, plain_aws
+from tests.handlers.aws import EVENTS, Aws
+from tests.handlers.servers import Peer, Script, Server, certificate, serving
+
+WAIT_S = 60.0
+SECRETS = ("secret-key", "secret-token")
+
+
+MADE: list[DynamoDb] = []
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    """No connection outlives its test."""
+    yield
+    while MADE:
+        MADE.pop().close()
+
+
+class Small:
+    """The client upon a server of scripts, with the rests that it took."""
+
+    def __init__(self, server: Server | str, *, tries: int = 4, read_timeout_s: float = WAIT_S) -> None:
+        self.rests: list[float] = []
+        url = server if isinstance(server, str) else server.address
+        signer = Signer(Credentials("id", *SECRETS), "eu-central-1")
+        self.client = DynamoDb(
+            url, signer, tries=tries, connect_timeout_s=1, read_timeout_s=read_timeout_s, rest=self.rests.append
+        )
+        MADE.append(self.client)
+
+    def call(self) -> dict[str, Any]:
+        return self.client.call("GetItem", {"TableName": "events"})
+
+    def fails(self) -> Exception:
+        with pytest.raises((ClientError, BotoCoreError)) as caught:
+            self.call()
+        error: Exception = caught.value
+        assert not any(secret in repr(error) for secret in SECRETS)
+        return error
+
+
+def answer(body: object, status: int = 200, *more: str) -> bytes:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return f"HTTP/1.1 {status} X\r\n{''.join(more)}Content-Length: {len(text)}\r\n\r\n".encode() + text
+
+
+def refusal(code: str, status: int = 400) -> bytes:
+    return answer({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "told"}, status)
+
+
+def answers(*parts: bytes) -> Script:
+    """One answer after the other on one connection, each to a whole request; then the connection is closed."""
+
+    def script(peer: Peer) -> None:
+        for number, part in enumerate(parts):
+            if number:
+                peer.request = b""
+                peer.read_request()
+            head, _, body = peer.request.partition(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+            while len(body) < length:
+                body += peer.connection.recv(65536)
+            peer.request = head + b"\r\n\r\n" + body
+            peer.send(part)
+
+    return script
+
+
+def code_of(error: Exception) -> str:
+    assert isinstance(error, ClientError)
+    return str(error.response["Error"]["Code"])
+
+
+def test_a_request_is_what_dynamodb_expects() -> None:
+    """A signed POST to the root, the operation in a header, the parameters as JSON."""
+    with serving(answers(answer({"Item": {}}))) as server:
+        assert Small(server).call() == {"Item": {}, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
+        head, _, body = server.peers[0].request.decode().partition("\r\n\r\n")
+    lines = [line.partition(": ") for line in head.split("\r\n")[1:]]
+    found = {name.lower(): value for name, _, value in lines}
+    assert len(found) == len(lines)
+    assert head.startswith("POST / HTTP/1.1\r\n")
+    assert (found["x-amz-target"], found["content-type"]) == (
+        "DynamoDB_20120810.GetItem",
+        "application/x-amz-json-1.0",
+    )
+    assert (found["host"], found["x-amz-security-token"]) == (server.address.removeprefix("http://"), "secret-token")
+    assert body == '{"TableName":"events"}'
+
+
+def test_a_connection_is_kept_and_used_again() -> None:
+    """One request after the other on the same connection; one that the endpoint closes while idle is no retry."""
+    with serving(answers(answer({"n": 1}), answer({"n": 2})), answers(answer({"n": 3}))) as server:
+        small = Small(server)
+        assert [small.call()["n"] for _ in range(2)] == [1, 2]
+        assert server.peers[0].gone.wait(WAIT_S)
+        assert small.call() == {"n": 3, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
+        assert (len(server.peers), small.rests) == (2, [])
+
+
+def test_an_answer_that_closes_is_obeyed() -> None:
+    """After `Connection: close` the next request opens another connection."""
+    closing = answers(answer({}, 200, "Connection: close\r\n"))
+    with serving(closing, closing) as server:
+        small = Small(server)
+        small.call()
+        small.call()
+        assert (len(server.peers), small.rests) == (2, [])
+
+
+def silent(peer: Peer) -> None:
+    peer.wait_until_gone()
+
+
+BROKEN: list[tuple[Script, str]] = [
+    (Peer.reset, "ConnectionClosedError"),
+    (answers(b""), "ConnectionClosedError"),
+    (answers(b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{}"), "ConnectionClosedError"),
+    (answers(b"no HTTP\r\n\r\n"), "ConnectionClosedError"),
+    (answers(b"HTTP/1.1 200 X\r\n" + b"a: b\r\n" * 200), "ConnectionClosedError"),
+    (silent, "ReadTimeoutError"),
+]
+
+
+@pytest.mark.parametrize(("script", "name"), BROKEN)
+def test_a_connection_that_breaks_is_tried_again_and_then_named(script: Script, name: str) -> None:
+    """A lost answer, a reset, a cut: the next try is counted in the answer; the last one raises botocore's error."""
+    with serving(script, answers(answer({}))) as server:
+        small = Small(server, read_timeout_s=0.2)
+        assert small.call()["ResponseMetadata"]["RetryAttempts"] == 1
+        assert len(server.peers) == 2
+    with serving(script) as server:
+        small = Small(server, tries=2, read_timeout_s=0.2)
+        assert type(small.fails()).__name__ == name
+        assert (len(server.peers), len(small.rests)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *(refusal("InternalServerError", status) for status in (500, 503)),
+        *(answer(b"<html>", status) for status in (200, 502, 503, 504)),
+        *(refusal(code) for code in ("ThrottlingException", "ProvisionedThroughputExceededException")),
+        *(refusal(code) for code in ("RequestLimitExceeded", "TransactionInProgressException")),
+    ],
+)
+def test_what_passes_is_tried_again(bad: bytes) -> None:
+    """Throttles, errors of the server and answers that are none of DynamoDB's; a success afterwards is a success."""
+    with serving(answers(bad, bad, answer({"n": 1}))) as server:
+        small = Small(server)
+        assert small.call() == {"n": 1, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 2}}
+        base_s = THROTTLED_REST_S if b"Exc" in bad else TRANSIENT_REST_S
+        assert all(0 <= rest_s <= base_s * 2**n for n, rest_s in enumerate(small.rests))
+        assert len(small.rests) == 2
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["ConditionalCheckFailedException", "ValidationException", "ResourceNotFoundException", "AccessDeniedException"],
+)
+def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
+    """The error's code and message are DynamoDB's; a condition that failed after a retry says so."""
+    with serving(answers(refusal(code))) as server:
+        small = Small(server)
+        assert (code_of(small.fails()), small.rests) == (code, [])
+    with serving(Peer.reset, answers(refusal(code))) as server:
+        error = Small(server).fails()
+        assert isinstance(error, ClientError)
+        assert error.response["Error"] == {"Code": code, "Message": "told"}
+        assert error.response["ResponseMetadata"] == {"HTTPStatusCode": 400, "RetryAttempts": 1}
+
+
+def test_tries_end() -> None:
+    """After the last one the error is raised as it is; the rests grow, each of them random below its bound."""
+    throttle = refusal("ThrottlingException")
+    with serving(answers(*[throttle] * 12)) as server:
+        small = Small(server, tries=12)
+        assert code_of(small.fails()) == "ThrottlingException"
+        assert len(small.rests) == 11
+        assert max(small.rests) <= REST_MOST_S
+        assert len(set(small.rests)) == 11
+
+
+def test_an_endpoint_that_is_not_there_is_named() -> None:
+    """A port where nothing listens, and a name that nobody has."""
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        for url in (f"http://127.0.0.1:{nobody_listens.getsockname()[1]}", "http://nobody.invalid"):
+            small = Small(url, tries=2)
+            assert (type(small.fails()).__name__, len(small.rests)) == ("EndpointConnectionError", 1)
+
+
+def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
+    """TLS is verified; with a trusted certificate the request goes through."""
+    tls, trusted = certificate(tmp_path)
+    with serving(answers(answer({"n": 1})), tls=tls) as server:
+        small = Small(server)
+        assert (type(small.fails()).__name__, small.rests) == ("SSLError", [])
+        trusting(trusted)
+        assert Small(server).call()["n"] == 1
+
+
+def test_threads_never_share_a_connection() -> None:
+    """A request that hangs holds its own connection, and another goes past it."""
+    go_on = threading.Event()
+
+    def hangs(peer: Peer) -> None:
+        assert go_on.wait(WAIT_S)
+        answers(answer({"n": 1}))(peer)
+
+    with serving(hangs, answers(answer({"n": 2}))) as server:
+        small = Small(server)
+        found: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: found.append(small.call()))
+        thread.start()
+        server.wait_for_peers(1)
+        assert small.call()["n"] == 2
+        go_on.set()
+        thread.join(WAIT_S)
+        assert [each["n"] for each in found] == [1]
+
+
+def test_it_answers_as_boto3_does(aws: Aws, endpoint: str) -> None:
+    """On the embedded AWS each call has the answer of boto3's client, bytes as bytes, and the same errors."""
+    small = Small(endpoint).client
+    item = {"PK": {"S": "s"}, "SK": {"S": "k"}, "data": {"B": b"\xff\0"}, "B": {"S": "b"}, "n": {"N": "1"}}
+    once = {"TableName": EVENTS, "Item": item, "ConditionExpression": "attribute_not_exists(PK)"}
+    small.put_item(**once)
+    with pytest.raises(ClientError) as caught:
+        small.put_item(**once)
+    assert code_of(caught.value) == "ConditionalCheckFailedException"
+    statement = f"INSERT INTO \"{EVENTS}\" VALUE {{'PK': ?, 'SK': ?, 'data': ?}}"
+    for name in ("k", "l"):
+        values = [{"S": "s"}, {"S": name}, {"B": b"\xc3\xa9"}]
+        small.batch_execute_statement(Statements=[{"Statement": statement, "Parameters": values}])
+    key = {name: item[name] for name in ("PK", "SK")}
+    changed = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": {"N": "2"}}}
+    reads: list[tuple[str, dict[str, Any]]] = [
+        ("get_item", {"TableName": EVENTS, "Key": key, "ConsistentRead": True}),
+        ("get_item", {"TableName": EVENTS, "Key": {**key, "SK": {"S": "none"}}}),
+        ("batch_get_item", {"RequestItems": {EVENTS: {"Keys": [key]}}}),
+        ("update_item", {"TableName": EVENTS, "Key": key, **changed, "ReturnValues": "ALL_NEW"}),
+        (
+            "query",
+            {"TableName": EVENTS, "KeyConditionExpression": "PK = :s", "ExpressionAttributeValues": {":s": {"S": "s"}}},
+        ),
+    ]
+    for name, parameters in reads:
+        expected = getattr(aws.dynamodb, name)(**parameters)
+        found = getattr(small, name)(**parameters)
+        for each in (expected, found):
+            del each["ResponseMetadata"]
+        assert found == expected
+    small.close()
+
+
+@given(st.binary(max_size=60))
+def test_bytes_go_both_ways(data: bytes) -> None:
+    """Any bytes are written in base64 and read back from it."""
+    text = base64.b64encode(data).decode()
+    with serving(answers(answer({"Item": {"data": {"B": text}}}))) as server:
+        client = Small(server).client
+        assert client.call("PutItem", {"Item": {"data": {"B": data}}})["Item"] == {"data": {"B": data}}
+        client.close()
+        assert server.peers[0].request.endswith(b'{"Item":{"data":{"B":"%s"}}}' % text.encode())
+    with pytest.raises(TypeError, match="no parameter of DynamoDB is a set"):
+        client.call("PutItem", {"Item": {1, 2}})
+
+
+PLAIN = {"AWS_DEFAULT_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret-key"}
+
+
+def test_the_environment_of_a_function_is_plain() -> None:
+    """Region, endpoint and credentials come from the SDK's own variables, and the secret does not show itself."""
+    token = {"AWS_SESSION_TOKEN": "secret-token"}
+    assert plain_aws({**PLAIN, **token}) == PlainAws(
+        "eu-central-1", "https://dynamodb.eu-central-1.amazonaws.com", "id", "secret-key", "secret-token"
+    )
+    named = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:2"}
+    found = plain_aws({**PLAIN, **named})
+    assert found is not None
+    assert (found.dynamodb_url, found.session_token) == ("http://127.0.0.1:2", "")
+    assert not any(secret in repr(plain_aws({**PLAIN, **token})) for secret in SECRETS)
+    assert isinstance(dynamodb(found, tries=1), DynamoDb)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"AWS_ACCESS_KEY_ID": ""},
+        {"AWS_DEFAULT_REGION": ""},
+        {"AWS_DEFAULT_REGION": "cn-north-1"},
+        {"AWS_DEFAULT_REGION": "us-iso-east-1"},
+        {"AWS_PROFILE": "mine"},
+        {"AWS_USE_FIPS_ENDPOINT": "true"},
+        {"HTTPS_PROXY": "http://proxy:1"},
+        {"AWS_CA_BUNDLE": "/bundle.pem"},
+        {"AWS_ENDPOINT_URL": "http://127.0.0.1:1/path"},
+    ],
+)
+def test_what_is_not_plain_is_left_to_boto3(change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credentials or a region, in another partition, with a profile, a proxy and the like."""
+    assert plain_aws({**PLAIN, **change}) is None
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    assert dynamodb(None, tries=2).meta.service_model.service_name == "dynamodb"
+
+
+def test_tls_is_the_systems_own() -> None:
+    """Certificates are required and host names checked."""
+    client = Small("https://localhost").client
+    connection = client._new()
+    context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

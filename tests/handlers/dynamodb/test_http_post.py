@@ -1,0 +1,73 @@
+"""Answers to a POST: those that are read here are read as http.client reads them."""
+
+import http.client
+import io
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.dynamodb.http_post import Answered, answered, by_http_client, post
+
+FIELDS = [
+    "Content-Length: 4",
+    "content-length:2",
+    "Content-Length: x",
+    "Transfer-Encoding: chunked",
+    "Connection: close",
+    "Connection: keep-alive",
+    "Connection: keep-alive, close",
+    "Content-Type: text/plain",
+    "x-amzn-RequestId: 1",
+    "X-Content-Length: 3",
+    "no field",
+    " folded: 1",
+]
+HEADS = st.builds(
+    lambda line, fields: "".join(f"{part}\r\n" for part in (line, *fields, "")).encode(),
+    st.sampled_from(
+        [
+            "HTTP/1.1 200 OK",
+            "HTTP/1.1 400 ",
+            "HTTP/1.1 500",
+            "HTTP/1.0 200 OK",
+            "HTTP/1.1 204 X",
+            "HTTP/1.1 100 X",
+            "no",
+        ]
+    ),
+    st.lists(st.sampled_from(FIELDS), max_size=4),
+)
+ANSWERS = st.builds(
+    bytes.__add__, HEADS, st.sampled_from([b"", b"{}", b'"ab"', b"2\r\n{}\r\n0\r\n\r\n", b"longer than it says"])
+)
+
+
+def read(by: Callable[[io.BufferedReader], Answered], answer: bytes) -> Answered | str:
+    """What is made of an answer, or the name of the error that is raised."""
+    try:
+        return by(io.BufferedReader(io.BytesIO(answer)))
+    except http.client.HTTPException as error:
+        return type(error).__name__
+
+
+@given(ANSWERS)
+def test_an_answer_is_what_http_client_takes_it_for(answer: bytes) -> None:
+    """Status, body, whether the connection goes on, and the error of one that is cut, false or no HTTP at all."""
+    assert read(answered, answer) == read(by_http_client, answer)
+
+
+@pytest.mark.parametrize("name", ["Connection: keep-alive", "X: y"])
+def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head with a length and nothing odd about it; in two pieces it is read all the same."""
+    answer = f"HTTP/1.1 200 OK\r\nServer: Server\r\n{name}\r\nContent-Length: 2\r\nDate: now\r\n\r\n{{}}".encode()
+    assert read(by_http_client, answer) == Answered(200, b"{}", True)
+    monkeypatch.delattr(http.client, "HTTPResponse")
+    assert read(answered, answer) == Answered(200, b"{}", True)
+
+
+def test_a_header_with_a_line_end_is_not_sent() -> None:
+    """It would be two headers."""
+    with pytest.raises(ValueError, match=r"^a header holds the end of a line$"):
+        post(http.client.HTTPConnection("x"), {"host": "x\r\ny: z"}, b"")

@@ -1,0 +1,150 @@
+"""Content codings, at any split: what was flushed comes out at once, in bounded pieces, and damage has a name."""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.framing.content_codings import Coding, Corrupt, Unfinished, UnknownCoding, body, coding
+
+MOST = 1000
+WBITS = {"gzip": 31, "zlib": 15, "raw": -15}
+CODINGS: dict[str, Coding] = {"gzip": "gzip", "zlib": "deflate", "raw": "deflate"}
+
+
+def flushed(parts: list[bytes], wbits: int) -> list[bytes]:
+    """Each part compressed and flushed, and the end of the stream behind the last."""
+    compressor = zlib.compressobj(wbits=wbits)
+    sent = [compressor.compress(part) + compressor.flush(zlib.Z_SYNC_FLUSH) for part in parts]
+    return [*sent, compressor.flush()]
+
+
+def cut(data: bytes, cuts: list[int]) -> Iterator[bytes]:
+    """`data` cut at the places."""
+    places = [0, *sorted(place % (len(data) + 1) for place in cuts), len(data)]
+    return (data[a:b] for a, b in pairwise(places))
+
+
+@pytest.mark.parametrize("wire", WBITS)
+@given(
+    parts=st.lists(st.binary(max_size=3000), min_size=1, max_size=4), cuts=st.lists(st.integers(0, 2**16), max_size=6)
+)
+def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list[bytes], cuts: list[int]) -> None:
+    """Both forms of deflate and gzip; no piece is longer than it may be."""
+    found = body(CODINGS[wire], MOST)
+    pieces = [piece for data in cut(b"".join(flushed(parts, WBITS[wire])), cuts) for piece in found.pieces(data)]
+    found.close()
+    assert b"".join(pieces) == b"".join(parts)
+    assert all(0 < len(piece) <= MOST for piece in pieces)
+
+
+@pytest.mark.parametrize("wire", WBITS)
+@given(parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=4))
+def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> None:
+    """Nothing waits for the next bytes, also where a part is exactly as long as a piece may be."""
+    found = body(CODINGS[wire], MOST)
+    for part, data in zip([*parts, b"x" * MOST], flushed([*parts, b"x" * MOST], WBITS[wire]), strict=False):
+        assert b"".join(found.pieces(data)) == part
+
+
+@given(
+    parts=st.lists(st.binary(max_size=300), min_size=1, max_size=5), cuts=st.lists(st.integers(0, 2**16), max_size=6)
+)
+def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> None:
+    """Several members are one body."""
+    found = body("gzip", MOST)
+    data = b"".join(gzip.compress(part) for part in parts)
+    assert b"".join(piece for some in cut(data, cuts) for piece in found.pieces(some)) == b"".join(parts)
+    found.close()
+
+
+def test_a_bomb_comes_in_pieces_that_somebody_must_take() -> None:
+    """A thousand times its size is never made at once: each piece is made when the one before is taken."""
+    found = body("gzip", MOST).pieces(gzip.compress(b"\n" * 10_000_000))
+    assert [len(next(found)) for _ in range(5)] == [MOST] * 5
+    assert 5 * MOST + sum(len(piece) for piece in found) == 10_000_000
+
+
+@pytest.mark.parametrize("wire", WBITS)
+def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
+    """Flushed parts in the same read as the damage are not lost with it."""
+    first, second, _ = flushed([b"one\n" * 1000, b"two\n"], WBITS[wire])
+    found = body(CODINGS[wire], MOST)
+    pieces: list[bytes] = []
+    with pytest.raises(Corrupt) as caught:
+        pieces.extend(found.pieces(first + second + b"\xff" * 20))
+    assert b"".join(pieces) == b"one\n" * 1000 + b"two\n"
+    assert str(caught.value) == "the body is not compressed as its header says"
+
+
+def test_what_follows_the_end_is_no_part_of_a_body() -> None:
+    """Bytes behind a gzip member are another member or damage; nothing stands behind a deflate stream."""
+    goes_on = "the body goes on after its compressed data ended"
+    no_member = "the body is not compressed as its header says"
+    for wire, why in (("gzip", no_member), ("zlib", goes_on), ("raw", goes_on)):
+        found = body(CODINGS[wire], MOST)
+        data = b"".join(flushed([b"one"], WBITS[wire]))
+        assert b"".join(found.pieces(data)) == b"one"
+        with pytest.raises(Corrupt, match=why):
+            list(found.pieces(b"<html>"))
+
+
+def test_a_wrong_checksum_is_damage() -> None:
+    """gzip's own check is made."""
+    data = bytearray(gzip.compress(b"one"))
+    data[-8] ^= 1
+    with pytest.raises(Corrupt):
+        list(body("gzip", MOST).pieces(bytes(data)))
+
+
+@pytest.mark.parametrize("wire", WBITS)
+def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
+    """At every place before its end; a body without a byte is only empty."""
+    data = b"".join(flushed([b"one"], WBITS[wire]))
+    for end in range(len(data) + 1):
+        found = body(CODINGS[wire], MOST)
+        list(found.pieces(data[:end]))
+        if 0 < end < len(data):
+            with pytest.raises(Unfinished):
+                found.close()
+        else:
+            found.close()
+
+
+@given(data=st.binary(max_size=200), named=st.sampled_from(["gzip", "deflate"]))
+def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
+    """Anything is a body, damage or the beginning of a body."""
+    found = body(named, MOST)
+    try:
+        list(found.pieces(data))
+        found.close()
+    except (Corrupt, Unfinished):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [(None, ""), ("", ""), ("identity", ""), ("gzip", "gzip"), (" X-GZip ", "gzip"), ("identity, deflate", "deflate")],
+)
+def test_codings_go_by_their_names(header: str | None, named: Coding) -> None:
+    """As RFC 9110 has them, in any case."""
+    assert coding(header) == named
+
+
+@pytest.mark.parametrize("header", ["br", "zstd", "compress", "gzip, gzip", "deflate, gzip", "gzip;q=1", "sécret"])
+def test_other_codings_are_refused(header: str) -> None:
+    """A body that cannot be read, or that is compressed twice; the sentence holds nothing of the header."""
+    with pytest.raises(UnknownCoding) as caught:
+        coding(header)
+    assert str(caught.value) == "the body is compressed in a way that was not asked for"
+
+
+def test_a_body_without_a_coding_is_as_it_comes() -> None:
+    """One piece for one read."""
+    found = body("", MOST)
+    assert list(found.pieces(b"x" * 5000)) == [b"x" * 5000]
+    found.close()

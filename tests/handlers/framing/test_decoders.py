@@ -1,0 +1,152 @@
+"""What holds for every framing: no bytes crash a decoder, memory is bounded, and no split changes what it says."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.framing.decoders import FRAMINGS, BadFrame, Frame, FrameTooLong, Framing, as_frames, decoder, refuses
+from tests.handlers.connection.wires import MAX, cut, grows_as_promised, one_by_one, says
+
+ALL: list[Framing] = list(FRAMINGS)
+CUT_ANYWHERE: list[Framing] = [framing for framing in ALL if framing != "raw"]
+PIECES = [
+    *(b"data", b"data: ", b"id: 1", b"event:x", b"retry: 7", b":", b" ", b"\t", b"abcdefgh", b"5", b"12", b"0", b"<a"),
+    *(b"{", b"}", b"[1]", b'"', b"\\", b"true", b'{"a":1}', b"\n", b"\r", b"\r\n", b"\n\n", b"\x1e"),
+    *(b"\0", b"\xef\xbb\xbf", b"\xef\xbb", b"\xff", "é".encode(), b"\xc3"),
+]
+WIRES = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join) | st.binary(max_size=80)
+
+
+def test_every_framing_of_the_type_is_made() -> None:
+    """The names in the type and those that can be made are the same."""
+    assert tuple(ALL) == get_args(Framing)
+
+
+@given(
+    st.sampled_from(CUT_ANYWHERE), WIRES, st.lists(st.integers(0, 160), max_size=12), st.sampled_from([4, 8, 16, MAX])
+)
+def test_any_wire_cut_anywhere_says_the_same(framing: Framing, wire: bytes, places: list[int], most: int) -> None:
+    """Frames, the error, the dropped bytes, the last event ID and the reconnection time do not depend on chunks."""
+    whole = says(framing, [wire], most=most, comments=True)
+    assert says(framing, cut(wire, places), most=most, comments=True) == whole
+    assert says(framing, one_by_one(wire), most=most, comments=True) == whole
+
+
+@given(st.sampled_from(ALL), st.lists(st.binary(max_size=50), max_size=20), st.sampled_from([1, 16, MAX]))
+def test_no_bytes_crash_a_decoder(framing: Framing, chunks: list[bytes], most: int) -> None:
+    """Any chunks give frames no longer than the limit and at most one kind of error."""
+    said = says(framing, chunks, most=most, comments=True)
+    assert said.failed in ("", "bad_frame", "frame_too_long")
+    # Replacing a byte that is no UTF-8 by U+FFFD makes three of one.
+    assert all(len(data if isinstance(data, bytes) else data.encode()) <= 3 * most for data in said.data)
+
+
+@pytest.mark.parametrize("framing", ALL)
+def test_an_error_comes_back_at_every_later_call(framing: Framing) -> None:
+    """A stream that cannot be framed any further does not begin anew with the next chunk."""
+    made = decoder(framing, 4)
+    for data in (b"\x1e12345678\n\n" if framing == "json-seq" else b"5\n345678\n\n", b"\x1e1\n\n"):
+        with pytest.raises(FrameTooLong, match=r"^a frame is longer than max_frame_bytes \(4\)$") as caught:
+            made.feed(data)
+        assert as_frames(caught.value.frames) in ([], [Frame("5")])
+
+
+@pytest.mark.parametrize("framing", ["ndjson", "json-seq"])
+def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None:
+    """A body that begins with markup is an error at its first visible byte, and stays one."""
+    for page in (b"<!DOCTYPE html>\n", b"\r\n  \n<html>", b"\xef\xbb\xbf<"):
+        made = decoder(framing, MAX)
+        assert [made.feed(byte) for byte in one_by_one(page.partition(b"<")[0])] == [[]] * page.index(b"<")
+        for data in (b"<", b'{"a":1}\n'):
+            with pytest.raises(BadFrame, match=r"^the body begins with markup: it is a page and no stream$"):
+                made.feed(data)
+    assert says(framing, [b"\n"]).failed == ""
+
+
+@pytest.mark.parametrize(
+    ("framing", "content_type", "phrase"),
+    [
+        ("sse", "text/event-stream", ""),
+        ("sse", "Text/Event-Stream; charset=utf-8", ""),
+        ("sse", None, ""),
+        ("sse", "text/plain", "something else than text/event-stream"),
+        ("sse", "text/html", "something else than text/event-stream"),
+        ("sse", "", "something else than text/event-stream"),
+        ("ndjson", "text/plain", ""),
+        ("ndjson", None, ""),
+        ("ndjson", "TEXT/HTML;charset=x", "a page (HTML) in place of a stream"),
+        ("raw", "application/xhtml+xml", "a page (HTML) in place of a stream"),
+    ],
+)
+def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_type: str | None, phrase: str) -> None:
+    """An event stream must say that it is one; every other framing takes anything but a page for people."""
+    assert refuses(framing, content_type) == phrase
+
+
+@pytest.mark.parametrize(
+    ("framing", "begin", "drip"),
+    [
+        ("sse", b"id: 1\nda", b"ta"),
+        ("ndjson", b"1\n{", b"}"),
+        ("json-seq", b"\x1e[\n", b"12"),
+        ("length", b"9\n1", b"23"),
+    ],
+)
+def test_a_drip_can_be_told_from_progress(framing: Framing, begin: bytes, drip: bytes) -> None:
+    """Bytes that end nothing make `unfinished_bytes` grow by as many; the end of a line does not."""
+    made = decoder(framing, MAX)
+    made.feed(begin)
+    assert grows_as_promised(made, drip)
+    assert grows_as_promised(made, drip)
+    before = made.unfinished_bytes
+    made.feed(b"\n\n\n\n\n\n")
+    assert made.unfinished_bytes < before
+
+
+def is_linear(cost_s: Callable[[int], float], size: int) -> bool:
+    """Whether four times the size costs less than ten times the time, where sixteen would be quadratic.
+
+    What a busy machine adds is left out: the least of up to ten measurements of each counts.
+    """
+    small = large = math.inf
+    for _ in range(10):
+        small, large = min(small, cost_s(size)), min(large, cost_s(4 * size))
+        if large < 10 * small:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("framing", CUT_ANYWHERE)
+def test_bytes_that_come_one_by_one_cost_linear_time(framing: Framing) -> None:
+    """Four times the bytes of one line, a byte a chunk, take far less than sixteen times the time."""
+
+    def cost_s(size: int) -> float:
+        made = decoder(framing, 1 << 20)
+        made.feed(b"\x1e" if framing == "json-seq" else b"999999\n" if framing == "length" else b"")
+        since = time.process_time()
+        for _ in range(size):
+            made.feed(b"x")
+        return time.process_time() - since
+
+    assert is_linear(cost_s, 25_000)
+
+
+@pytest.mark.parametrize("framing", CUT_ANYWHERE)
+def test_a_line_of_quotes_and_escapes_costs_linear_time(framing: Framing) -> None:
+    """Text that makes a careless pattern try again at every quote costs four times as much at four times the length."""
+
+    def cost_s(size: int) -> float:
+        made = decoder(framing, 1 << 22)
+        wire = b"\x1e[" + b'\\"' * size + b'"' + b'\\"' * size + b"\n\x1e"
+        since = time.process_time()
+        if framing != "length":
+            says(framing, [wire] if framing == "json-seq" else [wire[1:]], most=1 << 22)
+        made.close()
+        return time.process_time() - since
+
+    assert is_linear(cost_s, 50_000)

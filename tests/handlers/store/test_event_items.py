@@ -1,0 +1,115 @@
+"""An event as an item and back: nothing of it changes, and what is large takes less room."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import (
+    COMPRESS_FROM_BYTES,
+    StoragePolicy,
+    body_of,
+    event_item,
+    in_bucket,
+    mark,
+    partition_key,
+    partition_keys,
+    size_bytes,
+    stored_event,
+)
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+LONG = st.builds(lambda text, times: text * times, TEXTS, st.integers(0, 2000))
+NOISE = st.builds(lambda seed, size: random.Random(seed).randbytes(size), st.integers(0, 9), st.integers(0, 9000))
+EVENTS = st.builds(
+    StreamEvent,
+    key=TEXTS.filter(bool),
+    data=LONG | NOISE | LONG.map(str.encode),
+    id=st.none() | TEXTS,
+    name=st.none() | TEXTS,
+    cursor=st.none(),
+    received_at_ms=st.integers(0, 2**42),
+)
+
+
+def nothing(key: str) -> bytes:
+    raise AssertionError(f"nobody shall ask for {key}")
+
+
+def an_event(data: str | bytes, key: str = "k") -> StreamEvent:
+    return StreamEvent(key, data, None, None, None, 5)
+
+
+@given(EVENTS, st.integers(1, 10**6), st.integers(0, 10**6), st.sampled_from([1, 7]), st.booleans())
+def test_what_is_read_is_what_was_written(
+    event: StreamEvent, fence: int, count: int, partitions: int, has_bucket: bool
+) -> None:
+    """Text stays text and bytes stay bytes, in the item, compressed, and in a bucket."""
+    item = event_item("demo", fence, count, event, StoragePolicy(partitions))
+    objects: dict[str, bytes] = {}
+    if has_bucket:
+        whole, item = item, in_bucket(item)
+        objects[item["object"]["S"]] = body_of(whole)
+    found = stored_event(item, objects.__getitem__ if has_bucket else nothing)
+    assert (found.key, found.data, found.id, found.name) == (event.key, event.data, event.id, event.name)
+    assert type(found.data) is type(event.data)
+    assert (found.received_at_ms, found.fence, found.dead_letter) == (event.received_at_ms, fence, None)
+    assert item["PK"]["S"] in partition_keys("demo", partitions)
+
+
+@pytest.mark.parametrize(
+    ("data", "attributes"),
+    [
+        ("é" * 10, {"data": {"S": "é" * 10}}),
+        (b"\xff\0", {"data": {"B": b"\xff\0"}}),
+        ("a" * (COMPRESS_FROM_BYTES - 1), {"data": {"S": "a" * (COMPRESS_FROM_BYTES - 1)}}),
+    ],
+)
+def test_a_small_body_is_stored_as_it_is(data: str | bytes, attributes: dict[str, Any]) -> None:
+    """Text as text, which a console shows and a query can read; bytes as binary."""
+    item = event_item("demo", 1, 0, an_event(data))
+    assert {name: item[name] for name in ("data", "encoding") if name in item} == attributes
+
+
+def test_a_large_body_is_compressed_where_that_saves_a_write_unit() -> None:
+    """JSON of 8 KB becomes a small binary; noise of 8 KB stays as it is."""
+    packed = event_item("demo", 1, 0, an_event('{"a": 1}' * 1024))
+    assert (packed["encoding"], packed["data"]["B"][:2]) == ({"S": "text+gzip"}, b"\x1f\x8b")
+    assert size_bytes(packed) < 1024
+    assert "encoding" not in event_item("demo", 1, 0, an_event(random.Random(1).randbytes(8192)))
+    assert event_item("demo", 1, 0, an_event(b"\0" * 8192))["encoding"] == {"S": "binary+gzip"}
+
+
+def test_an_object_is_named_by_what_it_holds() -> None:
+    """Stream, key and content: another content under the same key is another object."""
+    one, other = (in_bucket(event_item("demo:x", 1, 0, an_event(data), StoragePolicy(4))) for data in ("one", "other"))
+    first, second = one["object"]["S"].split("/"), other["object"]["S"].split("/")
+    assert (first[0], len(first)) == ("demo:x", 3)
+    assert [a == b for a, b in zip(first, second, strict=True)] == [True, True, False]
+
+
+def test_a_mark_holds_nothing_that_the_wire_sent() -> None:
+    """It reads back as a dead letter without data."""
+    event = StreamEvent("k", "x" * 9000, "id", "name", None, 5)
+    found = stored_event(mark(event_item("demo", 1, 2, event, StoragePolicy(1, 3)), "why"), nothing)
+    assert (found.data, found.id, found.name, found.dead_letter) == (None, None, None, "why")
+    assert found.position == "000000000000005/000000000001/000000000002"
+
+
+def test_an_event_expires_as_many_days_after_it_came() -> None:
+    """In seconds, as DynamoDB wants it; without a number of days never."""
+    event = StreamEvent("k", "x", None, None, None, 1_700_000_000_999)
+    assert event_item("demo", 1, 0, event, StoragePolicy(1, 2))["expires_at"] == {"N": str(1_700_000_000 + 2 * 86_400)}
+    assert "expires_at" not in event_item("demo", 1, 0, event)
+
+
+def test_keys_are_spread_evenly_and_for_good() -> None:
+    """One partition has the stream's own key; of several each gets its share, and a key has always the same."""
+    assert partition_keys("demo", 1) == [partition_key("demo", "any", 1)] == ["demo"]
+    found = [partition_key("demo", str(number), 8) for number in range(8000)]
+    assert set(found) == set(partition_keys("demo", 8))
+    assert all(900 < found.count(key) < 1100 for key in partition_keys("demo", 8))
+    assert partition_key("demo", "1", 8) == "demo#7"

@@ -1,0 +1,243 @@
+"""Events in batches, against the embedded AWS: what goes into one request, and what becomes of each statement alone."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handlers.connection.inputs import Claimed, Written
+from handlers.errors import StoreUnavailable
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
+from handlers.store.event_writer import BATCH, REST_IN_ALL_S, REST_MOST_S, REST_S, TRIES
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
+
+STREAM = "demo"
+Statement = dict[str, Any]
+
+
+def noise(size_bytes: int) -> bytes:
+    """Bytes that no compression makes smaller, the same in every run."""
+    return random.Random(1).randbytes(size_bytes)
+
+
+def events(*keys: object, data: str | bytes = "a") -> list[StreamEvent]:
+    return [StreamEvent(str(key), data, None, None, None, 5) for key in keys]
+
+
+class Counted:
+    """A client that counts its requests by operation, with the number of statements of each batch."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.requests: list[tuple[str, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._real, name)
+
+        def counted(**parameters: Any) -> Any:
+            self.requests.append((name, len(parameters.get("Statements", [None]))))
+            return call(**parameters)
+
+        return counted
+
+
+def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
+    """Each round names the error of a statement by its place in the request: "" carries it out, "!…" does so too."""
+    left = list(rounds)
+
+    def way(call: Callable[..., Any], Statements: list[Statement]) -> Any:
+        errors = [left[0](place) for place in range(len(Statements))] if left else [""] * len(Statements)
+        del left[:1]
+        found: list[Any] = []
+        for statement, error in zip(Statements, errors, strict=True):
+            done = call(Statements=[statement])["Responses"][0] if not error or error[0] == "!" else {}
+            found.append({"Error": {"Code": error.lstrip("!"), "Message": "secret"}} if error else done)
+        return {"Responses": found, "ResponseMetadata": {"RetryAttempts": 0}}
+
+    return way
+
+
+def keys(aws: Aws) -> list[str]:
+    return sorted(aws.items(EVENTS, STREAM), key=int)
+
+
+def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(aws: Aws) -> None:
+    """One event is a put; sixty are three batches of 25 statements at most, numbered in their order."""
+    counted = Counted(aws.dynamodb)
+    assert aws.store(counted).write(STREAM, 1, 0, events(0)) == Written(1, 0)
+    assert counted.requests == [("put_item", 1)]
+    counted.requests.clear()
+    assert aws.store(counted).write(STREAM, 1, 1, events(*range(1, 61))) == Written(60, 0)
+    assert counted.requests == [("batch_execute_statement", count) for count in (BATCH, BATCH, 10)]
+    positions = {key: int(item["position"].rpartition("/")[2]) for key, item in aws.items(EVENTS, STREAM).items()}
+    assert positions == {str(number): number for number in range(61)}
+    assert aws.store(counted).write(STREAM, 2, 0, []) == Written(0, 0)
+
+
+def test_a_batch_stays_small_in_bytes(aws: Aws) -> None:
+    """Bytes of 300 KB, 400 in base64, go out two in a request: a function of 128 MB holds several of its size."""
+    counted = Counted(aws.dynamodb)
+    assert aws.store(counted).write(STREAM, 1, 0, events(*range(7), data=noise(300_000))) == Written(7, 0)
+    assert counted.requests == [("batch_execute_statement", 2)] * 3 + [("put_item", 1)]
+
+
+def test_each_statement_answers_for_itself(aws: Aws) -> None:
+    """New ones are stored beside duplicates, of earlier writes and of the same one, and the first delivery counts."""
+    assert aws.store().write(STREAM, 1, 0, events(1, 2, data="first")) == Written(2, 0)
+    again = events(2, 3, 4, 3, data="second") + events(4, data=noise(MAX_ITEM_BYTES))
+    assert aws.store().write(STREAM, 2, 0, again) == Written(2, 3)
+    assert {key: item["data"] for key, item in aws.items(EVENTS, STREAM).items()} == {
+        "1": "first",
+        "2": "first",
+        "3": "second",
+        "4": "second",
+    }
+    assert aws.letters() == []
+
+
+def test_a_batch_whose_answer_was_lost_was_new(aws: Aws) -> None:
+    """Sent again by the client it meets its own items: stored; those of another connection are duplicates."""
+    twice = aws.store(Client(aws.dynamodb, "batch_execute_statement", is_sent_twice))
+    assert twice.write(STREAM, 1, 0, events(1, 2)) == Written(2, 0)
+    assert twice.write(STREAM, 2, 0, events(1, 2, 3)) == Written(1, 2)
+
+
+@pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded", "InternalServerError"])
+def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
+    """After a rest with full jitter only the refused statements are sent, and what was done unheard is no duplicate."""
+    odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
+    counted = Counted(Client(aws.dynamodb, "batch_execute_statement", odd))
+    assert aws.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
+    batches = [count for name, count in counted.requests if name == "batch_execute_statement"]
+    assert (batches, keys(aws)) == ([9, 6, 5], [str(number) for number in range(9)])
+    assert [0 <= rest_s <= REST_S * 2**tried for tried, rest_s in enumerate(aws.rests)] == [True, True]
+
+
+def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
+    """After TRIES requests and rests that grow up to a limit; what was stored stays, and comes again as a duplicate."""
+    always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
+    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", always))
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused statements of BatchExecuteStatement again and again$"):
+        store.write(STREAM, 1, 0, events(*range(BATCH)))
+    assert len(aws.rests) == TRIES - 1
+    assert max(aws.rests) <= REST_MOST_S
+    assert sum(min(REST_S * 2**tried, REST_MOST_S) for tried in range(TRIES - 1)) == 2.575
+    assert keys(aws) == ["0"]
+    assert aws.store().write(STREAM, 2, 0, events(*range(BATCH))) == Written(BATCH - 1, 1)
+
+
+def test_a_store_that_takes_a_few_at_a_time_gets_all(aws: Aws) -> None:
+    """While it takes some, the rests stay short and no try is used up; only the rests in all have a limit."""
+    few = answers(*[lambda place: "ThrottlingError" if place else ""] * BATCH)
+    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", few))
+    assert store.write(STREAM, 1, 0, events(*range(BATCH))) == Written(BATCH, 0)
+    assert (len(aws.rests), max(aws.rests) <= REST_S) == (BATCH - 1, True)
+    endless = answers(*[lambda place: "ThrottlingError" if place else ""] * 10_000)
+    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", endless))
+    with pytest.raises(StoreUnavailable, match="again and again"):
+        store.write(STREAM, 1, 0, events(*range(1000, 2000)))
+    assert REST_IN_ALL_S - REST_S < sum(aws.rests[BATCH - 1 :]) <= REST_IN_ALL_S
+
+
+def test_a_statement_that_is_refused_goes_to_the_queue_alone(aws: Aws) -> None:
+    """The others of its batch are stored."""
+    refused = answers(lambda place: "ValidationError" if place == 1 else "")
+    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", refused))
+    assert store.write(STREAM, 1, 0, events(1, 2, 3)) == Written(2, 0, 1)
+    (letter,) = aws.letters()
+    assert (letter["key"], letter["reason"]) == ("2", "refused by DynamoDB: ValidationError")
+    assert "dead_letter" in aws.items(EVENTS, STREAM)["2"]
+
+
+def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(aws: Aws) -> None:
+    """Whatever is at fault with the request, an event is at fault only if it is refused alone."""
+    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", fails_with("ValidationException")))
+    assert store.write(STREAM, 1, 0, events(1, 2)) == Written(2, 0)
+
+
+def test_any_other_refusal_is_store_unavailable(aws: Aws) -> None:
+    """Of a statement or of the request; the sentence holds AWS's code and nothing of the data."""
+    denied = Client(aws.dynamodb, "batch_execute_statement", answers(lambda _place: "AccessDenied"))
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchExecuteStatement: AccessDenied$"):
+        aws.store(denied).write(STREAM, 1, 0, events(1, 2))
+    lost = Client(aws.dynamodb, "batch_execute_statement", answer_is_lost)
+    with pytest.raises(StoreUnavailable, match=r"^AWS did not answer BatchExecuteStatement: ReadTimeoutError$"):
+        aws.store(lost).write(STREAM, 1, 0, events(1, 2))
+
+
+def test_the_embedded_aws_refuses_more_than_a_batch(aws: Aws) -> None:
+    """25 statements are what AWS takes, so the limit is the service's and not only ours."""
+    statement = {"Statement": f"INSERT INTO \"{EVENTS}\" VALUE {{'PK': ?}}", "Parameters": [{"S": "a"}]}
+    with pytest.raises(ClientError, match="ValidationException"):
+        aws.dynamodb.batch_execute_statement(Statements=[statement] * (BATCH + 1))
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=4))
+def test_any_deliveries_are_stored_once_and_counted(aws: Aws, writes: list[list[int]]) -> None:
+    """However deliveries overlap and repeat, each event is one item, written by the first, and the counts add up."""
+    stream_id = f"demo:{uuid4().hex}"
+    known: dict[str, int] = {}
+    for fence, numbers in enumerate(writes, 1):
+        found = aws.store().write(stream_id, fence, 0, events(*numbers))
+        new = {str(number) for number in numbers} - known.keys()
+        assert found == Written(len(new), len(numbers) - len(new))
+        known |= dict.fromkeys(new, fence)
+    assert {key: item["fence"] for key, item in aws.items(EVENTS, stream_id).items()} == known
+
+
+# --- large events, partitions, expiry ---------------------------------------------------------------------------------
+
+
+def test_what_no_item_holds_goes_to_the_bucket(aws: Aws) -> None:
+    """The item refers to the object, which is the body as it came; a second delivery puts nothing."""
+    large = noise(MAX_ITEM_BYTES)
+    store = aws.store(bucket=BUCKET)
+    assert store.write(STREAM, 1, 0, events(1, data=large) + events(2)) == Written(2, 0)
+    item = aws.items(EVENTS, STREAM)["1"]
+    assert ("data" in item, item["encoding"]) == (False, "binary")
+    assert aws.objects() == {item["object"]: large}
+    assert store.write(STREAM, 2, 0, events(1, data=large + b"x")) == Written(0, 1)
+    assert list(aws.objects()) == [item["object"]]
+    assert aws.letters() == []
+
+
+def test_an_id_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
+    """A bucket takes bodies alone; an event whose other parts are too large is a dead letter."""
+    event = StreamEvent("1", noise(MAX_ITEM_BYTES), "i" * MAX_ITEM_BYTES, None, None, 5)
+    assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
+    assert {letter["key"] for letter in aws.letters()} == {"1"}
+    assert aws.objects() == {}
+
+
+def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
+    """Nothing refers to an object that is not there, and the event is not given up."""
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused PutObject after its retries: NoSuchBucket$"):
+        aws.store(bucket="nobody-has-this").write(STREAM, 1, 0, events(1, data=noise(MAX_ITEM_BYTES)))
+    assert aws.items(EVENTS, STREAM) == {}
+
+
+def test_a_hot_stream_is_spread_and_still_deduplicated(aws: Aws) -> None:
+    """The events lie under several partition keys, and a second delivery meets the first one's item."""
+    spread = StoragePolicy(partitions=4, keep_days=1)
+    assert aws.store().write(STREAM, 1, 0, events(*range(100)), spread) == Written(100, 0)
+    assert aws.store().write(STREAM, 2, 0, events(*range(50, 120)), spread) == Written(20, 50)
+    shares = [len(aws.items(EVENTS, key)) for key in partition_keys(STREAM, 4)]
+    assert (sum(shares), min(shares) > 15) == (120, True)
+    assert {item["expires_at"] for item in aws.items(EVENTS, f"{STREAM}#0").values()} == {86_400}
+
+
+def test_the_first_claim_fixes_the_number_of_partitions(aws: Aws) -> None:
+    """A later profile with another number changes nothing: an event would not meet the item that it duplicates."""
+    claims = [aws.store().claim(STREAM, execution="", holder="A/1", partitions=number) for number in (4, 1, 8)]
+    assert [claim.partitions for claim in claims if isinstance(claim, Claimed)] == [4, 4, 4]
+    lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
+    found = lost.claim(STREAM, execution="", holder="B/2", after_fence=0, partitions=1)
+    assert isinstance(found, Claimed)
+    assert (found.lease.fence, found.partitions) == (4, 4)

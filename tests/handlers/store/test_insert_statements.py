@@ -1,0 +1,85 @@
+"""The JSON of INSERTs: whichever way it is made, it is that of the event's item."""
+
+import json
+import os
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.inputs import Written
+from handlers.dynamodb.client import DynamoDb
+from handlers.dynamodb.sigv4 import Credentials, Signer
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy
+from handlers.store.insert_statements import SHORT, Inserts, as_parameters
+from tests.handlers.aws import EVENTS, Aws
+
+TEXTS = st.text(st.sampled_from('a"\\%{}\n\0\x7fé\u2028\ue000😀'), max_size=8) | st.sampled_from(
+    ["%s", "%012d", "\ue000"]
+)
+EVENTS_OF_ALL_KINDS = st.builds(
+    StreamEvent,
+    TEXTS.filter(bool),
+    TEXTS | st.binary(max_size=4) | st.sampled_from(["x" * (SHORT - 1), "x" * SHORT]),
+    st.none() | TEXTS,
+    st.none() | TEXTS,
+    st.none(),
+    st.sampled_from([0, 1_700_000_000_000]),
+)
+
+
+def insert_of(inserts: Inserts, number: int, event: StreamEvent) -> str:
+    short = inserts.of_short(number, event)
+    return inserts.of_item(inserts.item(number, event)) if short is None else short
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**12 - 1), EVENTS_OF_ALL_KINDS), max_size=4),
+    st.sampled_from(["demo", "a:b%c"]),
+    st.sampled_from([1, 999_999_999_999]),
+    st.builds(StoragePolicy, st.sampled_from([1, 7]), st.sampled_from([0, 3])),
+)
+def test_an_insert_is_that_of_the_item(
+    numbered: list[tuple[int, StreamEvent]], stream_id: str, fence: int, policy: StoragePolicy
+) -> None:
+    """Names and values are the item's, in its order, whatever stands in them, and whatever was written before."""
+    inserts = Inserts("table", stream_id, fence, policy)
+    for number, event in numbered:
+        item = inserts.item(number, event)
+        names = ", ".join(f"'{name}': ?" for name in item)
+        expected = {"Statement": f'INSERT INTO "table" VALUE {{{names}}}', "Parameters": list(item.values())}
+        text = insert_of(inserts, number, event)
+        assert as_parameters(text) == expected
+        assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    "event", [StreamEvent("k", b"a", None, None, None, 1), StreamEvent("k", "a", "i" * SHORT, None, None, 1)]
+)
+def test_what_is_not_short_is_written_by_way_of_its_item(event: StreamEvent) -> None:
+    """Bytes, and a text that an id makes long, may need to be packed, or be too large."""
+    assert Inserts("table", "demo", 1, StoragePolicy()).of_short(0, event) is None
+
+
+def test_the_small_client_stores_what_boto3_stores(aws: Aws, endpoint: str) -> None:
+    """On the embedded AWS, by the client that sends the JSON itself: texts, bytes, a packed body, quotes, per cents."""
+    bodies: list[Any] = ['{"a": "é\\u2028%s"}', b"\xff\0", "x" * 9000, "", "a\nb'\"\\"]
+    sent = [StreamEvent(f"k{n}%", body, f"i{n}", "add", None, 5) for n, body in enumerate(bodies)]
+    signer = Signer(Credentials("id", "key"), os.environ["AWS_DEFAULT_REGION"])
+    client = DynamoDb(endpoint, signer, tries=1, connect_timeout_s=1, read_timeout_s=5)
+    with closing(client):
+        assert aws.store(client).write("demo", 1, 0, sent) == Written(5, 0)
+        assert aws.store(client).write("demo", 2, 0, sent) == Written(0, 5)
+    assert aws.store().write("other", 1, 0, sent) == Written(5, 0)
+    found, expected = (aws.items(EVENTS, stream_id) for stream_id in ("demo", "other"))
+    assert found == {key: {**item, "PK": "demo"} for key, item in expected.items()}
+
+
+def test_a_request_holds_the_json_of_its_statements() -> None:
+    """What is sent for a batch is no more than its INSERTs, one after the other."""
+    inserts = Inserts("table", "demo", 1, StoragePolicy())
+    texts = [insert_of(inserts, n, StreamEvent(str(n), "a", None, None, None, 1)) for n in range(2)]
+    assert [json.loads(text)["Parameters"][1] for text in texts] == [{"S": "0"}, {"S": "1"}]

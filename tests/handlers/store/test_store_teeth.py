@@ -1,0 +1,19 @@
+"""Each deliberate defect of the store fails the unit test that docs/proofs.md names, which passes without it."""
+
+import pytest
+
+from tests.chaos.teeth import OF_THE_STORE
+from tests.chaos.unit_defects import STORE
+from tests.handlers.aws import Aws
+from tests.handlers.store import test_connection_store, test_event_writer
+
+
+@pytest.mark.parametrize("name", OF_THE_STORE)
+def test_the_named_unit_test_catches_the_defect_of_the_store(
+    name: str, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails on what it asserts, or on an error that it expects and that does not come."""
+    monkeypatch.setattr(*STORE[name])
+    unit_test = {**vars(test_connection_store), **vars(test_event_writer)}[OF_THE_STORE[name]]
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        unit_test(aws)

@@ -1,0 +1,376 @@
+"""The control API's function: what it reads, the one thing it writes, and its answers, against the embedded AWS."""
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.inputs import ClaimRefused
+from handlers.errors import StoreUnavailable
+from handlers.framing.events import StreamEvent
+from handlers.store.event_reader import EventReader
+from handlers.store.objects import Objects
+from handlers.store.stream_records import NEWEST, StreamRecords
+from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
+
+MINE = "arn:mine"
+FAR_MS = 4 * 10**12
+WISHED_AT = "2026-01-01T00:00:00.000Z"
+
+
+@pytest.fixture
+def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module as a new sandbox imports it, with one profile, `demo`."""
+    for name, value in {
+        "EVENTS_TABLE": EVENTS,
+        "CONTROL_TABLE": CONTROL,
+        "STREAMS_DIR": str(tmp_path),
+        "LEASE_EVERY_S": "2",
+        "PROGRESS_EVERY_S": "5",
+        "POWERTOOLS_SERVICE_NAME": tmp_path.name,
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "demo.toml").write_text("")
+    sys.modules.pop("handlers.control", None)
+    module = importlib.import_module("handlers.control")
+    monkeypatch.setattr(module, "store", ledger(aws))
+    monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
+    yield module
+    sys.modules.pop("handlers.control", None)
+
+
+def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> StreamRecords:
+    """The store on the table; one operation may go another way."""
+    return StreamRecords(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL)
+
+
+def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
+    """Status and JSON of a request."""
+    event = {"httpMethod": method, "pathParameters": {"streamId": stream_id}, "headers": {}, "body": None} | more
+    answer = function.handler(event, None)
+    assert set(answer) == {"statusCode", "headers", "body"}
+    assert answer["headers"] == {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    return answer["statusCode"], json.loads(answer["body"])
+
+
+def connected(aws: Aws, stream_id: str = "demo") -> None:
+    """A stream as the connection manager and the machine leave it while lane B is connected."""
+    aws.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
+    store = aws.store()
+    store.claim(stream_id, execution=MINE, holder="B/request-1")
+    store.mark_connected(stream_id, 1, FAR_MS)
+    progress = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, stored=5, duplicates=2)
+    store.save_connection(stream_id, progress, lane="B", execution=MINE, request_id="request-1")
+    store.save_cursor(stream_id, "17", 1, 2_500)
+
+
+def test_get_tells_what_the_records_say(aws: Aws, function: ModuleType) -> None:
+    """What connection manager and machine wrote comes back in one answer, and nothing is written."""
+    connected(aws)
+    before = aws.items(CONTROL, "demo")
+    code, found = asked(function, "GET")
+    assert (code, aws.items(CONTROL, "demo")) == (200, before)
+    chosen = ("stream", "status", "execution", "generation", "fence", "holder", "cursor", "last_error")
+    assert {name: found[name] for name in chosen} == {
+        "stream": "demo",
+        "status": "running",
+        "execution": MINE,
+        "generation": 1,
+        "fence": 1,
+        "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
+        "cursor": {"value": "17", "saved_at": "1970-01-01T00:00:02.500Z"},
+        "last_error": None,
+    }
+    assert found["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
+    assert {lane: shown["phase"] for lane, shown in found["lanes"].items()} == {"A": "waiting", "B": "connected"}
+
+
+def test_get_tells_what_the_upstream_lost(aws: Aws, function: ModuleType) -> None:
+    """Of the gaps that are written down only the announced ones are read: the others follow from the connections."""
+    connected(aws)
+    store = aws.store()
+    store.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
+    aws.put_control("demo", "gap#000000000001", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "reset"})
+    assert [gap["cause"] for gap in asked(function, "GET")[1]["coverage"]["gaps"]] == ["announced_by_upstream"]
+
+
+def test_delete_writes_the_wish_and_nothing_else(aws: Aws, function: ModuleType) -> None:
+    """The lease gains `stop`; a claim is refused from then on; the answer says what follows."""
+    connected(aws)
+    before = aws.items(CONTROL, "demo")
+    assert asked(function, "DELETE") == (
+        202,
+        {
+            "stream": "demo",
+            "status": "stopping",
+            "execution": MINE,
+            "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
+            "message": "The connection sees the wish within 2 s, stores what it has read and closes;"
+            " the execution ends.",
+        },
+    )
+    after = aws.items(CONTROL, "demo")
+    wished_at = after["lease"].pop("stop_at")
+    before["lease"]["stop"] = True
+    assert after == before
+    # As the machine's instants are written: it compares the texts.
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", wished_at)
+    refused = aws.store().claim("demo", execution=MINE, holder="A/request-2")
+    assert isinstance(refused, ClaimRefused)
+    assert refused.lease.stop
+
+
+def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
+    """Repeated, the answer and the records stay as they are, but for the instant of the wish."""
+    connected(aws)
+    first, records = asked(function, "DELETE"), aws.items(CONTROL, "demo")
+    again, after = asked(function, "DELETE"), aws.items(CONTROL, "demo")
+    assert records["lease"].pop("stop_at") <= after["lease"].pop("stop_at")
+    assert (again, after) == (first, records)
+
+
+def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> None:
+    """An execution that tries again is told as such; where no execution is, the stream has stopped."""
+    aws.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
+    refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
+    aws.store().save_connection("demo", refused, lane="B", execution=MINE, request_id="request-1")
+    code, found = asked(function, "DELETE")
+    assert (code, found["status"], found["holder"]) == (202, "stopping", None)
+    assert found["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    aws.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
+    (Path(function.settings.streams_dir) / "over.toml").write_text("")
+    code, found = asked(function, "DELETE", "over")
+    assert (code, found["status"], found["execution"]) == (202, "stopped", None)
+    assert found["message"] == "Nobody is connected and no lane may connect; a POST starts the stream again."
+
+
+def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
+    """404 with a sentence; no record comes to be. A stream without a profile is told apart."""
+    assert asked(function, "GET") == (404, {"message": "The stream 'demo' was never started."})
+    for method in ("GET", "DELETE"):
+        assert asked(function, method, "nobody:x") == (
+            404,
+            {"message": "There is no stream 'nobody:x': no profile is named 'nobody'."},
+        )
+    assert (aws.items(CONTROL, "demo"), aws.items(CONTROL, "nobody:x")) == ({}, {})
+
+
+def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: ModuleType) -> None:
+    """The very first POST may be on its way: the wish with its instant is all there is, and GET calls it stopped."""
+    assert asked(function, "DELETE") == (
+        202,
+        {
+            "stream": "demo",
+            "status": "stopped",
+            "execution": None,
+            "holder": None,
+            "message": "The stream was never started; a POST that came before this request starts nothing, "
+            "one after it does.",
+        },
+    )
+    records = aws.items(CONTROL, "demo")
+    assert (list(records), sorted(records["lease"])) == (["lease"], ["PK", "SK", "stop", "stop_at"])
+    code, found = asked(function, "GET")
+    shown = ("status", "generation", "execution", "holder", "lanes", "cursor", "coverage", "last_error")
+    assert (code, [found[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
+
+
+def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: ModuleType) -> None:
+    """A redeployment may take the profile away while the stream runs."""
+    connected(aws, "gone")
+    assert asked(function, "GET", "gone")[0] == 200
+    assert asked(function, "DELETE", "gone")[0] == 202
+
+
+@pytest.mark.parametrize("stream_id", ["a b", "a/b", "", "%252e", "demo:..", "a" * 65, None, 7])
+def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
+    """400 with a sentence that says what an id is, before anything is asked of the table."""
+    for method in ("GET", "DELETE"):
+        code, found = asked(function, method, stream_id)
+        assert (code, "is malformed" in found["message"], found["message"][-1]) == (400, True, ".")
+
+
+def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None:
+    """A colon may come percent-encoded; no id has a percent sign of its own."""
+    connected(aws, "demo:one")
+    assert asked(function, "GET", "demo%3Aone")[1]["stream"] == "demo:one"
+
+
+@pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
+def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
+    """What is no request of the API is answered as a malformed one."""
+    assert function.handler(event, None)["statusCode"] == 400
+
+
+def test_another_method(function: ModuleType) -> None:
+    """The API has no such route; an invocation by hand is told."""
+    assert asked(function, "PUT") == (405, {"message": "There is no PUT of a stream here."})
+
+
+@pytest.mark.parametrize(
+    ("method", "operation"),
+    [("GET", "get_item"), ("GET", "query"), ("DELETE", "update_item"), ("DELETE", "query")],
+)
+@pytest.mark.parametrize("way", [never_arrives, fails_with("ThrottlingException")])
+def test_dynamodb_does_not_answer(
+    aws: Aws, function: ModuleType, method: str, operation: str, way: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """503 with one sentence; neither answer nor log quotes what AWS said."""
+    connected(aws)
+    monkeypatch.setattr(function, "store", ledger(aws, operation, way))
+    assert asked(function, method) == (503, {"message": "The table does not answer; try again."})
+    assert "secret" not in capsys.readouterr().out
+
+
+def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tuple[int, Any]:
+    """Status and JSON of a request for events."""
+    resource = "/connections/{streamId}/events"
+    return asked(function, "GET", stream_id, resource=resource, queryStringParameters=query or None)
+
+
+def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
+    """In their order, with what the wire sent; a page begins where the one before ended, and the last has no next."""
+    connected(aws)
+    bodies: list[str | bytes] = ["ä", b"\xff", *("x" * 3)]
+    events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
+    aws.store().write("demo", 1, 0, events)
+    code, first = events_of(function, limit="2")
+    head = {"id": None, "name": None}
+    positions = [f"{n:015d}/{1:012d}/{n:012d}" for n in range(5)]
+    assert (code, first) == (
+        200,
+        {
+            "stream": "demo",
+            "events": [
+                {"position": positions[0], "received_at": "1970-01-01T00:00:00.000Z", "key": "k0", "data": "ä"} | head,
+                {"position": positions[1], "received_at": "1970-01-01T00:00:00.001Z", "key": "k1"}
+                | {"data_base64": "/w=="}
+                | head,
+            ],
+            "next": positions[1],
+        },
+    )
+    code, rest = events_of(function, after=first["next"])
+    assert (code, rest["next"], [event["position"] for event in rest["events"]]) == (200, None, positions[2:])
+    assert events_of(function, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
+
+
+def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
+    """404 as for the stream itself."""
+    assert events_of(function) == (404, {"message": "The stream 'demo' was never started."})
+    assert events_of(function, "nobody")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"limit": "0"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"limit": "٣"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"after": "17"}, "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits."),
+        ({"from": "1"}, "The query has a parameter that is not known: there are after and limit."),
+    ],
+)
+def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: str) -> None:
+    """400 with a sentence that names the parameter and says what it may be, before anything is asked of a table."""
+    assert events_of(function, **query) == (400, {"message": words})
+
+
+def test_events_while_dynamodb_does_not_answer(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503, in the middle of a page too."""
+    connected(aws)
+    aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
+    broken = Client(aws.dynamodb, "batch_get_item", never_arrives)
+    monkeypatch.setattr(function, "reader", EventReader(broken, EVENTS, lambda _: None))
+    assert events_of(function) == (503, {"message": "The table does not answer; try again."})
+
+
+def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
+    """Status and JSON of a request for all streams."""
+    return asked(function, "GET", None, resource="/connections", queryStringParameters=query or None)
+
+
+def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: ModuleType) -> None:
+    """Each that was ever started, with the status that GET of it alone tells; a page begins behind the one before."""
+    assert streams_of(function) == (200, {"streams": [], "next": None})
+    names = ["b", "a:two", "c", "a:one", "_"]
+    for name in names[:4]:
+        connected(aws, name)
+    aws.put_control("c", "lease", execution={"S": ""}, generation={"N": "7"}, ending={"S": "StreamRejected"})
+    aws.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": WISHED_AT})
+    code, first = streams_of(function, limit="3")
+    assert (code, [one["stream"] for one in first["streams"]], first["next"]) == (200, ["a:one", "a:two", "b"], "b")
+    code, rest = streams_of(function, limit="3", after=first["next"])
+    assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
+    for told in first["streams"] + rest["streams"]:
+        alone = asked(function, "GET", told["stream"])[1]
+        assert told == {name: alone[name] for name in told}
+    assert [one["status"] for one in first["streams"]] == ["running"] * 3
+    assert list(rest["streams"][0]) == [
+        *("stream", "status", "execution", "generation", "fence", "holder", "last_error")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
+        ({"after": "a b"}, "The parameter after must be a stream id."),
+        ({"status": "running"}, "The query has a parameter that is not known: there are after and limit."),
+    ],
+)
+def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:
+    """400, as for events."""
+    assert streams_of(function, **query) == (400, {"message": words})
+
+
+@pytest.mark.parametrize("operation", ["scan", "get_item", "query"])
+def test_all_streams_while_dynamodb_does_not_answer(
+    aws: Aws, function: ModuleType, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 with one sentence, whichever request it is."""
+    connected(aws)
+    monkeypatch.setattr(function, "store", ledger(aws, operation, fails_with("ThrottlingException")))
+    assert streams_of(function) == (503, {"message": "The table does not answer; try again."})
+
+
+def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
+    """DynamoDB cuts an answer where it likes, and says where; an answer may be empty and not the last."""
+    for name in "edcba":
+        aws.put_control(name, "lease", generation={"N": "1"})
+
+    def one_at_a_time(call: Callable[..., Any], **parameters: Any) -> Any:
+        return call(**parameters, Limit=1)
+
+    assert ledger(aws, "scan", one_at_a_time).streams("", 9) == list("abcde")
+    assert ledger(aws, "scan", one_at_a_time).streams("b", 2) == ["c", "d"]
+
+
+def test_a_lost_answer_to_the_wish(aws: Aws) -> None:
+    """The wish is written though its answer never came; asking again is harmless."""
+    connected(aws)
+    with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
+        ledger(aws, "update_item", answer_is_lost).stop("demo", WISHED_AT, may_start=False)
+    found = ledger(aws).stop("demo", WISHED_AT, may_start=False)
+    assert found is not None
+    assert (found.stop, found.fence, found.execution) == (True, 1, MINE)
+
+
+def test_the_newest_connections_are_read(aws: Aws) -> None:
+    """At most NEWEST records come, the newest, however many there are."""
+    aws.put_control("demo", "lease", fence={"N": str(NEWEST + 5)})
+    for fence in range(1, NEWEST + 6):
+        aws.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)}, lane={"S": "A"})
+    aws.put_control("demo", "gap#000000000003", from_ms={"N": "1"})
+    records = ledger(aws).read("demo")
+    assert records is not None
+    assert sorted(one.fence for one in records.connections) == list(range(6, NEWEST + 6))

@@ -1,0 +1,233 @@
+"""Upstreams whose HTTP lies, floods, drips or never ends: each ends by name, within bytes that are counted.
+
+docs/hostile.md has a row for each.
+"""
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from handlers.driver import Clock
+from handlers.upstream.strict_response import LINES_BYTES
+from tests.handlers.aws import EVENTS, Aws
+from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending, sends
+from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer
+
+# What the sockets of both sides may hold beside what was read: the kernel's, not ours.
+IN_FLIGHT_BYTES = 16 * 1024 * 1024
+NO_PART = f"(protocol): more than {LINES_BYTES} bytes came that are no part of the body"
+LONG_HEAD = "(protocol): the answer's head has more than 100 lines"
+LONG_LINE = "(protocol): a line of the answer's head is too long"
+
+FLOODS: dict[str, tuple[bytes, bytes, str]] = {
+    "a status line without end": (b"HTTP/1.1 200 ", b"x" * 1000, f"{NOT_OPENED} {LONG_LINE}"),
+    "a header without end": (OK + b"X: ", b"x" * 1000, f"{NOT_OPENED} {LONG_LINE}"),
+    "headers without end": (OK, b"X: %s\r\n" % (b"x" * 60_000), f"{NOT_OPENED} {NO_PART}"),
+    "short headers without end": (OK, b"X: y\r\n", f"{NOT_OPENED} {LONG_HEAD}"),
+    "interim answers without end": (b"", b"HTTP/1.1 100 Continue\r\n\r\n", f"{NOT_OPENED} {NO_PART}"),
+    "early hints without end": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", f"{NOT_OPENED} {NO_PART}"),
+    "a chunk's size without end": (CHUNKED, b"0", f"{CLOSED} {NO_PART}"),
+    "a chunk's extension without end": (CHUNKED + b"5;", b"x=y;" * 100, f"{CLOSED} {NO_PART}"),
+    "the extension of a later chunk without end": (CHUNKED + b"1\r\n:\r\n5;", b"x=y;" * 100, f"{CLOSED} {NO_PART}"),
+    "trailers without end": (CHUNKED + b"5\r\n: hi\n\r\n0\r\n", b"X: y\r\n", f"{CLOSED} {NO_PART}"),
+    "a line without end": (UNTIL_CLOSE, b"x" * 1000, "a frame is longer than max_frame_bytes (100000)"),
+    "an event without end": (UNTIL_CLOSE, b"data: x\n", "a frame is longer than max_frame_bytes (100000)"),
+}
+
+
+@pytest.mark.parametrize("what", FLOODS)
+def test_what_never_ends_is_ended(aws: Aws, what: str) -> None:
+    """A flood that no frame comes of is a drop by name, and no more is read of it than a bound says."""
+    head, text, message = FLOODS[what]
+    flood = Flood(head, text)
+    assert ending(aws, flood) == ("StreamDropped", message)
+    assert flood.sent_bytes < LINES_BYTES + IN_FLIGHT_BYTES
+
+
+def test_a_head_that_drips_is_a_stall(aws: Aws) -> None:
+    """A byte now and then is no heartbeat before the answer: the lane would wait for its whole turn."""
+    slow = "(stalled): what is no part of the body did not come whole in 1 s"
+    for head, where in ((b"HTTP/1.1 200 ", NOT_OPENED), (OK + b"X: ", NOT_OPENED), (CHUNKED + b"3;", CLOSED)):
+        assert ending(aws, drips(head, b"x"), stall_after_s=1) == ("StreamDropped", f"{where} {slow}")
+
+
+def test_a_body_that_drips_is_connected_until_the_deadline_and_not_longer(aws: Aws) -> None:
+    """A byte is a heartbeat, by design: what bounds it is the function's deadline, and the lease is read meanwhile."""
+    report = connect(aws, drips(UNTIL_CLOSE, b":"), stall_after_s=1, lasts_ms=4_000)
+    assert (report.outcome.error, report.progress.ended_by) == ("ConnectionExpired", "expired")
+    assert 5 < report.progress.bytes < 100
+
+
+def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
+    """A successor that connects takes over while the older one hears a byte now and then."""
+    connected = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE)
+        connected.set()
+        drips(b"", b":")(peer)
+
+    store = aws.store()
+
+    def take_over() -> None:
+        assert connected.wait(60)
+        lease = store.claim(STREAM, execution="", holder="B/r2").lease
+        store.mark_connected(STREAM, lease.fence, Clock().now_ms() + 60_000)
+
+    successor = threading.Thread(target=take_over)
+    successor.start()
+    error, message = ending(aws, script)
+    successor.join(60)
+    assert (error, message) == ("StreamTakenOver", "connection 2 has taken over")
+
+
+LIES: dict[str, tuple[tuple[bytes, ...], str]] = {
+    "no hexadecimal number": ((b"zz\r\n",), "(protocol): a chunk of the body has no size"),
+    "a negative number": ((b"-5\r\ndata: x\n\n",), "(protocol): a chunk of the body has no size"),
+    "a prefix of Python's": ((b"0x5\r\n: hi\n\r\n",), "(protocol): a chunk of the body has no size"),
+    "an underscore of Python's": ((b"1_0\r\n",), "(protocol): a chunk of the body has no size"),
+    "no number": ((b"\r\n",), "(protocol): a chunk of the body has no size"),
+    "more digits than any": ((b"f" * 17 + b"\r\n",), "(protocol): a chunk of the body has no size"),
+    "less than it sends": ((b"3\r\n: hi there\n\r\n",), "(protocol): a chunk of the body is not as long as it says"),
+    "more than it sends": ((b"fffffffffffffff\r\n: hi\n",), "(truncated): the body ended before its end"),
+    "no last chunk": ((b"5\r\n: hi\n\r\n",), "(truncated): the body ended before its end"),
+    "half a size": ((b"5",), "(truncated): the body ended before its end"),
+    "half an end": ((b"5\r\n: hi\n\r",), "(truncated): the body ended before its end"),
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_chunk_that_lies_ends_the_stream_and_what_came_before_is_stored(aws: Aws, what: str) -> None:
+    """Nothing that stands where a size should is ever taken for the body."""
+    parts, why = LIES[what]
+    before = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
+    assert ending(aws, sends(CHUNKED, before, *parts)) == ("StreamDropped", f"{CLOSED} {why}")
+    assert [item["data"] for item in aws.items(EVENTS, STREAM).values()] == ["1"]
+
+
+def test_what_follows_the_end_of_a_body_is_not_read(aws: Aws) -> None:
+    """Behind the last chunk, and behind Content-Length, stands nothing that counts."""
+    more = b"id: 2\ndata: 2\n\n"
+    chunked = CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n%x\r\n%s\r\n" % (len(EVENT), EVENT, len(more), more)
+    counted = OK + b"Content-Length: %d\r\n\r\n%s%s" % (len(EVENT), EVENT, more)
+    for answer in (chunked, counted):
+        report = connect(aws, sends(answer))
+        assert report.outcome.message == f"{CLOSED} (ended_by_upstream)"
+        assert (report.progress.frames, report.progress.bytes) == (1, len(EVENT))
+
+
+@pytest.mark.parametrize(
+    ("length", "why"),
+    [
+        (b"1000", "(truncated): the body ended before its end"),
+        (b"-5", "(ended_by_upstream)"),
+        (b"9" * 5000, "(ended_by_upstream)"),
+        (b"ten", "(ended_by_upstream)"),
+    ],
+)
+def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why: str) -> None:
+    """Too large is truncated; what is no number is as if it were not there."""
+    report = connect(aws, sends(OK + b"Content-Length: %s\r\n\r\n%s" % (length, EVENT)))
+    assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
+    assert report.progress.stored == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (OK + b"secret\r\nTransfer-Encoding: chunked", "a line of the answer's head is no header"),
+        (OK + b"Transfer-Encoding: gzip, chunked", "the answer has a transfer coding that was not asked for"),
+        (OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "the answer has a transfer coding"),
+        (OK + b"\r\n".join([b"a: b"] * 100), "the answer's head has more than 100 lines"),
+        (OK + b"Content-Length: 5, 6", "the answer is no HTTP (InvalidHeader)"),
+        (b"HTTP/1.1 99999999 OK", "the answer is no HTTP (ProtocolError)"),
+        (b"HTTP/2 200", "the answer is no HTTP (ProtocolError)"),
+        (b"ICY 200 OK", "the answer is no HTTP (ProtocolError)"),
+    ],
+)
+def test_a_head_that_is_none_ends_it_and_nothing_of_it_is_logged(
+    aws: Aws, head: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A body behind such a head could be anything; the address, which may hold a secret, stands in no log."""
+    with caplog.at_level(logging.INFO):
+        error, message = ending(aws, sends(head + b"\r\n\r\n"))
+    assert error == "StreamDropped"
+    assert message.startswith(f"{NOT_OPENED} (protocol): {why}")
+    assert "hidden" not in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_interim_answers_are_passed_over(aws: Aws) -> None:
+    """Any 1xx before the answer, as HTTP asks; 101 is an answer that nobody asked for."""
+    hints = (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
+    )
+    assert connect(aws, sends(hints + UNTIL_CLOSE + EVENT)).progress.stored == 1
+    switched = ("StreamRejected", "the upstream answered 101: a retry cannot help")
+    assert ending(aws, sends(b"HTTP/1.1 101 Switching\r\n\r\n")) == switched
+
+
+PAGE = b"<html>Sorry</html>"
+
+
+@pytest.mark.parametrize(
+    ("fields", "answer", "error", "message"),
+    [
+        (
+            {},
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + PAGE,
+            "StreamRejected",
+            "the upstream answered with something else than text/event-stream",
+        ),
+        (
+            {"framing": "ndjson"},
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + PAGE,
+            "StreamRejected",
+            "the upstream answered with a page (HTML) in place of a stream",
+        ),
+        (
+            {"framing": "ndjson"},
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + PAGE,
+            "StreamDropped",
+            "the body begins with markup: it is a page and no stream",
+        ),
+        (
+            {},
+            OK + b"Content-Encoding: br\r\n\r\n" + PAGE,
+            "StreamRejected",
+            "the body is compressed in a way that was not asked for",
+        ),
+        (
+            {},
+            OK + b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n\r\n" + PAGE,
+            "StreamRejected",
+            "the body is compressed in a way that was not asked for",
+        ),
+        (
+            {},
+            b"HTTP/1.1 429 X\r\nRetry-After: " + b"9" * 5000 + b"\r\n\r\n",
+            "StreamThrottled",
+            "the upstream answered 429",
+        ),
+        (
+            {},
+            b"HTTP/1.1 503 X\r\nContent-Encoding: br\r\n\r\n" + PAGE,
+            "StreamDropped",
+            "the upstream answered 503",
+        ),
+        (
+            {},
+            b"HTTP/1.1 302 X\r\nLocation: /round\r\n\r\n",
+            "StreamRejected",
+            f"{NOT_OPENED} (rejected): the upstream redirected more than 5 times",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_stream_has_a_name(
+    aws: Aws, fields: dict[str, Any], answer: bytes, error: str, message: str
+) -> None:
+    """A page, a coding that cannot be read, a loop of redirects: none becomes an event."""
+    assert ending(aws, sends(answer), **fields) == (error, message)
+    assert aws.items(EVENTS, STREAM) == {}

@@ -1,0 +1,139 @@
+"""The queue between the reader's thread and the main one."""
+
+import sys
+import threading
+import time
+
+from handlers.upstream.inbox import Inbox
+from tests.local.support import until
+
+WAIT_S = 60.0
+
+
+def waits(putter: threading.Thread) -> None:
+    """Returns 50 ms after the thread has begun to wait for room."""
+
+    def is_waiting() -> bool:
+        frame = sys._current_frames().get(putter.ident or 0)
+        return frame is not None and frame.f_code is threading.Condition.wait.__code__
+
+    assert until(is_waiting)
+    putter.join(0.05)
+    assert putter.is_alive()
+
+
+def one(inbox: Inbox[str], wait_s: float) -> str | None:
+    """The oldest item; None where there is none."""
+    return next(iter(inbox.take(wait_s)), None)
+
+
+def test_what_is_put_is_taken_in_order() -> None:
+    """First in, first out; nothing there within the wait is None."""
+    inbox: Inbox[str] = Inbox(10)
+    assert [inbox.put(item, 3) for item in "abc"] == [True, True, True]
+    assert [one(inbox, 0), one(inbox, 0), one(inbox, 0), one(inbox, 0)] == ["a", "b", "c", None]
+    assert inbox.blocked_ms == 0
+
+
+def test_a_taker_is_woken_by_an_item() -> None:
+    """It does not wait longer than it must."""
+    inbox: Inbox[str] = Inbox(10)
+    putter = threading.Timer(0.05, inbox.put, ("a",))
+    putter.start()
+    assert one(inbox, 60) == "a"
+    putter.join()
+
+
+def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
+    """An item larger than the limit fits an empty inbox, and what comes after it waits."""
+    inbox: Inbox[str] = Inbox(10)
+    assert inbox.put("larger than all", 99)
+    taken: list[bool] = []
+    putter = threading.Thread(target=lambda: taken.append(inbox.put("b", 1)))
+    putter.start()
+    waits(putter)
+    assert taken == []
+    assert one(inbox, 0) == "larger than all"
+    putter.join(WAIT_S)
+    assert (taken, one(inbox, 0)) == ([True], "b")
+    assert inbox.blocked_ms >= 40
+
+
+def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
+    """A closed inbox takes nothing in and gives out what it holds, then nothing, without waiting."""
+    inbox: Inbox[str] = Inbox(1)
+    inbox.put("a", 1)
+    taken: list[bool] = []
+    putter = threading.Thread(target=lambda: taken.append(inbox.put("b", 1)))
+    putter.start()
+    waits(putter)
+    inbox.close()
+    putter.join(WAIT_S)
+    assert (taken, inbox.put("c"), one(inbox, 0), one(inbox, WAIT_S)) == ([False], False, "a", None)
+
+
+def full() -> tuple[Inbox[str], threading.Thread]:
+    """A full inbox with "a" in it, and the thread that has waited for 50 ms to put "b"."""
+    inbox: Inbox[str] = Inbox(1)
+    inbox.put("a", 1)
+    putter = threading.Thread(target=inbox.put, args=("b", 1))
+    putter.start()
+    waits(putter)
+    return inbox, putter
+
+
+def test_it_tells_since_when_the_oldest_item_waits() -> None:
+    """What was there first counts until it is taken; then the item that was taken last tells how old it is."""
+    inbox: Inbox[str] = Inbox(10)
+    assert inbox.unread_s is None
+    inbox.put("a", 1)
+    threading.Event().wait(0.05)
+    inbox.put("b", 1)
+    assert (inbox.unread_s or 0) >= 0.05
+    one(inbox, 0)
+    assert (inbox.taken_s >= 0.05, inbox.unread_s or 0) < (True, inbox.taken_s)
+    one(inbox, 0)
+    assert inbox.unread_s is None
+
+
+def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
+    """It may have been in the network's buffers since; once all of it is taken, what comes is new."""
+    inbox, putter = full()
+    one(inbox, 0)
+    putter.join(WAIT_S)
+    late = threading.Thread(target=inbox.put, args=("c", 1))
+    late.start()
+    waits(late)
+    assert (one(inbox, 0), inbox.taken_s >= 0.05) == ("b", True)
+    late.join(WAIT_S)
+    assert (one(inbox, 0), inbox.taken_s >= 0.05) == ("c", True)
+    before_s = time.monotonic()
+    inbox.put("d", 1)
+    assert (inbox.unread_s or 0) <= time.monotonic() - before_s
+
+
+def test_what_a_closed_inbox_refused_is_told_with_its_end() -> None:
+    """The end of a closed inbox is as old as the first item that it turned away."""
+    inbox, putter = full()
+    inbox.close()
+    putter.join(WAIT_S)
+    assert (one(inbox, 0), (inbox.unread_s or 0) >= 0.05) == ("a", True)
+    assert (one(inbox, 0), inbox.taken_s >= 0.05) == (None, True)
+
+
+def test_what_waits_comes_together_up_to_a_size() -> None:
+    """In order, and what would be too much stays; an item without a size comes alone."""
+    inbox: Inbox[str] = Inbox(100)
+    for item, size_bytes in (("a", 4), ("b", 3), ("c", 3), ("d", 1), ("end", 0), ("e", 80)):
+        inbox.put(item, size_bytes)
+    assert [inbox.take(0, 10) for _ in range(5)] == [["a", "b", "c"], ["d"], ["end"], ["e"], []]
+    assert inbox.put("room again", 99)
+
+
+def test_what_comes_together_is_as_old_as_its_oldest() -> None:
+    """Nobody may vouch for the time between them: none of them was stored then."""
+    inbox: Inbox[str] = Inbox(10)
+    inbox.put("a", 1)
+    threading.Event().wait(0.05)
+    inbox.put("b", 1)
+    assert (inbox.take(0, 10), inbox.taken_s >= 0.05) == (["a", "b"], True)

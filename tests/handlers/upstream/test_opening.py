@@ -1,0 +1,326 @@
+"""Redirects and addresses on real sockets: where a request goes, what goes with it, and where it never goes."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from urllib3.util import parse_url
+
+from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.upstream.address_policy import AddressRefused, refusal, resolve
+from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
+from handlers.upstream.reader import Arrival, Upstream
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving
+
+WAIT_S = 60.0
+LAST_ID = frozenset({"last-event-id"})
+# What addresses are written with, and what readers of addresses have differed over.
+PIECES = [
+    "http://",
+    "https://",
+    "//",
+    "good.test",
+    "evil.test",
+    "@",
+    ":",
+    ":80",
+    "\\",
+    "/",
+    "?",
+    "#",
+    "%40",
+    "%2f",
+    "[",
+    "]",
+]
+PIECES += ["\t", "\n", "\0", " ", ".", "..", "::1", "GOOD.TEST", "\u00fc", "\u3002", "\uff0e", "\u2044"]
+SECRETS = {
+    "authorization": b"Bearer s3cret",
+    "x-key": b"s3cret",
+    "last-event-id": b"41",
+    "accept": b"text/event-stream",
+    "user-agent": b"me",
+}
+
+
+def moves(status: int, to: Callable[[], str]) -> Script:
+    def script(peer: Peer) -> None:
+        peer.send(b"HTTP/1.1 %d X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (status, to().encode()))
+
+    return script
+
+
+def arrives(peer: Peer) -> None:
+    peer.send(UNTIL_CLOSE + b"data: x\n\n")
+
+
+def ask(address: str, **fields: Any) -> list[Arrival]:
+    """Everything that arrived from a request with credentials to `address`."""
+    request = UpstreamRequest(
+        "GET", address, SECRETS, allow_private=True, secrets=("s3cret",), portable=frozenset({"last-event-id"})
+    )
+    found = Upstream(replace(request, **fields), connect_timeout_s=1, stall_after_s=5)
+    found.start()
+    arrivals: list[Arrival] = []
+    try:
+        while not arrivals or not isinstance(arrivals[-1], Closed):
+            arrival = found.get(WAIT_S)
+            assert arrival is not None
+            arrivals.append(arrival)
+    finally:
+        found.close()
+    return arrivals
+
+
+def header_names(peer: Peer) -> set[str]:
+    return {line.split(b":")[0].decode().lower() for line in peer.request.split(b"\r\n")[1:] if line}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_on_the_same_origin_carries_everything(status: int) -> None:
+    """A relative address leads to the same host, which knows the credentials already."""
+    with serving(moves(status, lambda: "/there?x=1"), arrives) as server:
+        arrivals = ask(f"{server.address}/here")
+        assert [type(arrival) for arrival in arrivals] == [Opened, Chunk, Closed]
+        assert server.peers[1].request.startswith(b"GET /there?x=1 HTTP/1.1\r\n")
+        assert set(SECRETS) <= header_names(server.peers[1])
+
+
+def test_a_redirect_to_another_host_carries_no_credentials() -> None:
+    """Another port is another origin: only headers that hold nothing, and the cursor's, go there."""
+    with serving(arrives) as other, serving(moves(307, lambda: f"{other.address}/there")) as server:
+        assert isinstance(ask(f"{server.address}/here?token=s3cret")[0], Opened)
+        assert header_names(other.peers[0]) == {"host", "accept", "user-agent", "last-event-id", "accept-encoding"}
+        assert b"s3cret" not in other.peers[0].request
+
+
+def test_another_host_is_not_told_a_secret_by_the_upstreams_own_words() -> None:
+    """An address that repeats a secret, however encoded, is not followed to another host; nor is a body with one."""
+    with serving(arrives) as other:
+        for secret, spelled in (("s3cret", "s3cret"), ("s3 cret/", "s3%20cret%2F"), ("s3 cret/", "s3+cret%2F")):
+            closed = ask_moved(f"{other.address}/?t={spelled}", secrets=(secret,))
+            assert closed == Closed("rejected", "the upstream redirected to another host with a secret in the address")
+        moved = ask_moved(other.address, method="POST", body=b'{"token": "s3cret"}', status=308)
+        assert moved == Closed("rejected", "the upstream redirected to another host, and the body holds a secret")
+        assert other.peers == []
+
+
+def ask_moved(location: str, status: int = 307, **fields: Any) -> Arrival:
+    with serving(moves(status, lambda: location)) as server:
+        return ask(f"{server.address}/here", **fields)[-1]
+
+
+def test_redirects_are_bounded() -> None:
+    """A loop ends in a rejection after a few rounds."""
+    with serving(moves(302, lambda: "/round")) as server:
+        (closed,) = ask(server.address)
+        assert closed == Closed("rejected", f"the upstream redirected more than {MAX_REDIRECTS} times")
+        assert len(server.peers) == MAX_REDIRECTS + 1
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("http://example.org/", "the upstream redirected from https to http"),
+        ("ftp://example.org/", "the upstream redirected to something that is no address of a stream"),
+        ("https://me:pw@example.org/", "the upstream redirected to something that is no address of a stream"),
+        ("https://[::1/", "the upstream redirected to something that is no address"),
+    ],
+)
+def test_some_redirects_are_refused(location: str, why: str) -> None:
+    """Out of TLS, out of HTTP, or with credentials of the upstream's choice."""
+    with pytest.raises(RedirectRefused) as caught:
+        redirected(UpstreamRequest("GET", "https://example.org/a", {}), 302, location)
+    assert str(caught.value) == why
+
+
+def test_a_post_becomes_a_get_where_http_says_so() -> None:
+    """303 always, 301 and 302 for POST; 307 and 308 keep method and body."""
+    request = UpstreamRequest("POST", "https://example.org/a", {}, b"{}")
+    found = [redirected(request, status, "/b") for status in (301, 302, 303, 307, 308)]
+    assert [(one.method, one.body) for one in found] == [("GET", None)] * 3 + [("POST", b"{}")] * 2
+    assert found[0].address == "https://example.org/b"
+
+
+def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
+    """A certificate that nobody vouches for ends it, and no request is sent."""
+    tls, _ = certificate(tmp_path)
+    with serving(arrives, tls=tls) as other, serving(moves(302, lambda: other.address)) as server:
+        assert ask(server.address)[-1] == Closed("tls", "the upstream's certificate cannot be trusted")
+        assert other.peers[0].request == b""
+
+
+@pytest.mark.parametrize(
+    ("address", "private", "never"),
+    [
+        ("93.184.216.34", False, False),
+        ("2606:2800:220:1:248:1893:25c8:1946", False, False),
+        ("127.0.0.1", True, False),
+        ("10.1.2.3", True, False),
+        ("172.16.0.1", True, False),
+        ("192.168.0.1", True, False),
+        ("100.64.0.1", True, False),
+        ("::1", True, False),
+        ("fd12:3456::1", True, False),
+        ("::ffff:10.0.0.1", True, False),
+        ("64:ff9b::7f00:1", True, False),
+        ("fec0::1", True, False),
+        ("2001:0:5db8:d822::f5ff:fffe", True, False),
+        ("2002:7f00:1::", True, False),
+        ("169.254.169.254", False, True),
+        ("169.254.0.1", False, True),
+        ("::ffff:169.254.169.254", False, True),
+        ("64:ff9b::a9fe:a9fe", False, True),
+        ("fd00:ec2::254", False, True),
+        ("64:ff9b:1::a9fe:a9fe", False, True),
+        ("2002:a9fe:a9fe::", False, True),
+        ("2001:0:5db8:d822::5601:5601", False, True),
+        ("::a9fe:a9fe", False, True),
+        ("fe80::1", False, True),
+        ("fe80::1%eth0", False, True),
+        ("0.0.0.0", False, True),
+        ("::", False, True),
+        ("224.0.0.1", False, True),
+        ("255.255.255.255", False, True),
+    ],
+)
+def test_an_address_is_judged_by_where_it_leads(address: str, private: bool, never: bool) -> None:
+    """Private ones need the profile's word; link-local ones, and what is no host's, are refused in spite of it."""
+    assert bool(refusal(address, allow_private=False)) is (private or never)
+    assert bool(refusal(address, allow_private=True)) is never
+
+
+def test_a_private_address_is_refused_before_anything_is_connected() -> None:
+    """By number, by name, and after a redirect; the sentence holds no address."""
+    with serving(arrives) as server:
+        why = "the upstream's name leads to a private address, which the profile does not allow (allow_private = true)"
+        for address in (server.address, server.address.replace("127.0.0.1", "localhost")):
+            assert ask(address, allow_private=False) == [Closed("rejected", why)]
+        assert server.peers == []
+    link_local = "the upstream's name leads to a link-local address, which is never connected to"
+    assert ask("http://169.254.169.254/latest/meta-data/") == [Closed("rejected", link_local)]
+    assert ask_moved("http://169.254.169.254/latest/meta-data/") == Closed("rejected", link_local)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("169.254.169.254", "2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "0251.0376.0251.0376", "169.254.43518"),
+        *("[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "[fe80::1]", "[fd00:ec2::254]"),
+        *("metadata.test", "METADATA.test.", "mixed.test"),
+    ],
+)
+def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a number of any base, within IPv6, or behind a name, alone or among others; whatever the profile allows."""
+    real = socket.getaddrinfo
+    places = {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
+
+    def named(name: Any, *more: Any, **options: Any) -> Any:
+        found = places.get(str(name).lower().rstrip("."), [name])
+        return [entry for one in found for entry in real(one, *more, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", named)
+    refused = Closed("rejected", "the upstream's name leads to a link-local address, which is never connected to")
+    assert ask(f"http://{host}/latest/meta-data/") == [refused]
+    assert ask_moved(f"http://{host}/latest/meta-data/") == refused
+
+
+@pytest.mark.parametrize(
+    ("location", "is_same"),
+    [
+        *((location, True) for location in ("/b", "?x", "//good.test/b", "http://GOOD.test:80/b", "http://good.test")),
+        *((location, False) for location in ("https://good.test/b", "http://good.test:8080/", "http://good.test./")),
+        *((location, False) for location in ("//evil.test/b", "http://sub.good.test/", "http://good.test.evil.test/")),
+        *((location, False) for location in ("http://evil.test\\.good.test/", "http://evil.test?good.test")),
+    ],
+)
+def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
+    """And to nobody whose name is only like it; the cursor's header goes along."""
+    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
+    found = redirected(request, 307, location)
+    assert ("authorization" in found.headers, "last-event-id" in found.headers) == (is_same, True)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
+def test_no_location_takes_credentials_elsewhere(location: str) -> None:
+    """However it is written: where they go along, whoever connects goes to the profile's own host."""
+    request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
+    try:
+        found = redirected(request, 307, location)
+    except RedirectRefused:
+        return
+    url = parse_url(found.address)
+    assert "authorization" not in found.headers or (url.scheme, url.host, url.port or 80) == ("http", "good.test", 80)
+
+
+def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that answers with a public address first and with a private one later is asked once."""
+    real, asked = socket.getaddrinfo, []
+
+    def rebinding(host: Any, *more: Any, **named: Any) -> Any:
+        asked.append(host)
+        return real("127.0.0.1" if host == "rebinding.test" else host, *more, **named)
+
+    with serving(arrives) as server:
+        monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+        arrivals = ask(server.address.replace("127.0.0.1", "rebinding.test"))
+        assert isinstance(arrivals[0], Opened)
+        assert b"Host: rebinding.test:" in server.peers[0].request
+    assert asked.count("rebinding.test") == 1
+
+
+def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with both is refused as a whole."""
+    both = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in ("93.184.216.34", "10.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    with pytest.raises(AddressRefused):
+        resolve("both.test", 80, allow_private=False)
+    assert resolve("both.test", 80, allow_private=True) == ["93.184.216.34", "10.0.0.1"]
+
+
+def test_the_next_address_is_tried_where_one_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a client does that was given a name: in order, until one accepts."""
+    real = socket.getaddrinfo
+
+    def two(host: Any, port: Any, *more: Any, **named: Any) -> Any:
+        if host != "two.test":
+            return real(host, port, *more, **named)
+        return [*real("127.0.0.2", port, *more, **named), *real("127.0.0.1", port, *more, **named)]
+
+    with serving(arrives) as server:
+        monkeypatch.setattr(socket, "getaddrinfo", two)
+        assert isinstance(ask(server.address.replace("127.0.0.1", "two.test"))[0], Opened)
+
+
+def test_many_addresses_that_do_not_answer_share_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with any number of dead addresses costs one time-out, not one each."""
+    real, tried = socket.getaddrinfo, [f"127.0.0.{number}" for number in range(2, 40)]
+
+    def many(host: Any, port: Any, *more: Any, **named: Any) -> Any:
+        names = tried if host == "many.test" else [host]
+        return [entry for name in names for entry in real(name, port, *more, **named)]
+
+    with socket.create_server(("0.0.0.0", 0), backlog=0) as listener, contextlib.ExitStack() as held:
+        port = listener.getsockname()[1]
+        # What nobody accepts fills the queue; whoever comes after is not answered.
+        for address in tried[:4] * 2:
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((address, port))
+        monkeypatch.setattr(socket, "getaddrinfo", many)
+        since = time.monotonic()
+        request = UpstreamRequest("GET", f"http://many.test:{port}/", {}, allow_private=True)
+        found = Upstream(request, connect_timeout_s=1, stall_after_s=WAIT_S)
+        found.start()
+        arrival = found.get(WAIT_S)
+        found.close()
+        assert arrival == Closed("unreachable", "the connection was not accepted in time")
+        assert time.monotonic() - since < 18

@@ -1,0 +1,387 @@
+"""Connections on real sockets: what arrives, why it ended, and how fast it lets go."""
+
+import gzip
+import http.client
+import socket
+import ssl
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import urllib3
+from urllib3 import exceptions
+
+from handlers import tls as trust
+from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream, explain
+from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving
+
+WAIT_S = 60.0
+
+
+@contextmanager
+def upstream(address: str, *, stall_after_s: float = 5, headers: dict[str, bytes] | None = None) -> Iterator[Upstream]:
+    request = UpstreamRequest(
+        "GET", f"{address}/stream?token=secret", headers or {"authorization": b"secret"}, allow_private=True
+    )
+    found = Upstream(request, connect_timeout_s=1, stall_after_s=stall_after_s)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def take(found: Upstream) -> Arrival:
+    arrival = found.get(WAIT_S)
+    assert arrival is not None
+    return arrival
+
+
+def take_all(found: Upstream) -> tuple[list[Arrival], bytes]:
+    """What arrives until the end, the chunks joined."""
+    body = b""
+    others: list[Arrival] = []
+    while True:
+        arrival = take(found)
+        if isinstance(arrival, Chunk):
+            body += arrival.data
+        else:
+            others.append(arrival)
+        if isinstance(arrival, Closed):
+            return others, body
+
+
+def ends(script: Script, *, stall_after_s: float = 5) -> tuple[bytes, Closed]:
+    """The body and the end of a connection to a server that plays `script`."""
+    with serving(script) as server, upstream(server.address, stall_after_s=stall_after_s) as found:
+        others, body = take_all(found)
+    closed = others[-1]
+    assert isinstance(closed, Closed)
+    assert "secret" not in repr(closed)
+    return body, closed
+
+
+def sends(*parts: bytes) -> Script:
+    def script(peer: Peer) -> None:
+        for part in parts:
+            peer.send(part)
+
+    return script
+
+
+def test_a_body_that_ends_with_the_connection_arrives_as_it_is_sent() -> None:
+    """A close-delimited body is handed over byte by byte, nothing is held back until a block is full."""
+    go_on = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"a")
+        assert go_on.wait(WAIT_S)
+        peer.send(b"b")
+
+    with serving(script) as server, upstream(server.address) as found:
+        assert take(found) == Opened(200, {"content-type": "text/event-stream"})
+        assert take(found) == Chunk(b"a")
+        go_on.set()
+        assert take(found) == Chunk(b"b")
+        assert take(found) == Closed("ended_by_upstream")
+
+
+def test_a_chunked_body_arrives_chunk_by_chunk() -> None:
+    """The transfer coding is taken off, and each chunk is handed over when it comes."""
+    go_on = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        peer.chunk(b"one")
+        assert go_on.wait(WAIT_S)
+        peer.chunk(b"two")
+        peer.send(b"0\r\n\r\n")
+
+    with serving(script) as server, upstream(server.address) as found:
+        assert isinstance(take(found), Opened)
+        assert take(found) == Chunk(b"one")
+        go_on.set()
+        assert take_all(found) == ([Closed("ended_by_upstream")], b"two")
+
+
+def test_a_compressed_body_is_decoded_as_it_is_flushed() -> None:
+    """An upstream that compresses in spite of `identity` is read event by event, chunked or not."""
+    for head, chunked in ((CHUNKED, True), (UNTIL_CLOSE, False)):
+        go_on = threading.Event()
+
+        def script(peer: Peer, head: bytes = head, chunked: bool = chunked, go_on: threading.Event = go_on) -> None:
+            compressor = zlib.compressobj(wbits=31)
+            send = peer.chunk if chunked else peer.send
+            peer.send(head.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"))
+            send(compressor.compress(b"one") + compressor.flush(zlib.Z_SYNC_FLUSH))
+            assert go_on.wait(WAIT_S)
+            send(compressor.compress(b"two") + compressor.flush())
+            if chunked:
+                peer.send(b"0\r\n\r\n")
+
+        with serving(script) as server, upstream(server.address) as found:
+            assert isinstance(take(found), Opened)
+            assert take(found) == Chunk(b"one")
+            go_on.set()
+            assert take_all(found) == ([Closed("ended_by_upstream")], b"two")
+
+
+def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
+    """Method, path, query and headers as given; a header's bytes go out as they are."""
+    with serving(sends(UNTIL_CLOSE)) as server:
+        headers = {"last-event-id": "é".encode(), "accept": b"text/event-stream", "user-agent": b"us"}
+        with upstream(server.address, headers={**headers, "accept-encoding": b"identity"}) as found:
+            take_all(found)
+        lines = server.peers[0].request.split(b"\r\n")
+    host = server.address.removeprefix("http://").encode()
+    assert lines[0] == b"GET /stream?token=secret HTTP/1.1"
+    ours = [b"accept-encoding: identity", b"last-event-id: \xc3\xa9", b"accept: text/event-stream", b"user-agent: us"]
+    assert sorted(line.lower() for line in lines[1:] if line) == sorted([b"host: " + host, *ours])
+
+
+@pytest.mark.parametrize("status", [204, 300, 304, 404, 429, 503])
+def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
+    """What is no redirect is handed over as it is: one connection is made."""
+    head = b"HTTP/1.1 %d X\r\nLocation: http://127.0.0.1:1/\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n" % status
+    with serving(sends(head)) as server, upstream(server.address) as found:
+        others, body = take_all(found)
+        assert others[0] == Opened(
+            status, {"location": "http://127.0.0.1:1/", "retry-after": "7", "content-length": "0"}
+        )
+        assert (others[1:], body) == ([Closed("ended_by_upstream")], b"")
+        assert len(server.peers) == 1
+
+
+def test_the_bytes_before_a_missing_last_chunk_arrive() -> None:
+    """A chunked body that is cut off is truncated, and what came of it is handed over first."""
+    assert ends(sends(CHUNKED, b"3\r\none\r\n5\r\ntw")) == (
+        b"onetw",
+        Closed("truncated", "the body ended before its end"),
+    )
+    assert ends(sends(CHUNKED, b"3\r\none\r\n")) == (b"one", Closed("truncated", "the body ended before its end"))
+
+
+def test_a_body_shorter_than_its_length_is_truncated() -> None:
+    """Content-Length is held against what came."""
+    assert ends(sends(OK + b"Content-Length: 9\r\n\r\n", b"one")) == (
+        b"one",
+        Closed("truncated", "the body ended before its end"),
+    )
+    assert ends(sends(OK + b"Content-Length: 3\r\n\r\n", b"one")) == (b"one", Closed("ended_by_upstream"))
+
+
+def test_a_reset_is_a_reset() -> None:
+    """RST in the middle of the body, before the answer, and a close before the answer."""
+
+    go_on = threading.Event()
+
+    def in_the_body(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"a")
+        assert go_on.wait(WAIT_S)
+        peer.reset()
+
+    with serving(in_the_body) as server, upstream(server.address) as found:
+        assert isinstance(take(found), Opened)
+        assert take(found) == Chunk(b"a")
+        go_on.set()
+        assert take(found) == Closed("reset", "ECONNRESET")
+    assert ends(Peer.reset) == (b"", Closed("reset", "ECONNRESET"))
+    assert ends(sends()) == (b"", Closed("reset", "the connection was closed without an answer"))
+
+
+def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
+    """No byte for `stall_after_s` ends the connection; a byte, were it only of a heartbeat, begins the wait anew."""
+    assert ends(Peer.wait_until_gone, stall_after_s=0.1) == (b"", Closed("stalled", "no byte came for 0.1 s"))
+
+    def beats_then_stops(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE)
+        for _ in range(12):
+            peer.gone.wait(0.1)
+            peer.send(b"\n")
+        peer.wait_until_gone()
+
+    assert ends(beats_then_stops, stall_after_s=1) == (b"\n" * 12, Closed("stalled", "no byte came for 1 s"))
+
+
+def test_what_is_no_http_is_a_protocol_error() -> None:
+    """A wrong status line, wrong compression and a wrong chunk are said so, without a word of what came."""
+    assert ends(sends(b"secret\r\n\r\n")) == (b"", Closed("protocol", "the answer is no HTTP (ProtocolError)"))
+    assert ends(sends(OK + b"Content-Encoding: gzip\r\n\r\n", b"secret, not gzip")) == (
+        b"",
+        Closed("protocol", "the body is not compressed as its header says"),
+    )
+    assert ends(sends(CHUNKED, b"secret\r\n")) == (b"", Closed("protocol", "a chunk of the body has no size"))
+
+
+def test_a_port_where_nothing_listens_refuses() -> None:
+    """A closed port is named as what it is."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with upstream(f"http://127.0.0.1:{port}") as found:
+        assert take(found) == Closed("refused", "nothing listens at the address")
+
+
+def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
+    """A handshake that fails is no drop of the stream: it is named."""
+    with (
+        serving(sends(b"HTTP/1.1 400 X\r\n\r\n"), reads_request=False) as server,
+        upstream(server.address.replace("http:", "https:")) as found,
+    ):
+        assert take(found) == Closed("tls", "TLS failed")
+
+
+def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
+    """With a trusted certificate it is a stream like any other; a cut looks like an end. Certificates are read once."""
+    tls, trusted = certificate(tmp_path)
+    cut = threading.Event()
+
+    def is_cut(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"a")
+        assert cut.wait(WAIT_S)
+        peer.connection.shutdown(socket.SHUT_RDWR)
+
+    def goes_on(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"a")
+        peer.wait_until_gone()
+
+    with serving(is_cut, goes_on, tls=tls) as server:
+        trusting(trusted)
+        with upstream(server.address) as found:
+            assert isinstance(take(found), Opened)
+            assert take(found) == Chunk(b"a")
+            cut.set()
+            assert take(found) == Closed("ended_by_upstream")
+        with upstream(server.address, stall_after_s=60) as found:
+            assert isinstance(take(found), Opened)
+            assert take(found) == Chunk(b"a")
+            found.close()
+            assert server.peers[1].gone.wait(WAIT_S)
+            assert_no_reader_is_left()
+    assert trust.tls.cache_info().misses == 1
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+    """No request is sent to whoever shows it."""
+    tls, _ = certificate(tmp_path)
+    with serving(Peer.wait_until_gone, tls=tls) as server, upstream(server.address) as found:
+        assert take(found) == UNTRUSTED
+        assert server.peers[0].request == b""
+
+
+UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted")
+NOT_ACCEPTED = Closed("unreachable", "the connection was not accepted in time")
+NO_SUCH_HOST = Closed("unreachable", "the host's name was not found")
+NO_HTTP = Closed("protocol", "the answer is no HTTP (ProtocolError)")
+HTTP = urllib3.connection.HTTPConnection("secret")
+
+
+@pytest.mark.parametrize(
+    ("error", "closed"),
+    [
+        (exceptions.SSLError(ssl.SSLCertVerificationError(1, "secret")), UNTRUSTED),
+        (exceptions.SSLError(ssl.SSLEOFError(8, "secret")), Closed("tls", "TLS failed")),
+        (exceptions.ProtocolError("secret", OSError(113, "secret")), Closed("reset", "EHOSTUNREACH")),
+        (exceptions.ProtocolError("secret", TimeoutError("secret")), Closed("stalled", "no byte came in time")),
+        (exceptions.ProtocolError("secret", http.client.BadStatusLine("secret")), NO_HTTP),
+        (exceptions.ConnectTimeoutError("secret"), NOT_ACCEPTED),
+        (exceptions.NameResolutionError("secret", HTTP, socket.gaierror(-2, "secret")), NO_SUCH_HOST),
+        (ValueError("secret"), Closed("protocol", "the answer is no HTTP (ValueError)")),
+    ],
+)
+def test_rare_errors_are_explained_without_their_text(error: BaseException, closed: Closed) -> None:
+    """Errors that no small server brings about are mapped the same way."""
+    assert explain(error, 1) == closed
+
+
+def assert_no_reader_is_left() -> None:
+    """Fails where a reader's thread goes on; it ends at once or never."""
+    for thread in threading.enumerate():
+        if thread.name == "upstream":
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body() -> None:
+    """The upstream sees the end at once, and nothing but the end arrives after."""
+
+    def silent_body(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"a")
+        peer.wait_until_gone()
+
+    def chunked_body(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        peer.chunk(b"a")
+        peer.wait_until_gone()
+
+    for script, arrivals in ((Peer.wait_until_gone, 0), (silent_body, 2), (chunked_body, 2)):
+        with serving(script) as server, upstream(server.address, stall_after_s=60) as found:
+            server.wait_for_peers(1)
+            for _ in range(arrivals):
+                take(found)
+            found.close()
+            assert server.peers[0].gone.wait(WAIT_S)
+            assert found.get(0) == Closed("closed_here")
+            assert_no_reader_is_left()
+
+
+def test_a_full_inbox_holds_the_upstream_back_and_closing_frees_the_reader() -> None:
+    """An upstream that is not read stands still after what the inbox and the sockets hold; the wait is measured."""
+    sent = 0
+    stands_still = threading.Event()
+
+    def floods(peer: Peer) -> None:
+        nonlocal sent
+        peer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+        peer.connection.settimeout(0.3)
+        peer.send(UNTIL_CLOSE)
+        try:
+            while sent < 64 * INBOX_BYTES:
+                sent += peer.connection.send(b"x" * 65536)
+        except TimeoutError:
+            stands_still.set()
+            peer.connection.settimeout(None)
+            peer.wait_until_gone()
+
+    with serving(floods) as server, upstream(server.address) as found:
+        server.wait_for_peers(1)
+        assert stands_still.wait(WAIT_S)
+        assert INBOX_BYTES < sent < 16 * INBOX_BYTES
+        assert isinstance(take(found), Opened)
+        found.close()
+        assert_no_reader_is_left()
+        assert found.blocked_ms > 200
+        assert server.peers[0].gone.wait(WAIT_S)
+
+
+def test_a_connection_closed_while_it_is_made_sends_nothing() -> None:
+    """`close` before the connection stands: no request is ever sent."""
+    gate = threading.Event()
+
+    class Slow(Upstream):
+        def _connected(self, connected: socket.socket) -> None:
+            assert gate.wait(WAIT_S)
+            super()._connected(connected)
+
+    with serving(sends(), reads_request=True) as server:
+        found = Slow(
+            UpstreamRequest("GET", server.address, {}, allow_private=True), connect_timeout_s=1, stall_after_s=1
+        )
+        found.start()
+        found.close()
+        gate.set()
+        server.wait_for_peers(1)
+        assert server.peers[0].gone.wait(WAIT_S)
+        assert server.peers[0].request == b""
+        assert_no_reader_is_left()
+
+
+def test_a_gzip_body_sent_at_once_is_whole() -> None:
+    """A long compressed body comes out complete, in pieces no longer than one read."""
+    text = b"0123456789" * 100_000
+    head = OK + b"Content-Encoding: gzip\r\n\r\n"
+    assert ends(sends(head, gzip.compress(text))) == (text, Closed("ended_by_upstream"))

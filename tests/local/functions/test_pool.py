@@ -1,0 +1,97 @@
+"""The pool of sandboxes: which one takes an invocation, and when one ends."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from local.functions.pool import Pool, UnknownFunction
+from tests.local.functions.samples import in_sandbox
+from tests.local.support import running
+
+
+def test_a_sandbox_is_used_again_while_it_is_warm(tmp_path: Path) -> None:
+    """Two invocations after each other meet the same process; its deadline is the function's limit."""
+
+    async def body(functions: Pool) -> None:
+        first = json.loads((await functions.invoke("echo", b'{"n": 1}')).payload)
+        second = json.loads((await functions.invoke("echo", b'{"n": 2}')).payload)
+        assert (first["event"], second["event"]) == ({"n": 1}, {"n": 2})
+        assert first["pid"] == second["pid"]
+        assert (first["calls"], second["calls"]) == (1, 2)
+        assert 4000 < second["remaining_ms"] <= 5000
+
+    in_sandbox(tmp_path, body)
+
+
+def test_two_invocations_at_once_have_two_processes(tmp_path: Path) -> None:
+    """A sandbox has one invocation at a time."""
+
+    async def body(functions: Pool) -> None:
+        answers = await asyncio.gather(functions.invoke("echo", b"1"), functions.invoke("echo", b"2"))
+        assert len({json.loads(answer.payload)["pid"] for answer in answers}) == 2
+
+    in_sandbox(tmp_path, body)
+
+
+def test_a_missing_function_is_an_error_of_its_own(tmp_path: Path) -> None:
+    """UnknownFunction, which is not a failure of a function."""
+
+    async def body(functions: Pool) -> None:
+        with pytest.raises(UnknownFunction, match="missing"):
+            await functions.invoke("missing", b"{}")
+
+    in_sandbox(tmp_path, body)
+
+
+def test_an_idle_sandbox_ends(tmp_path: Path) -> None:
+    """A sandbox without work is ended after the idle time."""
+
+    async def body(functions: Pool) -> None:
+        pid = json.loads((await functions.invoke("echo", b"1")).payload)["pid"]
+        async with asyncio.timeout(10):
+            while functions.sandboxes:
+                await asyncio.sleep(0.02)
+        assert not running(pid)
+
+    in_sandbox(tmp_path, body, idle_s=0.05)
+
+
+def test_output_goes_to_the_functions_log(tmp_path: Path) -> None:
+    """What a function prints is in `<name>.log`."""
+
+    async def body(functions: Pool) -> None:
+        await functions.invoke("speak", b"1")
+
+    in_sandbox(tmp_path, body)
+    assert (tmp_path / "logs" / "speak.log").read_text().splitlines() == ["spoken"]
+
+
+def test_nothing_starts_once_the_pool_is_closed(tmp_path: Path) -> None:
+    """A machine that retries while the service ends starts no process, and gets no answer."""
+
+    async def body(functions: Pool) -> None:
+        await functions.close()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(functions.invoke("echo", b"{}"), 0.1)
+        assert not functions.sandboxes
+
+    in_sandbox(tmp_path, body)
+
+
+def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(tmp_path: Path) -> None:
+    """The invocation is answered, and the process that was being started is gone when the pool has closed."""
+
+    async def body(functions: Pool) -> None:
+        invocations = [asyncio.create_task(functions.invoke("echo", b"{}")) for _ in range(3)]
+        while len(functions.sandboxes) < 3:
+            await asyncio.sleep(0)
+        sandboxes = functions.sandboxes
+        await functions.close()
+        assert [pid for sandbox in sandboxes if (pid := sandbox.pid) is not None and running(pid)] == []
+        answers = await asyncio.gather(*invocations)
+        assert {json.loads(answer.payload)["errorType"] for answer in answers} == {"Runtime.ExitError"}
+        assert not functions.sandboxes
+
+    in_sandbox(tmp_path, body)

@@ -1,0 +1,17 @@
+"""The check of a profile before its stream is started."""
+
+from pathlib import Path
+
+from local.profiles import profile_files
+
+
+def test_a_bad_profile_is_refused_by_name(tmp_path: Path) -> None:
+    """A profile that is not valid TOML, lacks a field or needs a variable is refused with the profile's name."""
+    (tmp_path / "torn.toml").write_text("address = ")
+    (tmp_path / "short.toml").write_text('framing = "sse"\n')
+    (tmp_path / "needy.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_X}/y"\n')
+    for name, words in {"torn": "not valid TOML", "short": "address is missing", "needy": "UPSTREAM_X"}.items():
+        problem = profile_files.check(name, tmp_path, {})
+        assert problem is not None
+        status, sentence = problem
+        assert (status, f"The profile '{name}'" in sentence, words in sentence) == (422, True, True)

@@ -1,0 +1,207 @@
+"""`streamkeeper profile try`, at servers of the test and at played providers."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+
+from local.cli import main
+from local.upstreams.behaviours import BEHAVIOURS
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving
+from tests.local.support import PROJECT, environment
+
+JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+
+
+def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One connection, printed line by line; nothing after the end is read."""
+    lines = b'\n{"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}\n{"last_seq":"4-x"}\n{"seq":"5-x"}\n'
+    with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
+        monkeypatch.setenv("UPSTREAM_COUCHDB", server.address)
+        assert main(["profile", "try", "couchdb:orders", "--seconds", "5", "--cursor", "3-x"]) == 0
+        assert b"since=3-x" in server.peers[0].request
+    assert capsys.readouterr().out.splitlines() == [
+        "answered 200, application/json",
+        'event      key ["d","1-a"]  {"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}',
+        'disconnect {"last_seq":"4-x"}',
+        "the upstream asks for a new connection",
+        "total: disconnect 1, event 1; cursor 4-x",
+    ]
+
+
+def test_an_id_alone_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A block with an id and nothing else moves the cursor."""
+    assert tried(lambda peer: peer.send(UNTIL_CLOSE + b"id: 1\ndata: x\n\nid: 2\n\n"), monkeypatch, capsys, "5") == (
+        0,
+        [
+            "answered 200, text/event-stream",
+            "event      key 1  x",
+            "closed: ended_by_upstream",
+            "total: event 1; cursor 2",
+        ],
+    )
+
+
+def tried(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: str = "0.3"
+) -> tuple[int, list[str]]:
+    """The status and the lines of a trial of `demo` at a server of one script."""
+    with serving(script) as server:
+        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
+        status = main(["profile", "try", "demo", "--seconds", seconds])
+    return status, capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
+            "StreamRejected: the upstream answered w",
+        ),
+        (
+            b"HTTP/1.1 302 X\r\nLocation: http://169.254.169.254/\r\n\r\n",
+            "closed: rejected: the upstream's name leads to",
+        ),
+        (
+            b"HTTP/1.1 302 X\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n",
+            "closed: rejected: the upstream redirected more",
+        ),
+        (b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", "StreamRejected: the upstream answered 401: a retry"),
+        (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", "StreamThrottled: the upstream answered 429"),
+        (b"no http\r\n\r\n", "closed: protocol: the answer is no HTTP (ProtocolError)"),
+    ],
+)
+def test_a_trial_says_why_there_is_no_stream(
+    answer: bytes, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The function's own name and sentence, and exit status 1."""
+    status, lines = tried(lambda peer: peer.send(answer), monkeypatch, capsys, "5")
+    assert (status, lines[-2].startswith(line), lines[-1]) == (1, True, "total: nothing; cursor none")
+
+
+def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """No answer within the time; where nothing listens, the reason."""
+    status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys)
+    assert (status, lines) == (1, ["no answer within this time", "total: nothing; cursor none"])
+    monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
+    assert main(["profile", "try", "demo"]) == 1
+    assert capsys.readouterr().out.startswith("closed: refused: nothing listens at the address\n")
+
+
+def test_a_trial_counts_heartbeats_and_escapes_control_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stream of comments is a stream; an upstream's escape sequences are shown, not sent."""
+
+    def beats(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE)
+        peer.send(b": beat\n\n")
+        peer.wait_until_gone()
+
+    assert tried(beats, monkeypatch, capsys)[1][1] == "total: keep-alive bytes without a frame 1; cursor none"
+    status, lines = tried(
+        lambda peer: peer.send(UNTIL_CLOSE + b"id: \x1b]0;t\x07\ndata: \x1b[31mred\n\n"), monkeypatch, capsys
+    )
+    shown = [
+        "event      key \\x1b]0;t\\x07  \\x1b[31mred",
+        "closed: ended_by_upstream",
+        "total: event 1; cursor \\x1b]0;t\\x07",
+    ]
+    assert (status, lines[1:]) == (0, shown)
+
+
+def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
+    """Ctrl-C: the summary is printed, the connection is closed, and the status is 130."""
+
+    def beats(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE + b"data: x\n\n")
+        peer.wait_until_gone()
+
+    with serving(beats) as server:
+        command = [sys.executable, "-m", "local.cli", "profile", "try", "demo", "--seconds", "60"]
+        variables = environment(UPSTREAM_DEMO=server.address, PYTHONUNBUFFERED="1")
+        with subprocess.Popen(command, cwd=PROJECT, env=variables, stdout=subprocess.PIPE, text=True) as trial:
+            assert trial.stdout is not None
+            lines = [trial.stdout.readline(), trial.stdout.readline()]
+            trial.send_signal(signal.SIGINT)
+            lines += trial.stdout.readlines()
+        assert server.peers[0].gone.wait(5)
+    assert (trial.returncode, lines[-1]) == (130, "total: event 1; cursor none\n")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9", ""])
+def test_a_bad_number_of_seconds_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence that says what would be right, exit status 2, and nothing is connected."""
+    with pytest.raises(SystemExit) as ended:
+        main(["profile", "try", "demo", f"--seconds={seconds}"])
+    sentence = f"argument --seconds: must be a number of seconds above 0 and at most 86400, not {seconds!r}\n"
+    assert (ended.value.code, capsys.readouterr().err.endswith(sentence)) == (2, True)
+
+
+def test_a_secret_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without an AWS account: one sentence, exit status 2."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    assert main(["profile", "try", "x-filtered"]) == 2
+    sentence = "streamkeeper: the secret '/streamkeeper/x/token' cannot be read now: NoRegionError.\n"
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_refused_trial_has_the_functions_error_and_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A refusal has the function's own error and sentence, and exit status 1; an unknown stream has 2."""
+    with serving(lambda peer: peer.send(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")) as server:
+        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
+        assert main(["profile", "try", "demo", "--seconds", "5"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "answered 404, no content type",
+        "StreamRejected: the upstream answered 404: a retry cannot help",
+    ]
+    assert main(["profile", "try", "none"]) == 2
+    assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: al")
+
+
+@pytest.mark.parametrize("name", sorted(BEHAVIOURS))
+def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a network, a secret or a variable: the profile as it ships, at another origin."""
+    stream_id = name if name in ("completions", "x-filtered") else f"{name}:one"
+    assert main(["profile", "try", stream_id, "--played", "--seconds", "0.25"]) == 0
+    answered, *_, summary = capsys.readouterr().out.splitlines()
+    assert answered.startswith("answered 200, ")
+    assert re.search("total: .*event [1-9]", summary)
+
+
+@pytest.mark.parametrize(
+    ("stream_id", "cursor", "line"),
+    [
+        ("companies-house:filings", "3", "the cursor is too old: a gap, and the stream continues without it"),
+        ("kubernetes:pods", "3", "the cursor is too old: a gap, and the stream continues without it"),
+        ("mercure:orders", "urn:played:3", "the answer does not begin after the cursor: a gap"),
+        ("alpaca:trades", "yesterday 1", "StreamRejected: the upstream answered 400: a retry cannot help"),
+    ],
+)
+def test_a_trial_says_what_the_upstream_did_with_the_cursor(
+    stream_id: str, cursor: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the function would: a gap by a status, in the stream or by a header, or a refused request."""
+    main(["profile", "try", stream_id, "--played", "--seconds", "0.2", "--cursor", cursor])
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The demonstration streams are played by `streamkeeper run`."""
+    assert main(["profile", "try", "demo", "--played"]) == 2
+    assert capsys.readouterr().err.startswith("streamkeeper: No provider is played for 'demo'; there are: alpaca, ")

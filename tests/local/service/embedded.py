@@ -1,0 +1,41 @@
+"""The embedded AWS for tests: one on a folder, with a table and a queue to create."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from local.listener import bind
+from local.service.embedded_aws import EmbeddedAws, lock
+
+TABLE = {
+    "TableName": "events",
+    "BillingMode": "PAY_PER_REQUEST",
+    "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}],
+    "AttributeDefinitions": [{"AttributeName": "PK", "AttributeType": "S"}],
+    "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
+    "TimeToLiveSpecification": {"AttributeName": "expires_at", "Enabled": True},
+}
+QUEUE = {"QueueName": "dead-letters", "MessageRetentionPeriod": 1209600}
+
+
+@contextlib.asynccontextmanager
+async def engine_in(folder: Path, log: list[str]) -> AsyncIterator[EmbeddedAws]:
+    """An embedded AWS on `folder`; its lines and its own actions are appended to `log`."""
+    held = lock(folder, wait_s=5)
+
+    async def restarted() -> None:
+        log.append("restarted")
+
+    engine = EmbeddedAws(folder, bind(0, "a test"), held, lambda: log.append("died"), restarted, log.append, log.append)
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.stop()
+        held.close()
+
+
+def on_disk(folder: Path, text: str) -> bool:
+    """Whether the saved state holds `text`."""
+    path = folder / "engine" / "dynamodb.json"
+    return path.exists() and text in path.read_text()

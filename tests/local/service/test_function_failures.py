@@ -1,0 +1,65 @@
+"""The failures of functions, from the history of their execution."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from handlers.errors import StoreUnavailable, StreamDropped, StreamTakenOver
+from local.service.function_failures import Failure, Failures
+from local.service.stream_view import StreamView
+from states_language import load
+from states_language.clock import VirtualClock
+
+
+def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
+    """The failures in the history of two lanes, A five seconds late, whose function does what `fails` says."""
+
+    def work(_event: Any, _lambda_context: Any) -> str:
+        outcome = next(fails)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def branch(lane: str, first: str) -> dict[str, Any]:
+        parameters = {"FunctionName": "work", "Payload": {"lane": lane}}
+        catch = [{"ErrorEquals": ["States.ALL"], "Next": f"Wait {lane}"}]
+        task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": parameters, "Catch": catch}
+        wait = {"Type": "Wait", "Seconds": 5, "Next": f"Do {lane}"}
+        return {"StartAt": f"{first} {lane}", "States": {f"Wait {lane}": wait, f"Do {lane}": {**task, "End": True}}}
+
+    parallel = {"Type": "Parallel", "Branches": [branch("A", "Wait"), branch("B", "Do")], "End": True}
+    machine = load({"StartAt": "Both", "States": {"Both": parallel}})
+    history = machine.execute(functions={"work": work}, clock=VirtualClock(start_ms=0)).history
+    reader = Failures()
+    failures = [failure for end in range(len(history) + 1) for failure in reader.new(history[:end])]
+    assert Failures().new(history) == failures
+    return failures
+
+
+def test_failures_are_read_from_a_history() -> None:
+    """Each failed attempt is returned once, with its lane, its times and the function's message."""
+    assert lanes(iter([StreamDropped("cut"), StreamTakenOver("later"), "ended", "ended"])) == [
+        Failure("B", 0, 0, "StreamDropped", "cut"),
+        Failure("A", 5_000, 5_000, "StreamTakenOver", "later"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "reason"),
+    [
+        ("StreamDropped", "nothing listens", "nothing listens"),
+        ("StreamDropped", "", "StreamDropped"),
+        ("Sandbox.Timedout", "Task timed out after 8.00 seconds", "its function was killed"),
+        ("Runtime.ExitError", "Runtime exited with error: signal: killed", "its function was killed"),
+    ],
+)
+def test_the_reason_is_the_message_or_the_error(error: str, message: str, reason: str) -> None:
+    """The function's message, else the error's name; a killed function is called so."""
+    assert Failure("A", 0, 0, error, message).reason == reason
+
+
+def test_an_error_without_a_message_has_its_name() -> None:
+    """An error without a message is reported by its name."""
+    (failure, *_) = lanes(iter([StoreUnavailable(), "ended", "ended"]))
+    assert StreamView("demo", 0).update([], 0, 1, [failure]) == ["demo: lane B cannot connect: StoreUnavailable"]

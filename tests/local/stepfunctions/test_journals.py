@@ -1,0 +1,53 @@
+"""Executions on disk."""
+
+import resource
+from pathlib import Path
+
+from local.stepfunctions.journals import MOST_KEPT, Journal, Journals, Opening
+
+WAITS = "arn:aws:states:us-east-1:000000000000:stateMachine:waits"
+
+
+def test_the_number_of_stored_executions_is_bounded(tmp_path: Path) -> None:
+    """The oldest files go first, and none of an execution that runs."""
+    records = Journals(tmp_path)
+    paths = [
+        records.journal(Opening(f"arn:{number}", str(number), WAITS, "{}", number)) for number in range(MOST_KEPT + 3)
+    ]
+    for journal in paths:
+        journal.close()
+    removed = records.prune({paths[0].path})
+    assert removed == [paths[1].path, paths[2].path]
+    assert len(records.read()) == MOST_KEPT + 1
+
+
+def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
+    """Many starts within one millisecond, in two lives of the service, are read in their order; older names stand."""
+    old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
+    for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
+        journal = Journal(tmp_path / f"{name}.jsonl")
+        journal.opening(opening)
+        journal.close()
+    openings = [Opening(f"arn:{number}", str(number), WAITS, "{}", 5) for number in range(40)]
+    for life in (openings[:20], openings[20:]):
+        records = Journals(tmp_path)
+        for opening in life:
+            records.journal(opening).close()
+    assert [record.opening for record in Journals(tmp_path).read()] == [*old, *openings]
+
+
+def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
+    """What could not be written is written with the next line that can be, and the record is whole."""
+    records = Journals(tmp_path)
+    journal = records.journal(Opening("arn:full", "full", WAITS, "{}", 0))
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 10, unlimited[1]))
+    try:
+        journal.event({"id": 1})
+        journal.event({"id": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert records.history(journal.path) == []
+    journal.event({"id": 3})
+    assert records.history(journal.path) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    journal.close()

@@ -1,0 +1,109 @@
+"""The compiled template: recorded from osls for the resources that the local run uses, and made up for the rest."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.stack import Function, ProxyRoute, Route, StateMachine, read
+from local.user_error import UserError
+
+RECORDED = Path(__file__).with_name("data") / "template.json"
+ENGINE = "http://127.0.0.1:9"
+URL = f"{ENGINE}/000000000000/streamkeeper-test-dead-letters"
+
+
+def recorded() -> Any:
+    """What osls compiled for the stage test; roles without policies, the machine with a definition of one state."""
+    return json.loads(RECORDED.read_text())
+
+
+def function_with(variable: Any, **sections: Any) -> Function:
+    """The function of a template whose variable X has this value."""
+    properties = {"FunctionName": "f", "Handler": "m.h", "Environment": {"Variables": {"X": variable}}}
+    function = {"Type": "AWS::Lambda::Function", "Properties": properties}
+    (built,) = read(
+        {"Resources": {"F": function, **sections.pop("Resources", {})}, **sections}, {"jobs": URL}
+    ).functions
+    return built
+
+
+def test_the_recorded_template() -> None:
+    """Functions, machine, routes, tables and queue of the service, as they are called on this machine."""
+    stack = read(recorded(), {"streamkeeper-test-dead-letters": URL})
+    function, control = stack.functions
+    assert function.name == "streamkeeper-test-connection-manager"
+    assert function.handler == "handlers/connection_manager.handler"
+    assert (function.function_timeout_s, function.memory_mb) == (8, 256)
+    assert function.environment["EVENTS_TABLE"] == "streamkeeper-test-events"
+    assert function.environment["DEAD_LETTER_QUEUE_URL"] == URL
+    assert function.environment["MARGIN_S"] == "1"
+    arn = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-connections"
+    definition = '{"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": true}}}'
+    assert stack.machines == (StateMachine("streamkeeper-test-connections", arn, definition),)
+    assert (control.name, control.handler) == ("streamkeeper-test-connection-control", "handlers/control.handler")
+    route = next(route for route in stack.routes if isinstance(route, Route))
+    assert [other for other in stack.routes if other is not route] == [
+        ProxyRoute(method, "/connections/{streamId}", control.name, needs_key=True) for method in ("GET", "DELETE")
+    ]
+    assert (route.method, route.path, route.passthrough) == ("POST", "/connections/{streamId}", "NEVER")
+    assert route.needs_key
+    assert f'"stateMachineArn": "{arn}"' in route.request_templates["application/json"]
+    assert [table["TableName"] for table in stack.tables] == ["streamkeeper-test-events", "streamkeeper-test-control"]
+    assert [queue["QueueName"] for queue in stack.queues] == ["streamkeeper-test-dead-letters"]
+    assert stack.buckets == ()
+
+
+QUEUE = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "jobs"}}
+TABLE = {"Type": "AWS::DynamoDB::Table", "Properties": {"TableName": {"Fn::Sub": "t-${AWS::Region}"}}}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"Ref": "Q"}, URL),
+        ({"Fn::GetAtt": ["Q", "Arn"]}, "arn:aws:sqs:us-east-1:000000000000:jobs"),
+        ({"Fn::GetAtt": "Q.QueueName"}, "jobs"),
+        ({"Ref": "T"}, "t-us-east-1"),
+        ({"Fn::Sub": "${T.Arn}/${!literal}"}, "arn:aws:dynamodb:us-east-1:000000000000:table/t-us-east-1/${literal}"),
+        ({"Fn::Sub": ["${a}-${AWS::AccountId}", {"a": {"Ref": "T"}}]}, "t-us-east-1-000000000000"),
+        ({"Fn::Join": ["-", ["a", {"Ref": "AWS::Partition"}, 3]]}, "a-aws-3"),
+        ({"Fn::Select": ["1", {"Fn::Split": ["/", "a/b/c"]}]}, "b"),
+        ({"Fn::If": ["Yes", "then", "else"]}, "then"),
+        ({"Fn::If": ["No", "then", {"Ref": "Size"}]}, "big"),
+        ({"Fn::FindInMap": ["Map", {"Ref": "Size"}, "mb"]}, "10"),
+        (True, "true"),
+    ],
+)
+def test_intrinsic_functions(value: Any, expected: str) -> None:
+    """Every intrinsic function that osls and its plugins write is resolved to local names."""
+    function = function_with(
+        value,
+        Resources={"Q": QUEUE, "T": TABLE},
+        Conditions={"Yes": {"Fn::Equals": ["a", "a"]}, "No": {"Fn::Not": [{"Condition": "Yes"}]}},
+        Parameters={"Size": {"Type": "String", "Default": "big"}},
+        Mappings={"Map": {"big": {"mb": 10}}},
+    )
+    assert function.environment["X"] == expected
+
+
+def test_no_value_leaves_the_property_out() -> None:
+    """AWS::NoValue is as if the property had not been written."""
+    assert function_with({"Ref": "AWS::NoValue"}).environment == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ({"Ref": "Missing"}, "refers to 'Missing'"),
+        (
+            {"Fn::ImportValue": "x"},
+            "does not support Fn::ImportValue, which the compiled template uses at F.",
+        ),
+    ],
+)
+def test_what_cannot_be_resolved_is_named(value: Any, sentence: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(UserError, match=sentence):
+        function_with(value)
