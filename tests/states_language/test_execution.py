@@ -159,7 +159,7 @@ def test_an_input_is_what_its_json_says() -> None:
     found = load(line(("A", {"Type": "Pass"}))).execute(given)
     given[1][1].append(0)
     assert (found.input, found.output) == ({"1": [True, []]}, {"1": [True, []]})
-    with pytest.raises(ValueError, match="the input is no JSON value: NaN"):
+    with pytest.raises(ValueError, match="the input is not a valid JSON value: NaN"):
         load(line(("A", {"Type": "Pass"}))).execute([float("nan")])
 
 
