@@ -47,6 +47,7 @@ class TaskPerformer:
         self._endpoints = endpoints
         self._states = states
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
+        self._closed = False
 
     async def perform(self, call: TaskCall) -> Any:
         """Returns the result of one Task, as its service returns it; raises TaskFailure."""
@@ -57,6 +58,8 @@ class TaskPerformer:
             return self._states.activities.offer(call)
         if call.service in ("states", "sfn"):
             return await self._call_states(call)
+        if self._closed:
+            raise asyncio.CancelledError  # like what waits for a thread when they end
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._threads, self._request, call)
         if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
@@ -67,6 +70,7 @@ class TaskPerformer:
 
     def close(self) -> None:
         """Ends the threads; requests in flight are not waited for."""
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _invoke(self, call: TaskCall, function: str) -> Any:

@@ -1,4 +1,4 @@
-"""The Map state within its own execution: its items, what each is given, how many at once, what a failure does."""
+"""The Map state within its own execution: its items, their inputs, how many run at once, what a failure does."""
 
 from collections import Counter
 from typing import Any

@@ -356,6 +356,6 @@ def test_the_role_of_a_task_is_told_when_it_is_scheduled(credentials: dict[str, 
 
 
 def test_a_role_that_is_no_text_fails_the_execution() -> None:
-    """It is found when the state is entered."""
+    """It is refused when the state is entered."""
     state = {"Type": "Task", "Resource": ARN, "Credentials": {"RoleArn.$": "$.role"}}
     assert machine(("S", state)).execute({"role": 5}).error == "States.Runtime"

@@ -74,7 +74,7 @@ def test_an_input_that_is_not_json_is_not_started() -> None:
     for _ in range(50_000):
         nested = [nested]
     for data in ({1}, nested):
-        with pytest.raises(ValueError, match="the input is no JSON value"):
+        with pytest.raises(ValueError, match="the input is not a valid JSON value"):
             machine(("A", {"Type": "Pass"})).execute(data)
 
 

@@ -1,7 +1,7 @@
-"""One line of states: an execution's own, or one branch of a Parallel state.
+"""Runs a line of states: an execution's own, a branch of a Parallel state or an iteration of a Map.
 
-Decides how one state follows another and how a line is cut off; does not know what a state type does. Invariant: a
-branch keeps its own chain of event ids, and once it is dead it adds nothing to the history.
+It enters one state after the other, keeps their variables and writes the history. Invariant: a branch keeps its own
+chain of event ids, and adds nothing to the history once it is dead.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 """State types for which AWS has an event <Type>StateAborted."""
 
 
-class Below(Protocol):
-    """What runs within a state: a branch, an iteration, the run of a distributed Map."""
+class Child(Protocol):
+    """What runs within a state: a branch, an iteration, a Map Run."""
 
     def abort_state(self, previous_id: int) -> None:
-        """Return nothing; add the events that tell how it was cut off."""
+        """Add the events of its abortion."""
         ...
 
     def kill(self) -> None:
-        """Return nothing; it never runs again."""
+        """Stop it for good, without an event."""
         ...
 
 
@@ -70,24 +70,24 @@ class RunningExecution(Protocol):
         ...
 
     def overflow(self, previous_id: int) -> None:
-        """Return nothing; the history is full and its last event says so."""
+        """Fail the execution because its history is full."""
         ...
 
     def fail(self, branch: "Branch", problem: Fatal | StateError) -> None:
-        """Return nothing; the execution fails where this branch stands."""
+        """Fail the execution at this branch's last event."""
         ...
 
     def crash(self, branch: "Branch", problem: Exception) -> None:
-        """Return nothing; a defect of ours or of `perform` fails the execution and is reported to the event loop."""
+        """Fail the execution for a defect of the interpreter or of `perform`, and report it to the event loop."""
         ...
 
     def ask(self, branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
-        """Return the future of what performs the call: its result is the answer, or a TaskFailure."""
+        """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure."""
         ...
 
 
 class Branch:
-    """Where a line of states stands."""
+    """A line of states that runs, or has ended."""
 
     def __init__(self, execution: RunningExecution, last_id: int, scope: Scope) -> None:
         self.execution = execution
@@ -103,11 +103,11 @@ class Branch:
         self.token: str | None = None
         self.item: dict[str, Any] | None = None
         self.iteration: dict[str, Any] | None = None
-        self.children: list[Below] = []
+        self.children: list[Child] = []
         self.dead = False
         self.work: asyncio.Task[Any] | None = None
 
-    # ---- what expressions may look at ----
+    # ---- the environment of expressions ----
 
     def context(self) -> dict[str, Any]:
         """Return the Context Object as it is now."""
@@ -123,7 +123,7 @@ class Branch:
         return context
 
     def variable(self, name: str) -> Any:
-        """Return the value of a variable that this branch sees; MISSING when nobody has assigned it."""
+        """Return the value of a variable in this scope or an outer one; MISSING where it is not assigned."""
         return self.scope.get(name)
 
     def functions(self) -> Any:
@@ -137,7 +137,7 @@ class Branch:
     # ---- the history ----
 
     def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
-        """Return the id of an event that is next in this branch's chain; raises Halted after the end."""
+        """Add the next event of this branch's chain and return its id; raises Halted after the end."""
         self.last_id = self.aside(kind, details, key=key)
         return self.last_id
 
@@ -149,7 +149,7 @@ class Branch:
         key: str | None = None,
         previous_id: int | None = None,
     ) -> int:
-        """Return the id of an event that does not advance the chain: *StateSucceeded and *StateAborted (recorded)."""
+        """Add an event that does not advance the chain and return its id: *StateSucceeded, *StateAborted (recorded)."""
         execution = self.execution
         if self.dead or execution.status != "RUNNING":
             raise Halted
@@ -168,25 +168,25 @@ class Branch:
         return text
 
     def fatal(self, error: str, detail: str) -> Fatal:
-        """Return the failure that names this state and the event at which it was entered."""
+        """Return the failure with a cause that names this state and the event at which it was entered."""
         name = self.state.name if self.state else ""
         return Fatal(error, self.cause(name, detail))
 
     def fork(self) -> "Branch":
-        """Return a new branch below this one: it goes on from here and reads this one's variables."""
+        """Return a child branch that goes on from this one's last event and reads its variables."""
         child = Branch(self.execution, self.last_id, Scope(self.execution.store, self.scope))
         child.item = self.item
         return child
 
     def cause(self, name: str, detail: str) -> str:
-        """Return a cause as AWS begins those that it words itself (recorded)."""
+        """Return `detail` after the sentence with which AWS begins the causes that it writes itself (recorded)."""
         place = f"the state '{name}' (entered at the event id #{self.entered_id})"
         return f"An error occurred while executing {place}. {detail}"
 
     # ---- running ----
 
     async def run(self, states: Mapping[str, RunnableState], start_at: str, data: Any) -> Any:
-        """Return the output of the last state; raises StateError or Fatal when the line fails."""
+        """Run the states from `start_at` on and return the output of the last; raises StateError or Fatal."""
         name: str | None = start_at
         text = compact(data)
         before: RunnableState | None = None
@@ -212,13 +212,13 @@ class Branch:
         return data
 
     async def pause_ms(self, duration_ms: int) -> None:
-        """Return after so many milliseconds; at once for 0."""
+        """Sleep so many milliseconds; none for 0."""
         if duration_ms > 0:
             await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
 
     def refused(self, problem: EvaluationError) -> Exception:
-        """Return what an expression's failure means for the state: States.Runtime is fatal, and so is what is far too
-        large; all else can be caught."""
+        """Return the exception for an expression's failure: Fatal for States.Runtime and for a value that is far too
+        large, StateError, which can be caught, for any other."""
         if problem.name == "States.Runtime":
             return self.fatal(problem.name, str(problem))
         name = self.state.name if self.state else ""
@@ -244,10 +244,10 @@ class Branch:
         self.entered_id = self.last_id
         self.execution.transitions += 1
 
-    # ---- being cut off ----
+    # ---- abortion ----
 
     def abort_state(self, previous_id: int) -> None:
-        """Return nothing; add the aborted events of the open state, of what runs within it, and of the iteration."""
+        """Add the aborted events of the open state, of what runs within it, and of the iteration."""
         if self.dead:
             return
         if self.state is not None and self.state.type in ABORTABLE:
@@ -258,7 +258,7 @@ class Branch:
             self.aside("MapIterationAborted", self.iteration, previous_id=previous_id)
 
     def kill(self) -> None:
-        """Return nothing; this branch and those below it never run again, and the history hears nothing of it."""
+        """Stop this branch and those below it for good, without an event."""
         self.dead = True
         self.scope.close()
         for child in self.children:

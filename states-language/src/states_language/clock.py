@@ -1,9 +1,8 @@
-"""Virtual and real time behind one small interface.
+"""Provides virtual and real time, and randomness, behind one small interface.
 
-Decides what time it is, when a sleeper wakes and which random number comes next; knows nothing of state machines. No
-other module of the local side reads time or randomness. Invariant of the virtual clock: time moves only when nothing
-is ready to run, and then exactly to the next timer, so that two runs with the same seed do the same things in the same
-order at the same milliseconds.
+No other module reads the time or draws random numbers. Invariant of the virtual clock: time moves only when nothing is
+ready to run, and then exactly to the next timer. So two runs with the same seed do the same things in the same order at
+the same milliseconds.
 """
 
 import asyncio
@@ -20,17 +19,17 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 _RARELY = 1000
-"""Every so many collections of middle-aged objects the old ones are looked at too, about seven million objects."""
+"""How many collections of the middle generation come before one of the oldest: about seven million objects."""
 
 EPOCH_2026_MS = 1_767_225_600_000
-"""2026-01-01T00:00:00Z, where virtual time starts unless told otherwise."""
+"""2026-01-01T00:00:00Z, where virtual time starts by default."""
 
 
 class Timer(Protocol):
     """A callback that is due later."""
 
     def cancel(self) -> None:
-        """Return nothing; the callback is never called."""
+        """Drop the callback; it is never called."""
 
 
 class Clock(Protocol):
@@ -54,21 +53,21 @@ class Clock(Protocol):
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and no timer is set, so what is awaited can never come."""
+    """Nothing is ready and no timer is set, so what is awaited never happens."""
 
 
-class Mortal(Protocol):
+class Killable(Protocol):
     """Something whose code can be killed: see `owner`."""
 
     killed: bool
 
 
-owner: contextvars.ContextVar[Mortal | None] = contextvars.ContextVar("owner", default=None)
-"""Who the running code belongs to. Tasks, timers and callbacks inherit it; those of a killed owner never run again."""
+owner: contextvars.ContextVar[Killable | None] = contextvars.ContextVar("owner", default=None)
+"""The owner of the running code. Tasks, timers and callbacks inherit it; those of a killed owner never run again."""
 
 
 class _Timer:
-    """What asyncio's TimerHandle is, for a tenth of its cost: a callback that is due at an instant of virtual time."""
+    """A callback that is due at an instant of virtual time: asyncio's TimerHandle, for a tenth of its cost."""
 
     __slots__ = ("_args", "_at_ms", "_callback", "_cancelled", "_context", "_loop")
 
@@ -125,8 +124,8 @@ class _VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         # A timer never fires early: it is rounded up to a millisecond (1e-5 absorbs what the division by 1000 lost).
         timer: Any = self.call_at_ms(-int(-(when * 1000 - 1e-5) // 1), callback, *args, context=context)
-        found: asyncio.TimerHandle = timer
-        return found
+        handle: asyncio.TimerHandle = timer
+        return handle
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -169,8 +168,8 @@ class _VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle.cancelled():
                 continue
-            mortal = handle._context.get(owner)
-            if mortal is None or not mortal.killed:
+            running = handle._context.get(owner)
+            if running is None or not running.killed:
                 handle._run()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -284,7 +283,7 @@ class RealClock:
 
 
 def worked_s() -> float:
-    """Return the seconds for which this thread has had a processor; for bounds on what nobody can count, no result."""
+    """Return the CPU seconds of this thread; for bounds on work that cannot be counted, never for a result."""
     return time.thread_time()
 
 

@@ -1,6 +1,6 @@
-"""The Context Object: what $$ and $states.context name.
+"""Builds the Context Object, which $$ and $states.context name.
 
-RedriveCount is always 0, for nothing is redriven here.
+RedriveCount is always 0: no execution is redriven here.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from states_language.timestamps import written
 
 @dataclass(frozen=True)
 class Identity:
-    """What an execution and its machine are called."""
+    """The names and ARNs of an execution and its machine."""
 
     name: str
     arn: str

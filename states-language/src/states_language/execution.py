@@ -1,8 +1,7 @@
-"""One execution of a machine, from ExecutionStarted to the event that ends it.
+"""Runs one execution of a machine, from ExecutionStarted to the event that ends it.
 
-Decides how an execution begins and in which of four ways it ends; does not know what its states do. Invariant: after
-the event that ends it nothing is added to the history, and no state runs on; the work that states have asked for is
-left alone.
+It succeeds, fails, times out or is aborted. Invariant: after the event that ends it nothing is added to the history and
+no state runs on; the calls that Tasks have begun are not cancelled.
 """
 
 import asyncio
@@ -31,8 +30,8 @@ class Execution:
     """A running or ended execution.
 
     status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. error, cause:
-    as far as given. history: events in the wire shape of GetExecutionHistory, times in milliseconds. transitions:
-    states entered, and retries. started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
+    None where there is none. history: events in the wire shape of GetExecutionHistory, times in milliseconds.
+    transitions: states entered, and retries. started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
     """
 
     def __init__(
@@ -95,35 +94,35 @@ class Execution:
         return self
 
     def stop(self, error: str | None = None, cause: str | None = None) -> None:
-        """Return nothing; the execution is ABORTED at once. One that has ended stays as it is."""
+        """Abort the execution at once; one that has ended stays as it is."""
         if self.status == "RUNNING":
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
 
     # ---- for branches and states ----
 
     def overflow(self, previous_id: int) -> None:
-        """Return nothing; the history is full and its last event says so."""
+        """Fail the execution because its history is full."""
         self._fail(previous_id, "States.Runtime", HISTORY_FULL)
 
     def fail(self, branch: Branch, problem: Fatal | StateError) -> None:
-        """Return nothing; the execution fails where this branch stands."""
+        """Fail the execution at this branch's last event."""
         if self.status == "RUNNING":
             self._fail(branch.last_id, problem.error, problem.cause)
 
     def crash(self, branch: Branch, problem: Exception) -> None:
-        """Return nothing; a defect of ours or of `perform` fails the execution and is reported to the event loop."""
+        """Fail the execution for a defect of the interpreter or of `perform`, and report it to the event loop."""
         if isinstance(problem, RecursionError):
             self.fail(branch, branch.fatal("States.Runtime", NESTED))
             return
         state = branch.state.name if branch.state else ""
-        said = f"{type(problem).__name__}: {problem}"
-        self.fail(branch, Fatal("States.Runtime", branch.cause(state, said)))
+        detail = f"{type(problem).__name__}: {problem}"
+        self.fail(branch, Fatal("States.Runtime", branch.cause(state, detail)))
         asyncio.get_running_loop().call_exception_handler({"message": f"state '{state}' broke", "exception": problem})
 
     def ask(self, branch: Branch, call: TaskCall) -> asyncio.Future[Any]:
-        """Return the future of what performs the call: its result is the answer, or a TaskFailure.
+        """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure.
 
-        Who no longer waits cancels the future; the work itself is never cancelled.
+        The future may be cancelled; the call itself runs on.
         """
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         work = asyncio.ensure_future(self.perform(call))
@@ -189,9 +188,9 @@ class Execution:
 
 
 def _as_json(data: Any) -> tuple[str, Any]:
-    """Return an input's text and what it says: keys are texts, no array is a tuple, and nobody else holds it."""
+    """Return an input's text and its value: keys are strings, arrays are lists, and no caller holds it."""
     try:
         text = compact(data)
         return text, parse_json(text)
     except (TypeError, ValueError, RecursionError) as problem:
-        raise ValueError(f"the input is no JSON value: {problem}") from None
+        raise ValueError(f"the input is not a valid JSON value: {problem}") from None

@@ -1,12 +1,11 @@
-"""How a state ends when it does not end well.
+"""Defines the failures of states, tasks and expressions, with their Error Names.
 
-Decides which failures Retry and Catch may see; knows no state type. Invariant: only a StateError can be retried or
-caught.
+Invariant: only a StateError can be retried or caught.
 """
 
 
 class StateError(Exception):
-    """A state failed with an Error Name; Retriers and Catchers are asked. A Fail without fields has neither part."""
+    """A state failed, and its Retriers and Catchers are asked. `error` and `cause` may be absent, as in a bare Fail."""
 
     def __init__(self, error: str | None, cause: str | None) -> None:
         super().__init__(f"{error}: {cause}")
@@ -15,7 +14,7 @@ class StateError(Exception):
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """Return the Error Names under which Retriers and Catchers may name it."""
+        """Return the Error Names by which Retriers and Catchers match it."""
         return (self.error,)
 
     def output(self) -> dict[str, str | None]:
@@ -54,11 +53,11 @@ class Fatal(Exception):
 
 
 class Halted(Exception):
-    """The execution has ended while this branch was running; there is nothing left to record."""
+    """The execution has ended while this branch was running; nothing more is recorded."""
 
 
 class TaskFailure(Exception):
-    """The work failed: an Error Name and, as a rule, a Cause. Who holds a task token may leave both out."""
+    """A Task's work failed. `error` and `cause` may be absent, as SendTaskFailure allows."""
 
     def __init__(self, error: str | None, cause: str | None = None) -> None:
         super().__init__(f"{error}: {cause}")
@@ -67,16 +66,16 @@ class TaskFailure(Exception):
 
 
 class EvaluationError(ValueError):
-    """A path, a template or an intrinsic function cannot be evaluated on this data: by default States.Runtime.
+    """A path, a template or an intrinsic function has no value for this data: States.Runtime, or a subclass's name.
 
-    The message is AWS's cause without its first sentence, which names the state.
+    The message is AWS's cause without the first sentence, which names the state.
     """
 
     name = "States.Runtime"
 
 
 class Oversized(EvaluationError):
-    """What a template or a function makes, or what branches give together, is far larger than any state's data."""
+    """A value of a template or function, or the outputs of all branches, are far larger than any state's data."""
 
     name = "States.DataLimitExceeded"
 
@@ -94,9 +93,9 @@ class ResultPathFailure(EvaluationError):
 
 
 class QueryFailure(EvaluationError):
-    """A JSONata expression has no value, or none of the right type. location: the field, None where AWS names none.
+    """A JSONata expression has no value, or one of the wrong type. location: the field, None where AWS names none.
 
-    after_entry: whether the value was computed and then refused by the state, which AWS tells after its entry.
+    after_entry: whether the state refused the value, which AWS records after the state was entered.
     """
 
     name = "States.QueryEvaluationError"

@@ -1,8 +1,8 @@
-"""Generates what may happen to a machine: `fuzz(machine)` is a Hypothesis strategy of inputs and behaviours.
+"""Generates test cases of a machine: `fuzz(machine)` is a Hypothesis strategy of inputs and behaviours.
 
-Decides which inputs, answers and errors are worth trying, from the paths, constants and Error Names in the definition.
-It runs nothing by itself: a `Case` does. Hypothesis is imported when a strategy is asked for, so that whoever only runs
-machines needs none. Invariant: a case that is run again gives the same execution, to the byte.
+Inputs, answers and errors are made from the paths, constants and Error Names in the definition. Hypothesis is imported
+only by `fuzz`, so running machines does not need it. Invariant: a case that is run again gives the same execution, to
+the byte.
 """
 
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 ALWAYS = ("Exception", "Sandbox.Timedout", "Lambda.Unknown", "Lambda.TooManyRequestsException", "States.TaskFailed")
-"""Error Names that anything may fail with, whatever the definition says."""
+"""Error Names that any function may fail with, whatever the definition says."""
 
 SERVICE_ERRORS = ("DynamoDB.ProvisionedThroughputExceededException", "SQS.SdkClientException", "States.Timeout")
 MOST_CALLS = 6
@@ -32,7 +32,7 @@ LONGEST_DELAY_MS = 1_000_000
 
 
 class _Oversized(str):
-    """A text over the payload limit that does not fill the report of a case."""
+    """A text over the payload limit, with a short repr for the report of a case."""
 
     __slots__ = ()
 
@@ -48,8 +48,9 @@ OVERSIZED = _Oversized("x" * (PAYLOAD_LIMIT_BYTES + 1))
 
 @dataclass(frozen=True)
 class Case:
-    """An input, and how each function or service (named as in `states_language.tasks.stubs`) answers, in turn;
-    the last repeats.
+    """An input, and the answers of each function or service in turn; the last repeats.
+
+    Functions and services are named as in `states_language.tasks.stubs`.
     """
 
     input: Any
@@ -57,7 +58,7 @@ class Case:
     seed: int = 0
 
     def run(self, machine: Machine, **options: Any) -> Execution:
-        """Return the execution, run to its end in virtual time. `options` are those of `Machine.start`."""
+        """Run the execution to its end in virtual time and return it. `options` are those of `Machine.start`."""
         clock = VirtualClock(seed=self.seed)
         stubs = Stubs(clock, self.behaviours)
 
@@ -76,9 +77,9 @@ def fuzz(
 ) -> "SearchStrategy[Case]":
     """Return a strategy of cases for a machine or its definition.
 
-    inputs: instead of objects made of the paths that the definition reads. answers: what a function or service may
-    answer, where it promises more than JSON; `last`: how each answers once its drawn behaviours are used up, for a
-    machine that goes on until something says stop.
+    inputs: a strategy in place of objects made of the paths that the definition reads. answers: a strategy for what a
+    function or service answers, where that is not any JSON. last: what each answers after its drawn behaviours, for a
+    machine that goes on until an answer stops it.
     """
     from hypothesis import strategies as st
 
@@ -90,7 +91,7 @@ def fuzz(
     def turns(name: str) -> "SearchStrategy[list[Behaviour]]":
         drawn = st.lists(_behaviours(seen, promised.get(name, values), name), min_size=1, max_size=MOST_CALLS)
         ends = [last[name]] if last is not None and name in last else []
-        return drawn.map(lambda found: found + ends)
+        return drawn.map(lambda behaviours: behaviours + ends)
 
     drawn = {name: turns(name) for name in sorted(seen.names)}
     return st.builds(
@@ -102,7 +103,7 @@ def fuzz(
 
 
 def unhandled(machine: Machine, execution: Execution) -> str | None:
-    """Return the error that ended an execution and that no Fail state of the machine gave; None where there is none."""
+    """Return the error that ended an execution, None where there is none or a Fail state of the machine raised it."""
     if execution.status in ("SUCCEEDED", "ABORTED"):
         return None
     fails = {name for _, line in lines_of(machine.definition) for name, state in line["States"].items()
@@ -118,9 +119,9 @@ def _ran(execution: Execution) -> bool:
 
 
 class _Seen:
-    """What a definition names: who is called, which paths it reads, with what it compares, which errors it knows.
+    """What a definition names: functions, the paths that it reads, constants that it compares with, and errors.
 
-    `errors_of` holds what the Tasks that call a name tell apart.
+    errors_of: the errors that the Tasks that call a function distinguish.
     """
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
@@ -161,8 +162,8 @@ def _called(state: Mapping[str, Any]) -> str:
     if resource.function is not None:
         return resource.function
     if resource.invokes:
-        given = state.get("Parameters", state.get("Arguments", {}))
-        return str(given.get("FunctionName", "")).rpartition("function:")[2].split(":")[0] or "lambda:invoke"
+        parameters = state.get("Parameters", state.get("Arguments", {}))
+        return str(parameters.get("FunctionName", "")).rpartition("function:")[2].split(":")[0] or "lambda:invoke"
     return f"{'aws-sdk:' if resource.sdk else ''}{resource.service}:{resource.action}"
 
 
@@ -171,10 +172,10 @@ _LITERAL = re.compile(r"\"([^\"\\]*)\"|'([^'\\]*)'|(?<![\w.$])(-?\d+(?:\.\d+)?)"
 
 
 def _paths(value: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the members that paths, intrinsic functions and JSONata expressions read of what they are given."""
+    """Yield the members that paths, intrinsic functions and JSONata expressions read of their input."""
     if isinstance(value, str):
         if value.startswith(("$", "States.", "{%")):
-            yield from (tuple(found[1].split(".")) for found in _PATH.finditer(value))
+            yield from (tuple(match[1].split(".")) for match in _PATH.finditer(value))
     elif isinstance(value, dict):
         for name, member in value.items():
             if name not in ("ResultPath", "Branches", "ItemProcessor", "Iterator"):
@@ -186,8 +187,8 @@ def _paths(value: Any) -> Iterator[tuple[str, ...]]:
 
 def _literals(expression: str) -> Iterator[Any]:
     """Yield the texts and numbers with which a JSONata expression compares."""
-    for found in _LITERAL.finditer(expression):
-        yield json.loads(found[3]) if found[3] else found[1] or found[2] or ""
+    for match in _LITERAL.finditer(expression):
+        yield json.loads(match[3]) if match[3] else match[1] or match[2] or ""
 
 
 def _values(seen: _Seen) -> "SearchStrategy[Any]":
@@ -208,15 +209,15 @@ def _values(seen: _Seen) -> "SearchStrategy[Any]":
 
 
 def _object(members: list[tuple[tuple[str, ...], Any]]) -> Any:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for path, value in members:
-        at = found
+        at = result
         for name in path[:-1]:
             inner = at.get(name)
             at[name] = inner if isinstance(inner, dict) else {}
             at = at[name]
         at[path[-1]] = value
-    return found
+    return result
 
 
 def _behaviours(seen: _Seen, answers: "SearchStrategy[Any]", name: str) -> "SearchStrategy[Behaviour]":
@@ -224,7 +225,7 @@ def _behaviours(seen: _Seen, answers: "SearchStrategy[Any]", name: str) -> "Sear
 
     delays = st.sampled_from([0, 0, 1, 1_000, 60_000, LONGEST_DELAY_MS])
     always = set(SERVICE_ERRORS if ":" in name else ALWAYS)
-    # Those that whoever calls it tells apart lead somewhere else than any other; they are as likely as all together.
+    # Errors that its callers distinguish lead elsewhere than any other; they are as likely as all others together.
     errors = st.sampled_from(sorted(seen.errors_of[name] | always)) | st.sampled_from(sorted(seen.errors | always))
     return st.one_of(
         st.builds(Behaviour, answer=answers, delay_ms=delays),

@@ -1,8 +1,7 @@
-"""The history of one execution, in the wire shape of GetExecutionHistory.
+"""Records the history of one execution, in the wire shape of GetExecutionHistory.
 
-Decides ids, time stamps, the shape of the details and the limit of 25,000 events; does not know why an event happens
-or what comes before it. Invariant: ids count from 1, times never go back, and nothing follows the event that ends the
-execution.
+It numbers and stamps events and counts up to the limit of 25,000. Invariant: ids count from 1, times never go back, and
+nothing follows the event that ends the execution.
 """
 
 from collections.abc import Callable
@@ -18,10 +17,10 @@ Event = dict[str, Any]
 
 
 class History:
-    """Events as they happen; `on_event` sees each one right after it was added, and may be the only one that does.
+    """Events as they happen; `on_event` is called with each one right after it was added.
 
-    limit: how many events there may be, None for any number. room: how many may still come before the one that ends
-    the execution; negative where there is no limit, so 0 means full. keep: whether `events` has them.
+    limit: the most events, None for any number. room: how many may still come before the one that ends the execution;
+    negative where there is no limit, so 0 means full. keep: whether `events` has them.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class History:
         self._on_event = on_event
 
     def add(self, kind: str, previous_id: int, details: dict[str, Any] | None = None, key: str | None = None) -> int:
-        """Return the id of the new event. `key` names its details where that is not the type in lower camel case."""
+        """Add an event and return its id. `key` names its details where that is not the type in lower camel case."""
         self.count = event_id = self.count + 1
         self.room -= 1
         event: Event = {
@@ -59,7 +58,7 @@ class History:
 
 
 WHOLE = {"truncated": False}
-"""What stands beside every text; nobody writes to it, so all events share it."""
+"""The details of every text; it is never written to, so all events share it."""
 
 _DETAILS = {"input": "inputDetails", "output": "outputDetails"}
 
@@ -75,12 +74,12 @@ def fits(text: str) -> bool:
 
 
 def utf8_bytes(text: str) -> int:
-    """Return how many bytes the text takes in UTF-8."""
+    """Return the length of the text in bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def failure(error: str | None, cause: str | None) -> dict[str, str]:
-    """Return the details of a failure; what is absent is left out."""
+    """Return the details of a failure, without absent members."""
     details = {}
     if error is not None:
         details["error"] = error

@@ -1,13 +1,13 @@
-"""What AWS says when data is too large, or a history too long."""
+"""Bounds of data, and AWS's causes for what exceeds them."""
 
 NESTED = "The data is nested too deeply."
 HISTORY_FULL = "The execution reached the maximum number of history events (25000)."
 
 
 LARGEST_BETWEEN = 16 * 262_144
-"""Characters that a value may take on its way to a state's output, where AWS tells no bound; ours is for memory."""
+"""The most characters of a value before it becomes a state's output. AWS documents no bound; this one saves memory."""
 FEW = 64
-"""So many parts, each within the payload limit, are never too large to be looked at whole."""
+"""So few parts, each within the payload limit, are not measured together."""
 
 
 def too_large(what: str) -> str:

@@ -1,7 +1,6 @@
-"""A loaded state machine: what `load` gives, and what starts executions.
+"""Starts executions of a loaded state machine, and names those that the caller does not name.
 
-Decides the names of an execution that the caller leaves open; knows no state type. Invariant: a machine is never
-changed by its executions, so any number of them run at once.
+Invariant: a machine is never changed by its executions, so any number of them run at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ PREFIX = "arn:aws:states:us-east-1:111111111111"
 
 
 class Machine:
-    """A machine that can run. definition: the data it was made of. timeout_s: TimeoutSeconds, None if absent."""
+    """A machine that can run, made by `load`. definition: as data. timeout_s: TimeoutSeconds, None if absent."""
 
     def __init__(self, line: Line, timeout_s: int | None, definition: dict[str, Any]) -> None:
         self.line = line
@@ -44,11 +43,11 @@ class Machine:
         keep_history: bool = True,
         context: dict[str, Any] | None = None,
     ) -> Execution:
-        """Return a new execution on this JSON input; call it in the running event loop. Raises ValueError for an input
-        that is no JSON value, or nested too deeply.
+        """Start an execution on this JSON input in the running event loop, and return it.
 
-        Names that are left out follow from those given; the execution's own is a UUID of the clock's randomness.
-        history_limit: None for a history without end. keep_history: False where `on_event` alone is to see it.
+        Raises ValueError for an input that is not a valid JSON value or is nested too deeply. Names that are left out
+        follow from the others; that of the execution is a UUID of the clock's randomness. history_limit: None for a
+        history without end. keep_history: False where `on_event` alone gets the events.
         context: the whole Context Object of every state, State included, in place of the execution's own.
         """
         if machine_name is None:
@@ -86,9 +85,9 @@ class Machine:
         tokens: Tokens | None = None,
         **options: Any,
     ) -> Execution:
-        """Return an execution that has ended, run from start to end in virtual time; an input of None is {}.
+        """Run an execution from start to end in virtual time and return it; an input of None is {}.
 
-        The functions run in this process; `perform` answers the other calls; who holds a task token answers by
+        The functions run in this process; `perform` answers the other calls; a holder of a task token answers through
         `tokens`. `options` are those of `start`.
         """
         clock = clock or VirtualClock()

@@ -1,4 +1,4 @@
-"""A machine run for a test: what it did, and assertions whose failures show what happened.
+"""Runs a machine for a test, and asserts on it with failures that show what happened.
 
     run = run_machine("order.asl.yml", {"id": 7}, functions={"charge": in_turn(TaskFailure("Busy"), {"paid": True})})
     run.assert_path("Charge", "Ship")
@@ -86,7 +86,7 @@ def run_machine(
 
 @dataclass(frozen=True)
 class MachineRun:
-    """An execution that has ended. calls: what its Tasks asked, in order."""
+    """An execution that has ended. calls: those of its Tasks, in order."""
 
     execution: Execution
     calls: list[TaskCall] = field(repr=False)
@@ -131,7 +131,7 @@ class MachineRun:
         return [_details(event) for event in self.history if event["type"] == type_]
 
     def payloads(self, name: str) -> list[Any]:
-        """Return what each call of a function was given, or the parameters of a `service:action`."""
+        """Return the payload of each call of a function, or the parameters of each call of a `service:action`."""
         return [call.payload if call.function else call.parameters for call in self.calls if key_of(call) == name]
 
     def assert_output(self, output: Any) -> None:
@@ -143,7 +143,7 @@ class MachineRun:
             self._fail(f"expected the output {compact(output)}\n           it gave {compact(self.output)}")
 
     def assert_error(self, error: str | None, cause: Any = ANY) -> None:
-        """Raise AssertionError unless it failed with this Error Name, and this Cause if one is given."""
+        """Raise AssertionError unless it failed with this Error Name, and this Cause unless it is ANY."""
         __tracebackhide__ = True
         if self.status == "SUCCEEDED" or self.error != error:
             self._fail(f"expected the error {error}")
@@ -188,7 +188,7 @@ class MachineRun:
 
 
 class _Answers:
-    """Who answers the calls of one run."""
+    """Answers the calls of one run."""
 
     def __init__(self, clock: VirtualClock, answers: Mapping[str, Answer]) -> None:
         self.calls: list[TaskCall] = []

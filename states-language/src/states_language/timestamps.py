@@ -1,6 +1,6 @@
-"""Timestamps as texts.
+"""Reads and writes timestamps as texts; an instant is a number of milliseconds since 1970.
 
-Decides which texts are timestamps and what instant they name, in milliseconds since 1970. RFC 3339 with a capital T
+RFC 3339 with a capital T
 and Z is the Amazon States Language's profile; at run time AWS accepts Java's ISO_OFFSET_DATE_TIME, which also allows
 leaving out the seconds.
 """
@@ -17,11 +17,11 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def instant_ns(text: object) -> int | None:
-    """Return the instant in nanoseconds since 1970-01-01T00:00:00Z; None when it is no timestamp with an offset."""
-    found = _FORM.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    """Return the instant in nanoseconds since 1970-01-01T00:00:00Z; None for text without a date, time and offset."""
+    match = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         return None
-    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = found.groups()
+    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = match.groups()
     offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     try:
         zone = timezone(-offset if sign == "-" else offset)
@@ -32,9 +32,9 @@ def instant_ns(text: object) -> int | None:
 
 
 def instant_ms(text: object) -> int | None:
-    """Return the instant in whole milliseconds since 1970-01-01T00:00:00Z, rounded up; None when it is no timestamp."""
-    found = instant_ns(text)
-    return None if found is None else -(-found // 10**6)
+    """Return the instant in whole milliseconds since 1970-01-01T00:00:00Z, rounded up; None for other text."""
+    at_ns = instant_ns(text)
+    return None if at_ns is None else -(-at_ns // 10**6)
 
 
 def is_rfc3339(text: object) -> bool:

@@ -1,8 +1,6 @@
-"""Variables: what Assign stores and later states read.
+"""Stores the variables that Assign sets and later states read, within their scopes and bounds.
 
-Decides which names are good, who sees a variable and how much all of them may hold; does not know how a value is
-computed. Invariant: an inner scope (a branch of a Parallel, an iteration of a Map) reads the outer ones and never
-writes to them.
+Invariant: an inner scope (a branch of a Parallel, an iteration of a Map) reads the outer ones and never writes to them.
 """
 
 import re
@@ -24,7 +22,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 class Store:
-    """How much an execution's variables hold together."""
+    """The size of all variables of an execution."""
 
     def __init__(self) -> None:
         self.used_bytes = 0
@@ -42,7 +40,7 @@ class Scope:
         self._sizes: dict[str, int] = {}
 
     def get(self, name: str) -> Any:
-        """Return the value that is nearest; MISSING when nobody has assigned it."""
+        """Return the value in the innermost scope that has one; MISSING where it is not assigned."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope._values:
@@ -51,7 +49,7 @@ class Scope:
         return MISSING
 
     def assign(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Return each new value as JSON text, once it is stored; raises Fatal when there is more than AWS keeps."""
+        """Store the values and return each as JSON text; raises Fatal where they exceed AWS's limits."""
         texts = {name: compact(value) for name, value in values.items()}
         sizes = {name: utf8_bytes(text) for name, text in texts.items()}
         if sum(sizes.values()) > LARGEST_ASSIGN_BYTES:
@@ -71,15 +69,15 @@ class Scope:
         return texts
 
     def close(self) -> None:
-        """Return nothing; what this scope held is free again."""
+        """Free what this scope holds."""
         self._store.used_bytes -= sum(self._sizes.values())
         self._sizes, self._values = {}, {}
 
 
 def check_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[str, str]]:
-    """Yield each name that an Assign gives a value and its JSON pointer; raises DefinitionError for a bad one.
+    """Yield each variable that an Assign sets, with its JSON pointer; raises DefinitionError for a bad name.
 
-    template: whether a key's ending .$ is no part of the name, as in JSONPath.
+    template: whether a key may end in .$, as in JSONPath, which is not part of the name.
     """
     if not isinstance(assign, dict):
         raise DefinitionError(pointer, "must be a JSON object whose keys are variables")

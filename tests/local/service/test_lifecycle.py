@@ -107,7 +107,7 @@ class Run:
         assert self.process is not None
         self.seen |= set(children(self.process.pid))
         self.process.send_signal(number)
-        status = self.process.wait(20)
+        status = self.process.wait(300)
         assert "Traceback" not in self.log.read_text(), self.log.read_text()
         return status
 

@@ -1,7 +1,6 @@
-"""ItemBatcher: several items of a distributed Map in one execution.
+"""ItemBatcher: groups items of a distributed Map, so that one execution has several.
 
-Decides where a batch ends: before the item that would be one too many, or too large. Invariant: no item is lost, split
-or moved.
+A batch ends before the item that would be one too many, or too large. Invariant: no item is lost, split or moved.
 """
 
 from typing import Any
@@ -22,7 +21,7 @@ class Batcher:
         fields = state.inside(state.get("ItemBatcher"), state.at("ItemBatcher"))
         self._most = Amount(fields, "MaxItemsPerBatch", 1)
         self._bytes = Amount(fields, "MaxInputBytesPerBatch", 1, PAYLOAD_LIMIT_BYTES)
-        if not self._most.given and not self._bytes.given:
+        if not self._most.present and not self._bytes.present:
             raise DefinitionError(fields.pointer, "MaxItemsPerBatch or MaxInputBytesPerBatch is required")
         self._has_input = "BatchInput" in fields
         self._query = self._fill = None
@@ -33,7 +32,7 @@ class Batcher:
         fields.close("ItemBatcher")
 
     def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
-        """Return each batch's input and how many items it holds; an item larger than a batch may be is one alone."""
+        """Return each batch's input and its number of items; an item over the bound of a batch is one alone."""
         most = self._most.bounded(raw, narrowed, branch, whole=True) or len(items)
         largest = self._bytes.bounded(raw, narrowed, branch, whole=True) or PAYLOAD_LIMIT_BYTES
         common: dict[str, Any] = {}

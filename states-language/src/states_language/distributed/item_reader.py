@@ -1,7 +1,6 @@
-"""ItemReader: the items of a distributed Map that lie in S3.
+"""ItemReader: reads the items of a distributed Map from S3: a JSON, JSON Lines or CSV object, or the list of a bucket.
 
-Decides what is asked of S3 and how the object's text becomes items: JSON, JSON lines, CSV, or the list of a bucket.
-Invariant: whatever is wrong with the object is States.ItemReaderFailed and can be caught.
+Invariant: any problem of the object is States.ItemReaderFailed, which can be caught.
 """
 
 import csv
@@ -37,9 +36,9 @@ class Reader:
         if self.resource not in (OBJECT, LIST):
             raise fields.fail("Resource", f"must be {OBJECT} or {LIST}")
         name = "Arguments" if fields.queries else "Parameters"
-        given, where = fields.get(name, {}), fields.at(name)
-        self._query = Template(given, where, f"ItemReader/{name}") if fields.queries else None
-        self._fill = None if fields.queries else compile_template(given, where)
+        parameters, where = fields.get(name, {}), fields.at(name)
+        self._query = Template(parameters, where, f"ItemReader/{name}") if fields.queries else None
+        self._fill = None if fields.queries else compile_template(parameters, where)
         config = fields.inside(fields.get("ReaderConfig", {}), fields.at("ReaderConfig"))
         self._most = Amount(config, "MaxItems", 0, 2**53)
         self.kind = config.string("InputType")
@@ -63,12 +62,12 @@ class Reader:
             raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
 
     def most(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
-        """Return MaxItems, None where there is none; raises EvaluationError for what is no integer."""
-        found = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
-        return None if found is None else int(found)
+        """Return MaxItems, None where it is absent; raises EvaluationError for anything but an integer."""
+        number = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
+        return None if number is None else int(number)
 
     async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> list[Any]:
-        """Return the items, so many at most (None and 0: all); raises StateError."""
+        """Return the first `most` items, all for None and 0; raises StateError."""
         if most is not None and most < 0:
             raise StateError(FAILED, "field MaxItems must be positive")
         parameters: Any = {}
@@ -78,11 +77,11 @@ class Reader:
             parameters = self._fill(narrowed, branch)
         _check_headers(self.names)
         if self.resource == LIST:
-            found = await _listed(branch, parameters, most)
+            items = await _listed(branch, parameters, most)
         else:
             answer = await ask(branch, "getObject", parameters, FAILED)
-            found = self.parse(_text(answer))
-        return list(found[:most] if most else found)
+            items = self.parse(_text(answer))
+        return list(items[:most] if most else items)
 
     def parse(self, text: str) -> list[Any]:
         """Return the items in the object's text; raises StateError."""
@@ -91,15 +90,15 @@ class Reader:
         try:
             if self.kind == "JSONL":
                 return [parse_json(line) for line in text.splitlines() if line.strip()]
-            found = parse_json(text)
+            items = parse_json(text)
         except (ValueError, RecursionError):
             raise StateError(FAILED, f"The object is not {self.kind}.") from None
-        if not isinstance(found, list):
+        if not isinstance(items, list):
             raise StateError(FAILED, "Attempting to map over non-iterable node.")
-        return found
+        return items
 
     def _rows(self, text: str) -> list[Any]:
-        """A cell that has no header is dropped, one that is missing is an empty text (recorded, and by analogy)."""
+        """Return the rows as objects. A cell without header is dropped (recorded), a missing one is ""."""
         rows = csv.reader(io.StringIO(text), delimiter=self.delimiter)
         try:
             names = self.names if self.header == "GIVEN" else next(rows, [])
@@ -111,26 +110,26 @@ class Reader:
 
 
 async def _listed(branch: Branch, parameters: Any, most: int | None) -> list[Any]:
-    """Return what lies in a bucket, page after page (measured by others)."""
-    found: list[Any] = []
-    asked = parameters
+    """Return the objects of a bucket, page after page (measured by others)."""
+    items: list[Any] = []
+    request = parameters
     while True:
-        answer = await ask(branch, "listObjectsV2", asked, FAILED)
+        answer = await ask(branch, "listObjectsV2", request, FAILED)
         page = answer if isinstance(answer, dict) else {}
-        found += [_listing(each) for each in page.get("Contents") or []]
+        items += [_listing(each) for each in page.get("Contents") or []]
         token = page.get("NextContinuationToken")
-        if token is None or (most and len(found) >= most):
-            return found
-        asked = {**parameters, "ContinuationToken": token}
+        if token is None or (most and len(items) >= most):
+            return items
+        request = {**parameters, "ContinuationToken": token}
 
 
 def _listing(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an item as AWS hands it on: the tag is called Etag, the time is in seconds since 1970."""
+    """Return an item as AWS passes it: the tag is called Etag, the time is in seconds since 1970."""
     at_ms = instant_ms(entry.get("LastModified"))
-    told = {**entry, "Etag": entry.get("Etag", entry.get("ETag"))}
+    item = {**entry, "Etag": entry.get("Etag", entry.get("ETag"))}
     if at_ms is not None:
-        told["LastModified"] = at_ms // 1000 if at_ms % 1000 == 0 else at_ms / 1000
-    return {name: told[name] for name in _LISTED if told.get(name) is not None}
+        item["LastModified"] = at_ms // 1000 if at_ms % 1000 == 0 else at_ms / 1000
+    return {name: item[name] for name in _LISTED if item.get(name) is not None}
 
 
 _LISTED = ("Etag", "Key", "LastModified", "Size", "StorageClass")

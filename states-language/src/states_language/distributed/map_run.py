@@ -1,8 +1,7 @@
-"""The run of a distributed Map: each item, or batch of items, is an execution of its own.
+"""Runs a distributed Map: each item, or batch of items, is an execution of its own.
 
-Decides how many of them run at once, what they are called, how many may fail, and what the history of the execution
-above says of it all, which is four events however many items there are. Invariant: when it ends, or is cut off, none
-of its executions runs on.
+It bounds how many run at once, names them, counts failures, and adds four events to the history of the parent
+execution, however many items there are. Invariant: when it ends or is aborted, none of its executions runs on.
 """
 
 import asyncio
@@ -32,19 +31,19 @@ THRESHOLD_CAUSE = "The specified tolerated failure threshold was exceeded"
 
 
 class Tolerance:
-    """How many items may fail, as the definition says it; without a word, none."""
+    """How many items may fail: ToleratedFailureCount and ToleratedFailurePercentage; none where both are absent."""
 
     def __init__(self, fields: Fields) -> None:
         self._count = Amount(fields, "ToleratedFailureCount", 0)
         self._share = Amount(fields, "ToleratedFailurePercentage", 0, 100, whole=False)
 
     def numbers(self, raw: Any, narrowed: Any, branch: Branch) -> tuple[float | None, float | None]:
-        """Return how many may fail, and how many of a hundred; None where the definition does not say."""
+        """Return the count and the percentage that may fail; None for an absent one."""
         count = self._count.bounded(raw, narrowed, branch, whole=True)
         return count, self._share.bounded(raw, narrowed, branch, whole=False, most=100)
 
     def find(self, raw: Any, narrowed: Any, branch: Branch) -> Callable[[int, int], bool]:
-        """Return the function that says whether so many failures among so many items are too many."""
+        """Return the function that decides whether so many failures among so many items are too many."""
         count, share = self.numbers(raw, narrowed, branch)
         if count is None and share is None:
             return lambda failed, _total: failed > 0
@@ -56,7 +55,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a distributed Map says of its executions. machine: what each of them runs."""
+    """The fields of a distributed Map. machine: what each execution runs."""
 
     machine: Machine
     label: str | None
@@ -67,7 +66,7 @@ class Distribution:
 
 
 class MapRun:
-    """One attempt of a distributed Map, and what is reported of it."""
+    """One attempt of a distributed Map, with its report."""
 
     def __init__(self, distribution: Distribution, branch: Branch, raw: Any, narrowed: Any, at_once: int) -> None:
         self.distribution = distribution
@@ -97,7 +96,7 @@ class MapRun:
         branch.execution.map_runs.append(self.report)
 
     async def run(self, items: list[Any], select: Callable[[Any, Any], Any]) -> Any:
-        """Return the outputs, or what was written of them; a StateError, returned, says why the run failed."""
+        """Return the outputs, the ResultWriter's result, or, not raised, the StateError of a run that failed."""
         branch, parts = self.branch, self.distribution
         branch.add("MapRunStarted", {"mapRunArn": self.report.arn})
         branch.children = [self]
@@ -130,7 +129,7 @@ class MapRun:
         await asyncio.gather(*workers)
         if self.too_many(self.report.failed, self.report.total):
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
-        # What failed and was tolerated has no output. (Each output is wrapped, for null is one.)
+        # A tolerated failure has no output. (Each output is in a tuple, because null is one.)
         return [output[0] for output in outputs if output is not None]
 
     async def _work(self, waiting: Iterator[tuple[int, tuple[Any, int]]], outputs: list[Any]) -> None:
@@ -164,14 +163,14 @@ class MapRun:
         self.report.status = status
         self.report.stopped_ms = self.branch.clock.now_ms()
 
-    # ---- as what runs below a branch ----
+    # ---- abortion, as a child of the branch ----
 
     def abort_state(self, previous_id: int) -> None:
-        """Return nothing; AWS has an event for a run that is aborted."""
+        """Add MapRunAborted."""
         self.branch.aside("MapRunAborted", previous_id=previous_id)
 
     def kill(self) -> None:
-        """Return nothing; the executions that still run are aborted."""
+        """Abort the executions that still run."""
         if self.report.status == "RUNNING" and self.branch.dead:
             self._end("ABORTED")
         for execution in self.report.executions:

@@ -1,4 +1,4 @@
-"""What is known of the run of a distributed Map from outside, as ListMapRuns and DescribeMapRun report it."""
+"""Holds what ListMapRuns and DescribeMapRun report of a Map Run."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from states_language.history import Event
 
 
 class ChildExecution(Protocol):
-    """An execution of one item or one batch; what each member is, `states_language.Execution` says."""
+    """An execution of one item or one batch; `states_language.Execution` documents the members."""
 
     name: str
     arn: str
@@ -26,7 +26,7 @@ class ChildExecution(Protocol):
         ...
 
     def stop(self, error: str | None = None, cause: str | None = None) -> None:
-        """Return nothing; one that runs is ABORTED at once."""
+        """Abort it at once, if it runs."""
         ...
 
 
@@ -35,7 +35,7 @@ class MapRunReport:
     """One attempt of a distributed Map.
 
     status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
-    where the definition does not say. batched: whether an execution may have several items. total, failed: items.
+    for an absent field. batched: whether an execution may have several items. total, failed: items.
     """
 
     name: str

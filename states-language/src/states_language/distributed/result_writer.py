@@ -1,8 +1,8 @@
-"""ResultWriter: the outputs of a distributed Map in another form, and written to S3.
+"""ResultWriter: formats the outputs of a distributed Map, and writes them to S3.
 
-Decides what is written, as AWS lays it out: a file of what succeeded, one of what did not, and a manifest that names
-both; or, where nothing says where, what the state gives. Invariant: the manifest is written last, so whoever finds it
-finds the rest. Source: AWS Step Functions Developer Guide, "ResultWriter (Map)".
+As AWS does, it writes a file of the executions that succeeded, one of those that failed, and a manifest that names
+both. Without a Resource the outputs are the state's result. Invariant: the manifest is written last, after the files.
+Source: AWS Step Functions Developer Guide, "ResultWriter (Map)".
 """
 
 from typing import Any
@@ -34,9 +34,9 @@ class Writer:
             fields.require("Resource")
         if fields.string("Resource") != OBJECT and self.stored:
             raise fields.fail("Resource", f"must be {OBJECT}")
-        given, where = fields.get(name, {}), fields.at(name)
-        self._query = Template(given, where, f"ResultWriter/{name}") if fields.queries else None
-        self._fill = None if fields.queries else compile_template(given, where)
+        parameters, where = fields.get(name, {}), fields.at(name)
+        self._query = Template(parameters, where, f"ResultWriter/{name}") if fields.queries else None
+        self._fill = None if fields.queries else compile_template(parameters, where)
         config = fields.inside(fields.get("WriterConfig", {}), fields.at("WriterConfig"))
         self.form = _one_of(config, "Transformation", TRANSFORMATIONS)
         self.lines = _one_of(config, "OutputType", OUTPUT_TYPES) == "JSONL"
@@ -44,10 +44,10 @@ class Writer:
         fields.close("ResultWriter")
 
     async def write(self, run: MapRunReport, raw: Any, narrowed: Any, branch: Branch) -> Any:
-        """Return where the manifest lies, as AWS tells it, or the outputs in their form; raises StateError."""
+        """Return the place of the manifest as AWS does, or the formatted outputs; raises StateError."""
         if not self.stored:
-            told = [each for execution in run.executions for each in self._told(execution, run)]
-            return "\n".join(map(compact, told)) if self.lines else told
+            results = [result for execution in run.executions for result in self._results(execution, run)]
+            return "\n".join(map(compact, results)) if self.lines else results
         where: Any = {}
         if self._query is not None:
             where = self._query.fill(states_of(raw), branch)
@@ -60,11 +60,11 @@ class Writer:
         folder = f"{prefix}/{run.name}" if isinstance(prefix, str) and prefix else run.name
         files: dict[str, list[dict[str, Any]]] = {"FAILED": [], "PENDING": [], "SUCCEEDED": []}
         for kind in ("SUCCEEDED", "FAILED"):
-            well = kind == "SUCCEEDED"
-            ended = [each for each in run.executions if (each.status == "SUCCEEDED") is well]
-            told = [each for execution in ended for each in self._told(execution, run)]
+            wanted = kind == "SUCCEEDED"
+            ended = [each for each in run.executions if (each.status == "SUCCEEDED") is wanted]
+            results = [result for execution in ended for result in self._results(execution, run)]
             if ended:
-                body = "\n".join(map(compact, told)) if self.lines else compact(told)
+                body = "\n".join(map(compact, results)) if self.lines else compact(results)
                 key = f"{folder}/{kind}_0.json{'l' if self.lines else ''}"
                 await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, FAILED)
                 files[kind].append({"Key": key, "Size": len(body.encode("utf-8", "surrogatepass"))})
@@ -73,8 +73,8 @@ class Writer:
         await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": manifest}, FAILED)
         return {"MapRunArn": run.arn, "ResultWriterDetails": {"Bucket": bucket, "Key": key}}
 
-    def _told(self, execution: ChildExecution, run: MapRunReport) -> list[Any]:
-        """What failed is told in full, whatever the form."""
+    def _results(self, execution: ChildExecution, run: MapRunReport) -> list[Any]:
+        """Return the results of an execution; one that failed is described in full, whatever the form."""
         if self.form == "NONE" or execution.status != "SUCCEEDED":
             return [_in_full(execution, run)]
         if self.form == "FLATTEN" and isinstance(execution.output, list):
@@ -83,14 +83,14 @@ class Writer:
 
 
 def _one_of(config: Fields, name: str, values: tuple[str, ...]) -> str:
-    found = config.string(name) or values[0]
-    if found not in values:
+    value = config.string(name) or values[0]
+    if value not in values:
         raise config.fail(name, f"must be one of {', '.join(values)}")
-    return found
+    return value
 
 
 def _in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
-    told = {
+    result = {
         "ExecutionArn": execution.arn,
         "Input": compact(execution.input),
         "InputDetails": {"Included": True},
@@ -102,5 +102,5 @@ def _in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
         "StopDate": written(execution.stopped_ms or execution.started_ms),
     }
     if execution.status == "SUCCEEDED":
-        return {**told, "Output": compact(execution.output), "OutputDetails": {"Included": True}}
-    return {**told, "Error": execution.error or "", "Cause": execution.cause or ""}
+        return {**result, "Output": compact(execution.output), "OutputDetails": {"Included": True}}
+    return {**result, "Error": execution.error or "", "Cause": execution.cause or ""}

@@ -1,7 +1,6 @@
-"""What a distributed Map asks of S3, through whoever performs the calls of Tasks.
+"""Calls S3 for a distributed Map, through what performs the calls of Tasks.
 
-Decides how such a call looks; its events are no part of the history. Invariant: it is never cancelled, only no longer
-listened to.
+Such a call adds no events to the history.
 """
 
 from typing import Any

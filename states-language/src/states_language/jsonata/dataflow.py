@@ -13,7 +13,7 @@ from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
 from states_language.environment import Environment
 from states_language.failures import Oversized
-from states_language.jsonata.evaluation import compile_query, inward, is_query, kind
+from states_language.jsonata.evaluation import compile_query, is_query, kind, to_library
 from states_language.limits import FEW, LARGEST_BETWEEN
 from states_language.values import compact, weight
 from states_language.variables import check_names
@@ -38,9 +38,9 @@ class Template:
         """Return the JSON value; raises QueryFailure, or Oversized where many expressions together make too much."""
         if self._evaluate is None:
             return self.value
-        seen = {name: inward(value) for name, value in states.items()}
+        seen = {name: to_library(value) for name, value in states.items()}
         if self.needs_context:
-            seen["context"] = inward(branch.context())
+            seen["context"] = to_library(branch.context())
         value = self._evaluate(seen, branch)
         if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized

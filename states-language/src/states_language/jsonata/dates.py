@@ -1,8 +1,8 @@
 """Implements JSONata's functions of dates and of whole numbers: $toMillis, $fromMillis, $formatInteger, $parseInteger.
 
-    instant(now_ms, "1970-01-01T00:00:01Z")  # 1000
-    shown(1000)                              # "1970-01-01T00:00:01.000Z"
-    integer_shown(12, "w")                   # "twelve"
+    to_millis(now_ms, "1970-01-01T00:00:01Z")  # 1000
+    from_millis(1000)                              # "1970-01-01T00:00:01.000Z"
+    format_integer(12, "w")                   # "twelve"
 
 The library knows the pictures but raises errors without codes; here they get theirs. Source: the JSONata documentation,
 "Date/Time functions" and "Numeric functions".
@@ -78,7 +78,7 @@ datetimeutils.re = _Expressions
 datetimeutils.datetime = _Dates
 
 
-def instant(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
+def to_millis(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
     """Return the milliseconds since 1970 of a date; raises JException D3110, D3132, D3135 or D3136."""
     if text is None:
         return None
@@ -103,7 +103,7 @@ def instant(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
 _LEAST = (0, 1, 1, 0, 0, 0)
 
 
-def shown(millis: Any, picture: Any = None, zone: Any = None) -> Any:
+def from_millis(millis: Any, picture: Any = None, zone: Any = None) -> Any:
     """Return the text of an instant; raises JException D3132 to D3135 for a picture that is not valid."""
     if millis is None:
         return None
@@ -111,14 +111,14 @@ def shown(millis: Any, picture: Any = None, zone: Any = None) -> Any:
     return _coded(picture or "", lambda: Functions.datetime_from_millis(millis, picture, offset))
 
 
-def integer_shown(value: Any, picture: Any) -> Any:
+def format_integer(value: Any, picture: Any) -> Any:
     """Return the text of a whole number in the picture's form; raises JException D3130 or D3131."""
     if value is None:
         return None
     return _coded(picture, lambda: Functions.format_integer(math.floor(value), picture))
 
 
-def integer_read(text: Any, picture: Any) -> Any:
+def parse_integer(text: Any, picture: Any) -> Any:
     """Return the whole number that a text spells, NaN where the picture does not match; raises JException D3130."""
     if text is None:
         return None

@@ -11,8 +11,8 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
-from states_language.jsonata.numbers import calculated, text
-from states_language.jsonata.signatures import checked
+from states_language.jsonata.numbers import calculate, to_text
+from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts
 
 
@@ -47,7 +47,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         for side, code in ((lhs, "T2001"), (rhs, "T2002")):
             if side is not None and not Utils.is_numeric(side):
                 raise JException(code, -1, op, side)
-        return None if lhs is None or rhs is None else calculated(lhs, rhs, str(op))
+        return None if lhs is None or rhs is None else calculate(lhs, rhs, str(op))
 
     def evaluate_step(self, expr: Any, input: Any, environment: Any, last_step: bool) -> Any:
         """Return the value of a step of a path; undefined for an element that an index picked from an array literal."""
@@ -57,7 +57,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         """Return both sides joined as texts."""
         for side in (lhs, rhs):
             self.bounds.check(side)
-        return "".join("" if side is None else text(side) for side in (lhs, rhs))
+        return "".join("" if side is None else to_text(side) for side in (lhs, rhs))
 
     def evaluate_includes_expression(self, lhs: Any, rhs: Any) -> Any:
         """Return whether the right side contains the left one; each element costs, as in `apply_inner`."""
@@ -79,7 +79,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
     def validate_arguments(self, signature: Any, args: Any, context: Any) -> Any:
         """Return the arguments as the function gets them; raises JException."""
         known = getattr(signature, "signature", None)
-        return args if known is None else checked(known, args, context)
+        return args if known is None else check_arguments(known, args, context)
 
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Return a function's result; its arguments cost steps, for the library may loop over them in Python."""

@@ -1,7 +1,7 @@
 """Compiles a JSONata expression and evaluates it within bounds, as Step Functions does.
 
     query = compile_query("{% $states.input.n + 1 %}", "/States/A/Output")
-    query.value({"input": {"n": 1}}, sight, "Output")  # 2
+    query.value({"input": {"n": 1}}, environment, "Output")  # 2
 
 The library jsonata-python implements the language. Step Functions adds rules of its own: which expressions a definition
 may have, what null is, what an expression may read, when it is stopped, and the words of its failure.
@@ -65,21 +65,21 @@ class Query:
         self._machine = machine
         self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
 
-    def value(self, states: dict[str, Any], sight: Environment, location: str) -> Any:
+    def value(self, states: dict[str, Any], environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
-        frame = self._machine.create_frame(sight.functions())
+        frame = self._machine.create_frame(environment.functions())
         frame.bind("states", states)
         for name in self._names:
-            variable = MISSING if name == "states" else sight.variable(name)
+            variable = MISSING if name == "states" else environment.variable(name)
             if variable is not MISSING:
-                frame.bind(name, inward(variable))
+                frame.bind(name, to_library(variable))
         self._machine.bounds = _Bounds()
         try:
             Jsonata.CURRENT.jsonata = self._machine  # else the last one made in this thread would evaluate
             result = self._machine.eval(self._ast, None, frame)
             if result is not None:
                 check_size(result)
-                return outward(result)
+                return from_library(result)
         except Unsupported:
             raise self.failed("returned an unsupported result type.", location) from None
         except Exception as problem:
@@ -155,20 +155,20 @@ def kind(value: Any) -> str:
 # ---- null: None is the library's undefined; for null it has an object of its own ----
 
 
-def inward(value: Any) -> Any:
+def to_library(value: Any) -> Any:
     """Return a JSON value as the library represents it; the value itself where it holds no null."""
     if value is None:
         return NULL
     if isinstance(value, dict):
-        members = {key: inner for key, member in value.items() if (inner := inward(member)) is not member}
+        members = {key: inner for key, member in value.items() if (inner := to_library(member)) is not member}
         return {**value, **members} if members else value
     if isinstance(value, list):
-        elements = [inward(element) for element in value]
+        elements = [to_library(element) for element in value]
         return elements if any(new is not old for new, old in zip(elements, value, strict=True)) else value
     return value
 
 
-def outward(value: Any) -> Any:
+def from_library(value: Any) -> Any:
     """Return the library's value as JSON; raises Unsupported for a function."""
     if value is NULL or value is None:
         return None
@@ -178,11 +178,11 @@ def outward(value: Any) -> Any:
         # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
         return plain(value) if math.isfinite(value) else NAMES[str(value)]
     if isinstance(value, dict):
-        return {key: outward(member) for key, member in value.items()}
+        return {key: from_library(member) for key, member in value.items()}
     if isinstance(value, Utils.RangeList):
         return list(value)
     if isinstance(value, list):
-        return [outward(element) for element in value]
+        return [from_library(element) for element in value]
     raise Unsupported
 
 

@@ -18,9 +18,8 @@ from jsonata.utils import Utils
 
 from states_language.clock import uuid4
 from states_language.jsonata import dates, numbers, texts
-from states_language.jsonata.dates import shown
 from states_language.jsonata.engine import Jsonata
-from states_language.jsonata.evaluation import LARGEST_BYTES, TOO_LARGE, Exceeded, check_size, inward
+from states_language.jsonata.evaluation import LARGEST_BYTES, TOO_LARGE, Exceeded, check_size, to_library
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
 from states_language.values import parse_json, parts
 
@@ -31,9 +30,9 @@ ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
 def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     """Return the frame that binds these functions for expressions; AWS has no $eval."""
     bound: dict[str, tuple[str, Callable[..., Any]]] = {
-        "now": ("<s?s?:s>", lambda picture=None, zone=None: shown(now_ms(), picture, zone)),
+        "now": ("<s?s?:s>", lambda picture=None, zone=None: dates.from_millis(now_ms(), picture, zone)),
         "millis": ("<:n>", now_ms),
-        "toMillis": ("<s-s?:n>", lambda text=None, picture=None: dates.instant(now_ms, text, picture)),
+        "toMillis": ("<s-s?:n>", lambda text=None, picture=None: dates.to_millis(now_ms, text, picture)),
         "random": ("<n?:n>", lambda seed=None: random() if seed is None else scrambled(int(seed))),
         "uuid": ("<:s>", lambda: uuid4(random)),
         "shuffle": ("<a:a>", lambda array: _shuffled(array, random)),
@@ -80,7 +79,7 @@ def _parse(text: Any) -> Any:
         value = parse_json(text, members=_once)
     except ValueError:
         raise JException("D3137", 0, "Invalid JSON") from None
-    return inward(value)
+    return to_library(value)
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def _string(value: Any, prettify: Any = None) -> Any:
     check_size(value)
     if isinstance(value, dict | list):
         _charge(parts(value, {}))
-    return None if value is None else numbers.text(value, pretty=prettify is True)
+    return None if value is None else numbers.to_text(value, pretty=prettify is True)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
@@ -167,27 +166,27 @@ _ADDED: dict[str, tuple[str, Callable[..., Any]]] = {
     "hash": ("<ss?:s>", lambda text, algorithm=None: _hash(text, algorithm)),
     "parse": ("<s-:x>", _parse),
 }
-_MENDED: dict[str, tuple[str, Callable[..., Any]]] = {
+_REPLACED: dict[str, tuple[str, Callable[..., Any]]] = {
     "string": ("<x-b?:s>", _string),
     "pad": ("<s-ns?:s>", _pad),
     "distinct": ("<x:x>", _distinct),
     "sort": ("<af?:a>", _sort),
     "join": ("<a<s>s?:s>", _join),
     "type": ("<x:s>", _type),
-    "number": ("<(nsb)-:n>", numbers.number),
-    "round": ("<n-n?:n>", numbers.rounded),
+    "number": ("<(nsb)-:n>", numbers.to_number),
+    "round": ("<n-n?:n>", numbers.round_half_even),
     "power": ("<n-n:n>", numbers.power),
-    "formatBase": ("<n-n?:s>", numbers.based),
-    "formatNumber": ("<n-so?:s>", numbers.formatted),
-    "formatInteger": ("<n-s:s>", dates.integer_shown),
-    "parseInteger": ("<s-s:n>", dates.integer_read),
-    "fromMillis": ("<n-s?s?:s>", dates.shown),
-    "replace": ("<s-(sf)(sf)n?:s>", texts.replaced),
-    "base64decode": ("<s-:s>", texts.decoded),
+    "formatBase": ("<n-n?:s>", numbers.format_base),
+    "formatNumber": ("<n-so?:s>", numbers.format_number),
+    "formatInteger": ("<n-s:s>", dates.format_integer),
+    "parseInteger": ("<s-s:n>", dates.parse_integer),
+    "fromMillis": ("<n-s?s?:s>", dates.from_millis),
+    "replace": ("<s-(sf)(sf)n?:s>", texts.replace),
+    "base64decode": ("<s-:s>", texts.base64_decode),
     **{
         name: ("<s-:s>", texts.url_coder(name))
         for name in ("encodeUrl", "encodeUrlComponent", "decodeUrl", "decodeUrlComponent")
     },
 }
-FUNCTIONS = _ADDED | _MENDED
+FUNCTIONS = _ADDED | _REPLACED
 """The functions that need no clock, by name: the signature in JSONata's notation, and the function."""

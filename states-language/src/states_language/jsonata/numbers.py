@@ -2,9 +2,9 @@
 
 A number is written by ECMAScript's rules, a whole one below 2**63 exactly, as AWS does:
 
-    written(1e21)  # "1e+21"
-    written(0.1 + 0.2)  # "0.3"
-    formatted(1234.5, "#,##0.00")  # "1,234.50"
+    number_text(1e21)  # "1e+21"
+    number_text(0.1 + 0.2)  # "0.3"
+    format_number(1234.5, "#,##0.00")  # "1,234.50"
 
 Source: the JSONata documentation, "Numeric functions"; XPath 3.1, section 4.7.
 """
@@ -37,7 +37,7 @@ def plain(value: float) -> float:
     return value
 
 
-def calculated(left: float, right: float, sign: str) -> float:
+def calculate(left: float, right: float, sign: str) -> float:
     """Return the result of + - * / or %, which may be Infinity or NaN."""
     a, b = (math.copysign(math.inf, side) if abs(side) > _LARGEST else float(side) for side in (left, right))
     if sign == "+":
@@ -51,7 +51,7 @@ def calculated(left: float, right: float, sign: str) -> float:
     return plain(math.fmod(a, b) if sign == "%" else a / b)
 
 
-def written(value: float) -> str:
+def number_text(value: float) -> str:
     """Return a finite number as JSON text: 1e+21, 1e-7, 100000000000000000000; a fraction keeps 15 digits."""
     if isinstance(value, int) and abs(value) < _LONG:
         return str(value)
@@ -81,7 +81,7 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
     if isinstance(value, int | float):
         if not math.isfinite(value):
             raise JException("D3001", -1)
-        return written(value)
+        return number_text(value)
     colon = ": " if pretty else ":"
     if isinstance(value, dict):
         inner = [
@@ -95,7 +95,7 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
     return '""'
 
 
-def text(value: Any, *, pretty: bool = False) -> str:
+def to_text(value: Any, *, pretty: bool = False) -> str:
     """Return a value as $string and & write it: a text as it is, a function as an empty text."""
     if isinstance(value, str):
         return value
@@ -110,7 +110,7 @@ def _enclosed(brackets: str, parts: list[str], indent: str, pretty: bool) -> str
     return f"{brackets[0]}\n{inner}\n{indent}{brackets[1]}"
 
 
-def number(value: Any) -> Any:
+def to_number(value: Any) -> Any:
     """Return the number that a text, a boolean or a number stands for; raises JException D3030."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
@@ -124,7 +124,7 @@ def number(value: Any) -> Any:
     return int(value) if value.lstrip("-").isdecimal() and abs(parsed) < _LONG else plain(parsed)
 
 
-def rounded(value: Any, digits: Any = None) -> Any:
+def round_half_even(value: Any, digits: Any = None) -> Any:
     """Return the number rounded half to even to so many decimal places; -1 rounds to tens."""
     if value is None or not math.isfinite(value):
         return value
@@ -151,14 +151,14 @@ def power(base: Any, exponent: Any) -> Any:
     return plain(result)
 
 
-def based(value: Any, radix: Any = None) -> Any:
+def format_base(value: Any, radix: Any = None) -> Any:
     """Return the number as text in a base from 2 to 36; raises JException D3100."""
     if value is None:
         return None
-    base = 10 if radix is None else int(rounded(radix))
+    base = 10 if radix is None else int(round_half_even(radix))
     if not 2 <= base <= 36:
         raise JException("D3100", -1, base)
-    return Functions.base_repr(int(rounded(value)), base).lower()
+    return Functions.base_repr(int(round_half_even(value)), base).lower()
 
 
 # ---- pictures: $formatNumber ----
@@ -169,7 +169,7 @@ SIGNS = {
 }  # fmt: skip
 
 
-def formatted(value: Any, picture: Any, options: Any = None) -> Any:
+def format_number(value: Any, picture: Any, options: Any = None) -> Any:
     """Return the number in the picture's form; raises JException D3080 to D3093 for a picture that is not valid."""
     if value is None:
         return None

@@ -13,7 +13,7 @@ from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 
-def checked(signature: Any, arguments: list[Any], context: Any) -> list[Any]:
+def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[Any]:
     """Return the arguments as the function gets them; raises JException T0410, T0411 or T0412."""
     types = "".join(map(_type, arguments))
     match = re.fullmatch("".join(f"({param.regex})" for param in signature._params), types)

@@ -1,6 +1,6 @@
 """Implements JSONata's $replace, $base64decode and the functions that code URLs.
 
-    replaced("2026-01-31", pattern, "$2/$1", 1)  # "01/2026-31" where the pattern is /([0-9]+)-([0-9]+)/
+    replace("2026-01-31", pattern, "$2/$1", 1)  # "01/2026-31" where the pattern is /([0-9]+)-([0-9]+)/
 
 Source: the JSONata documentation, "String functions".
 """
@@ -21,7 +21,7 @@ _UNRESERVED = "-_.!~*'()"
 _CODED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 
 
-def replaced(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
+def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
     """Return the text with each match replaced, at most `limit`; raises JException D3010, D3011 or D3012."""
     if text is None:
         return None
@@ -89,7 +89,7 @@ def _filled(new: str, match: Any) -> str:
     return place.sub(fill, new)
 
 
-def decoded(text: Any) -> Any:
+def base64_decode(text: Any) -> Any:
     """Return the text that Base64 encodes, with or without its padding; raises ValueError."""
     if text is None:
         return None

@@ -1,7 +1,6 @@
-"""Numbers of a state that a definition gives as they are, by a path or by an expression.
+"""Compiles and evaluates number fields: a number, a path, or a JSONata expression.
 
-Decides which of the three forms a field has and finds the value; what values are good, the state knows. Invariant: in
-JSONPath the field's other form is its name with Path at the end, in JSONata it is an expression in the field itself.
+In JSONPath the path is in a field of its own, whose name ends in Path; in JSONata the expression is in the field.
 """
 
 import math
@@ -18,7 +17,7 @@ from states_language.values import MISSING, compact
 
 
 class Amount:
-    """A number field. name: the field that is given. value: its number where the definition says it, else None."""
+    """A number field. name: of the field that is present. value: its number, None for a path or an expression."""
 
     def __init__(
         self, fields: Fields, name: str, least: float, most: float = 99_999_999, *, whole: bool = True
@@ -38,15 +37,15 @@ class Amount:
             self.value = fields.number(name, least, most)
 
     @property
-    def given(self) -> bool:
+    def present(self) -> bool:
         """Return whether the definition has the field in any form."""
         return self.value is not None or self.path is not None or self.query is not None
 
     def find(self, raw: Any, narrowed: Any, branch: Branch) -> Any:
         """Return the value, MISSING where the path leads nowhere, None where the field is absent.
 
-        raw is what an expression sees as $states.input, narrowed what a path looks into. Raises QueryFailure for an
-        expression that gives no number.
+        raw: $states.input of an expression. narrowed: the data of a path. Raises QueryFailure where an expression's
+        value is not a number.
         """
         if self.path is not None:
             return self.path.look(narrowed, branch)
@@ -66,16 +65,16 @@ class Amount:
     ) -> Any:
         """Return the value as a number, None where the field is absent; raises EvaluationError as recorded for Map.
 
-        A text that a path leads to counts as the number that it spells (recorded for MaxConcurrencyPath). negative: the
-        words for a number below zero, None where it may be one.
+        A string at a path counts as the number that it spells (recorded for MaxConcurrencyPath). negative: the message
+        for a number below zero, None where one is allowed.
         """
-        found = self.find(raw, narrowed, branch)
-        if found is None and not self.given:
+        value = self.find(raw, narrowed, branch)
+        if value is None and not self.present:
             return None
-        number = _number(found, whole)
+        number = _number(value, whole)
         if number is None:
             raise self._refusal(
-                f'field refers to value "{shown(found)}" which is not a valid {"integer" if whole else "float"}'
+                f'field refers to value "{shown(value)}" which is not a valid {"integer" if whole else "float"}'
             )
         name = self.name.removesuffix("Path")
         if most is not None and not 0 <= number <= most:
@@ -89,19 +88,19 @@ class Amount:
         return QueryFailure(text, self.name) if self.query is not None else EvaluationError(text)
 
 
-def _number(found: Any, whole: bool) -> float | None:
-    if isinstance(found, str):
+def _number(value: Any, whole: bool) -> float | None:
+    if isinstance(value, str):
         try:
-            found = int(found) if whole else float(found)
+            value = int(value) if whole else float(value)
         except ValueError:
             return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return found if isinstance(found, int) or not whole else None
+    return value if isinstance(value, int) or not whole else None
 
 
-def shown(found: Any) -> str:
-    """Return a value as a cause writes it: a text bare, else as JSON; nothing for MISSING."""
-    if found is MISSING:
+def shown(value: Any) -> str:
+    """Return a value as a cause writes it: a string without quotes, else JSON; an empty string for MISSING."""
+    if value is MISSING:
         return ""
-    return found if isinstance(found, str) else compact(found)
+    return value if isinstance(value, str) else compact(value)

@@ -1,6 +1,6 @@
-"""What Task and Parallel share: an attempt, its Retriers, its Catchers.
+"""Runs the attempts of a Task, Parallel or Map state, with Retry and Catch.
 
-Decides that Retriers are used up before Catchers are asked, and that each new visit of the state counts afresh.
+Catchers are asked once the Retriers are used up; each new visit of the state counts afresh.
 """
 
 from collections.abc import Iterator
@@ -28,24 +28,24 @@ class Retrying(Flowing):
         self.assigns = [*self.flow.assigns, *(each for catcher in self.catchers for each in catcher.assigns)]
 
     def compile_flow(self, fields: Fields) -> Flow:
-        """Return what the state does with its data."""
+        """Return the state's data flow."""
         if fields.queries:
             return QueryFlow(fields, arguments=True, result=True)
         return Dataflow(fields, parameters=True, selector=True, result=True)
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
-        """Return the result of one attempt; raises StateError or EvaluationError."""
-        raise TypeError(f"{type(self).__name__} has no attempt at {data} ({branch})")  # each such type has its own
+        """Make one attempt and return its result; raises StateError or EvaluationError."""
+        raise NotImplementedError(f"{type(self).__name__}.attempt({branch}, {data})")
 
     def failed(self, branch: Branch) -> None:
-        """Return nothing; tell in the history that the state failed, where the type has an event for it."""
+        """Add the event that the state failed, where its type has one."""
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the output, or a Catcher's Next and the error output; raises StateError if none catches."""
         attempts = Attempts(self.retriers)
         branch.retries = 0
         while True:
-            done = told = False
+            done = failed = False
             try:
                 result = await self.attempt(branch, data)
                 done = True
@@ -55,18 +55,18 @@ class Retrying(Flowing):
                 refusal = branch.refused(problem)
                 if not isinstance(refusal, StateError):
                     raise refusal from None
-                told = isinstance(problem, QueryFailure) and not done
+                failed = isinstance(problem, QueryFailure) and not done
                 error = refusal
             except StateError as failure:
-                told, error = True, failure
+                failed, error = True, failure
             delay_ms = attempts.next_delay_ms(error, branch.random)
             if delay_ms is None:
                 break
             await branch.pause_ms(delay_ms)
             branch.retries = attempts.retries
             branch.execution.transitions += 1
-        # A failure that is retried is not told: ParallelStateStarted alone is repeated (measured by others).
-        if told:
+        # A retried failure has no event: ParallelStateStarted alone is repeated (measured by others).
+        if failed:
             self.failed(branch)
         catcher = caught(self.catchers, error)
         if catcher is None:
@@ -86,6 +86,6 @@ class Retrying(Flowing):
 
 
 def _bound(result: Any) -> None:
-    """What branches or iterations gave is within the payload limit one by one; together they may be too large."""
+    """Raise Oversized where outputs of branches or iterations, each within the payload limit, are too large in sum."""
     if isinstance(result, list) and len(result) > FEW and weight(result, {}) > LARGEST_BETWEEN:
         raise Oversized

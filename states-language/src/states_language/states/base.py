@@ -1,7 +1,4 @@
-"""What all state types have in common.
-
-Decides the fields that every state may have and that a state either goes on to another or ends; knows no state type.
-"""
+"""Defines what all state types have in common: a name, a type, common fields, and where they lead."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ Step = tuple[str | None, Any]
 
 
 class State:
-    """One state of a machine, compiled. assigns: the variables that it may assign, with the pointers of the fields."""
+    """A compiled state. assigns: the variables that it may assign, each with the pointer of its field."""
 
     type: str
 
@@ -28,23 +25,23 @@ class State:
 
     @property
     def ends(self) -> bool:
-        """Return whether its line ends with it: it leads to no other state, unless an error is caught."""
+        """Return whether its line ends with it: it leads to no other state, caught errors aside."""
         return not any(True for _ in self.targets())
 
     async def run(self, branch: Branch, data: Any) -> Step:
-        """Return the next state's name and the output; raises StateError, EvaluationError or Fatal."""
-        raise TypeError(f"{type(self).__name__} has no way from {data} on ({branch})")  # each state type has its own
+        """Run the state; return the next state's name and the output. Raises StateError, EvaluationError or Fatal."""
+        raise NotImplementedError(f"{type(self).__name__}.run({branch}, {data})")
 
     def targets(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of the states that this one may lead to, each with the pointer of the field that says so."""
+        """Yield the names of the states that this one may lead to, each with the pointer of its field."""
         return iter(())
 
     def inner(self) -> Iterator["Line"]:
-        """Yield the lines of states within this one that see its variables."""
+        """Yield the lines of states within this one that read its variables."""
         return iter(())
 
     def apart(self) -> Iterator["Line"]:
-        """Yield the lines of states within this one that see none of its variables."""
+        """Yield the lines of states within this one that read none of its variables."""
         return iter(())
 
 

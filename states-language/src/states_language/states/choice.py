@@ -1,4 +1,4 @@
-"""The Choice state: the first rule that holds says where to go on."""
+"""The Choice state: the first Choice Rule that holds decides the next state."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from states_language.states.base import State, Step
 
 @dataclass(frozen=True)
 class Rule:
-    """A Choice Rule at the top: whether it holds, where it leads, and what becomes of the input on the way."""
+    """A top-level Choice Rule. settle: makes the output of the state and stages its variables."""
 
     holds: Callable[[Any, Branch], bool]
     next: str
@@ -85,10 +85,10 @@ def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
 def _query_rule(fields: Fields, index: int, target: str) -> Rule:
     fields.require("Condition")
     fields.string("Comment")
-    given = fields.get("Condition")
-    if not isinstance(given, bool) and not is_query(given):
+    value = fields.get("Condition")
+    if not isinstance(value, bool) and not is_query(value):
         raise DefinitionError(fields.at("Condition"), "must be true, false or a JSONata expression")
-    condition = Template(given, fields.at("Condition"), f"Choices[{index}]/Condition")
+    condition = Template(value, fields.at("Condition"), f"Choices[{index}]/Condition")
     outcome = Outcome(fields, f"Choices[{index}]/")
     return Rule(
         lambda raw, branch: condition.typed("boolean", states_of(raw), branch) is True,

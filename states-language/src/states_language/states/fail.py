@@ -1,4 +1,4 @@
-"""The Fail state: the line of states ends with an Error and a Cause, fixed or taken from the input."""
+"""The Fail state: ends the execution with an Error and a Cause, fixed or computed from the input."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class Fail(State):
         fields.close("a Fail state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
-        """Never return: raises StateError with what the fields say; an absent field leaves its part out."""
+        """Raise StateError with Error and Cause; None for an absent one."""
         error = _value("ErrorPath", self.error, data, branch)
         cause = _value("CausePath", self.cause, data, branch)
         raise StateError(error, cause)
@@ -46,7 +46,7 @@ def _value(field: str, part: Part, data: Any, branch: Branch) -> str | None:
         return part
     if isinstance(part, Template):
         return str(part.typed("string", states_of(data), branch))
-    found = look_up(part, field, data, branch)
-    if not isinstance(found, str):
-        raise EvaluationError(f"The {field} parameter does not reference a string: {compact(found)}")
-    return found
+    value = look_up(part, field, data, branch)
+    if not isinstance(value, str):
+        raise EvaluationError(f"The {field} parameter does not reference a string: {compact(value)}")
+    return value

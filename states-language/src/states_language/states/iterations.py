@@ -1,7 +1,6 @@
-"""The iterations of an inline Map: the same line of states once for each item, so many at a time.
+"""Runs the iterations of an inline Map: the same line of states for each item, so many at a time.
 
-Decides when an iteration begins and what the history says of it; does not know where the items come from. Invariant:
-outputs are in the order of the items, and after the first failure no iteration begins and none goes on.
+Invariant: outputs are in the order of the items, and after the first failure no iteration begins and none goes on.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ MOST_AT_ONCE = 40
 
 
 class ItemEnvironment:
-    """The environment of an item's selector: what the Map state sees, and the item."""
+    """The environment of an ItemSelector: that of the Map state, with the item."""
 
     def __init__(self, branch: Branch, index: int, value: Any) -> None:
         self.variable, self.functions, self.random = branch.variable, branch.functions, branch.random
@@ -30,7 +29,7 @@ class ItemEnvironment:
 
 
 class Iterations:
-    """One attempt. select: gives an iteration its input. at_once: MaxConcurrency, 0 for no bound of its own."""
+    """The iterations of one attempt. select: makes the input of one. at_once: MaxConcurrency, 0 for no bound."""
 
     def __init__(
         self, parent: Branch, line: Line, items: list[Any], select: Callable[[Any, Any], Any], at_once: int
@@ -114,8 +113,8 @@ class Iterations:
         if self.failing:
             return
         self.failing = True
-        # What ends at this very moment is told first: four Tasks that time out together are four TaskTimedOut before
-        # the one MapIterationFailed (recorded).
+        # What ends in the same millisecond is recorded first: four Tasks that time out together are four TaskTimedOut
+        # before the one MapIterationFailed (recorded).
         turn = self.loop.create_future()
         self.loop.call_soon(turn.set_result, None)
         await turn

@@ -1,8 +1,8 @@
-"""The Map state: the same line of states for each item of an array.
+"""The Map state: runs the same line of states for each item of an array.
 
-Decides which items there are, what each iteration is given and how many run at once; how iterations run and what the
-history says of them, `states_language.states.iterations` decides for those within this execution and
-`states_language.distributed.map_run` for those that are executions of their own.
+It finds the items, makes the input of each iteration and bounds how many run at once. An inline Map runs them within
+this execution (`states_language.states.iterations`), a distributed one as executions of their own
+(`states_language.distributed.map_run`).
 """
 
 import re
@@ -44,10 +44,10 @@ class Map(Retrying):
 
     def __init__(self, name: str, fields: Fields, compile_line: Compile) -> None:
         super().__init__(name, fields)
-        given = fields.exclusive("ItemProcessor", "Iterator")
-        if not given:
+        processors = fields.exclusive("ItemProcessor", "Iterator")
+        if not processors:
             fields.require("ItemProcessor")
-        self.line = self._processor(fields, given[0], compile_line)
+        self.line = self._processor(fields, processors[0], compile_line)
         if not self.distributed:
             for other in ONLY_DISTRIBUTED:
                 if other in fields:
@@ -90,29 +90,29 @@ class Map(Retrying):
         self.items: Template | None = None
         if fields.queries:
             if "Items" in fields:
-                given = fields.get("Items")
-                if not isinstance(given, list) and not is_query(given):
+                items = fields.get("Items")
+                if not isinstance(items, list) and not is_query(items):
                     raise fields.fail("Items", "must be an array or a JSONata expression")
-                self.items = Template(given, fields.at("Items"), "Items")
+                self.items = Template(items, fields.at("Items"), "Items")
         else:
             self.path = compiled(fields.get("ItemsPath", "$"), fields.at("ItemsPath"))
 
     def inner(self) -> Iterator[Line]:
-        """Yield the states of an iteration, unless they are executions of their own, which see no variables."""
+        """Yield the states of an iteration within this execution."""
         if not self.distributed:
             yield self.line
 
     def apart(self) -> Iterator[Line]:
-        """Yield the states of executions of their own."""
+        """Yield the states of executions of their own, which read no variables of this one."""
         if self.distributed:
             yield self.line
 
     def failed(self, branch: Branch) -> None:
-        """Return nothing; MapStateFailed is added (recorded)."""
+        """Add MapStateFailed (recorded)."""
         branch.add("MapStateFailed")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
-        """Return the array of the iterations' outputs, or what the result writer says of them; raises StateError."""
+        """Run the iterations; return the array of their outputs, or the ResultWriter's result. Raises StateError."""
         narrowed = self.flow.narrowed(data, branch)
         at_once = int(self.at_once.bounded(data, narrowed, branch, whole=True, negative=NO_CONCURRENCY) or 0)
         items = [] if self.distribution.reader else self._find_items(data, narrowed, branch)
@@ -138,31 +138,31 @@ class Map(Retrying):
             if isinstance(data, list):
                 return data
             raise QueryFailure(f"Map state input must be an array but was: {compact(data)}", None)
-        found = self.path.look(narrowed, branch)
-        if found is MISSING:
+        items = self.path.look(narrowed, branch)
+        if items is MISSING:
             steps = self.path.steps
             last = steps[-1].name if steps and isinstance(steps[-1], Name) else self.path.text
             raise EvaluationError(f'Unable to apply step "{last}" to input {compact(narrowed)}')
-        if not isinstance(found, list):
+        if not isinstance(items, list):
             text = self.path.text.removeprefix("$") if self.path.context else self.path.text
             raise EvaluationError(f'Reference path "{text}" must point to array.')
-        return found
+        return items
 
 
 Select = Callable[[Any, Any], Any]
 
 
 def _selector(fields: Fields) -> Callable[[Any, Any], Select]:
-    """Return what makes, of a state's input, the function that says what an iteration is given."""
+    """Return the function that makes, from a state's input, the function that makes the input of an iteration."""
     if fields.queries:
         if "ItemSelector" not in fields:
             return lambda _raw, _narrowed: lambda _branch, item: item
         chosen = Template(fields.get("ItemSelector"), fields.at("ItemSelector"), "ItemSelector")
         return lambda raw, _narrowed: lambda branch, _item: chosen.fill(states_of(raw), branch)
-    given = fields.exclusive("ItemSelector", "Parameters")
-    if not given:
+    selectors = fields.exclusive("ItemSelector", "Parameters")
+    if not selectors:
         return lambda _raw, _narrowed: lambda _branch, item: item
-    fill = compile_template(fields.get(given[0]), fields.at(given[0]))
+    fill = compile_template(fields.get(selectors[0]), fields.at(selectors[0]))
     return lambda _raw, narrowed: lambda branch, _item: fill(narrowed, branch)
 
 
@@ -172,6 +172,6 @@ def _label(fields: Fields) -> str | None:
         return None
     if not 1 <= len(label) <= LONGEST_LABEL:
         raise fields.fail("Label", f"has 1 to {LONGEST_LABEL} characters")
-    if found := _NO_LABEL.search(label):
-        raise fields.fail("Label", f"must not have the character {found.group()!r}")
+    if match := _NO_LABEL.search(label):
+        raise fields.fail("Label", f"must not have the character {match.group()!r}")
     return label

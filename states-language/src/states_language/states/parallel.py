@@ -1,7 +1,7 @@
-"""The Parallel state: several lines of states at once; the first that fails ends them all.
+"""The Parallel state: runs several lines of states at once; the first that fails ends them all.
 
-Decides how the branches begin, end and are cut off. Invariant: branches begin in the order of the definition in the
-same millisecond, and the moment one fails the others are stopped before ParallelStateFailed is added.
+Invariant: branches begin in the order of the definition in the same millisecond, and when one fails the others are
+stopped before ParallelStateFailed is added.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Parallel(Retrying):
         fields.close("a Parallel state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
-        """Return the array of the branches' outputs; raises what the first that fails raised."""
+        """Run the branches and return the array of their outputs; raises the StateError of the first that fails."""
         effective = self.flow.effective(data, branch)
         branch.text(effective)
         branch.add("ParallelStateStarted")
@@ -46,7 +46,7 @@ class Parallel(Retrying):
         return outcome
 
     def failed(self, branch: Branch) -> None:
-        """Return nothing; ParallelStateFailed is added."""
+        """Add ParallelStateFailed."""
         branch.add("ParallelStateFailed")
 
     def inner(self) -> Iterator[Line]:
@@ -60,7 +60,7 @@ class _Group:
     def __init__(self, parent: Branch, lines: list[Line], data: Any) -> None:
         self.parent = parent
         loop = asyncio.get_running_loop()
-        # An outcome, even a failure, is a result: an exception that nobody awaits any more would be reported as lost.
+        # A failure is the future's result, not its exception: asyncio reports an exception that is never awaited.
         self.done: asyncio.Future[Any] = loop.create_future()
         self.outputs: list[Any] = [None] * len(lines)
         self.open = len(lines)

@@ -23,6 +23,6 @@ class Pass(Flowing):
         fields.close("a Pass state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
-        """Return Next and the Result or the effective input, put where ResultPath says."""
+        """Return Next and the output: Result or the effective input, placed by ResultPath."""
         effective = self.flow.effective(data, branch)
         return self.next, self.flow.finish(data, self.result if self.fixed else effective, branch)

@@ -1,7 +1,6 @@
-"""Retriers and Catchers.
+"""Compiles and applies Retriers and Catchers.
 
-Decides which of them an error meets, how long the next attempt waits and where a caught error goes. Knows no clock:
-the counts live in one visit of a state and are reset only by a transition. States.Runtime never comes here.
+The counts of Retriers live in one visit of a state; only a transition resets them. States.Runtime is never matched.
 """
 
 from collections import Counter
@@ -16,7 +15,7 @@ from states_language.jsonata.dataflow import Outcome, states_of
 from states_language.jsonpath.dataflow import Assignment, result_path
 
 YEAR_MS = 366 * 24 * 3600 * 1000
-"""Longer than any execution lives, so a back-off beyond it is as good as for ever."""
+"""Longer than any execution lives: the largest back-off."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The Succeed state: the line of states ends well."""
+"""The Succeed state: ends its line of states with success."""
 
 from typing import Any
 
@@ -22,6 +22,6 @@ class Succeed(State):
         fields.close("a Succeed state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
-        """Return the end and the input after InputPath and OutputPath."""
+        """Return no next state, and the output."""
         narrowed = self.flow.narrowed(data, branch)
         return None, self.flow.finish(narrowed, narrowed, branch)

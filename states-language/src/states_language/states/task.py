@@ -18,12 +18,12 @@ from states_language.jsonata.evaluation import is_query
 from states_language.limits import too_large
 from states_language.states.amounts import Amount, shown
 from states_language.states.attempts import Retrying
-from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
+from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.tasks.credentials import Credentials
 from states_language.tasks.integrations import TOKEN
 from states_language.tasks.resources import function_name, payload_of, read_resource, wrapped
-from states_language.tasks.task_events import voice
+from states_language.tasks.task_events import events_of
 from states_language.timestamps import http_date
 from states_language.values import MISSING, compact
 
@@ -42,20 +42,20 @@ class Task(Retrying):
         self.resource = resource
         if resource.invokes:
             where = "Arguments" if fields.queries else "Parameters"
-            given = fields.get(where)
-            named = isinstance(given, dict) and {"FunctionName", "FunctionName.$"} & given.keys()
-            if not named and not is_query(given):
+            parameters = fields.get(where)
+            named = isinstance(parameters, dict) and {"FunctionName", "FunctionName.$"} & parameters.keys()
+            if not named and not is_query(parameters):
                 raise fields.fail(where, "the field 'FunctionName' is required but was missing")
         self.timeout_s = Amount(fields, "TimeoutSeconds", 1)
         self.heartbeat_s = Amount(fields, "HeartbeatSeconds", 1)
         if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
             raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
         self.credentials = Credentials(fields)
-        self.voice = voice(resource)
+        self.events = events_of(resource)
         fields.close("a Task state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
-        """Return the answer of one call; raises StateError when it fails or its time-out passes."""
+        """Make one call and return its result; raises StateError when it fails or times out."""
         pattern, token = self.resource.pattern, None
         if pattern == TOKEN or self.resource.activity:
             token = new_token(branch.execution.identity.arn, uuid4(branch.random))
@@ -75,76 +75,76 @@ class Task(Retrying):
         heartbeat_s = _seconds(self.heartbeat_s, data, narrowed, branch)
         parameters = self.flow.effective(data, branch)
         limits = {"timeoutInSeconds": timeout_s, "heartbeatInSeconds": heartbeat_s}
-        given = {name: value for name, value in limits.items() if value is not None}
-        told = {**given, **self.credentials.details(data, narrowed, branch)}
+        details = {name: value for name, value in limits.items() if value is not None}
+        details |= self.credentials.details(data, narrowed, branch)
         if self.resource.activity and pending is not None:
             call = self._call(branch, parameters, timeout_s, pending)
-            return await self._by_worker(branch, call, pending, told)
-        self.voice.scheduled(branch, branch.text(parameters), told)
-        self.voice.started(branch)
-        patience = Patience(branch.clock, timeout_s, heartbeat_s)
-        with self._failures_told(branch, patience):
+            return await self._by_worker(branch, call, pending, details)
+        self.events.scheduled(branch, branch.text(parameters), details)
+        self.events.started(branch)
+        timers = TaskTimers(branch.clock, timeout_s, heartbeat_s)
+        with self._failing(branch, timers):
             call = self._call(branch, parameters, timeout_s, pending)
-            result, text = await self._answered(branch, call, patience)
-        self.voice.succeeded(branch, text)
+            result, text = await self._answered(branch, call, timers)
+        self.events.succeeded(branch, text)
         return result
 
     @contextlib.contextmanager
-    def _failures_told(self, branch: Branch, patience: Patience) -> Iterator[None]:
-        """What fails in here fails the state, and the history tells it; no time runs out behind it."""
+    def _failing(self, branch: Branch, timers: TaskTimers) -> Iterator[None]:
+        """Record a TaskFailure of the body and raise it as StateError; cancel the time-outs at its end."""
         try:
             yield
         except TaskFailure as problem:
-            self.voice.failed(branch, problem.error, problem.cause)
+            self.events.failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
         finally:
-            patience.cancel()
+            timers.cancel()
 
-    async def _by_worker(self, branch: Branch, call: TaskCall, pending: Pending, told: dict[str, Any]) -> Any:
-        """An activity: its worker takes the work on when it asks for some, and answers by the token."""
+    async def _by_worker(self, branch: Branch, call: TaskCall, pending: Pending, details: dict[str, Any]) -> Any:
+        """Return the result of an activity, whose worker polls for the task and answers through its token."""
         try:
-            await Patience(branch.clock, None, None).wait(branch.execution.ask(branch, call))
+            await TaskTimers(branch.clock, None, None).wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
-            # Recorded for one that does not exist: nothing is scheduled, and nobody catches it.
+            # Recorded for one that does not exist: nothing is scheduled, and no Catcher is asked.
             raise EvaluationError(problem.cause or "") from None
-        heartbeat_s = told.get("heartbeatInSeconds")
-        patience = Patience(branch.clock, told.get("timeoutInSeconds"), heartbeat_s, silent=True)
+        heartbeat_s = details.get("heartbeatInSeconds")
+        timers = TaskTimers(branch.clock, details.get("timeoutInSeconds"), heartbeat_s, silent=True)
 
         def begun(worker: str | None) -> None:
             with contextlib.suppress(Halted):
-                self.voice.started(branch, worker)
-            patience.beat()
+                self.events.started(branch, worker)
+            timers.beat()
 
-        self.voice.scheduled(branch, branch.text(call.parameters), told)
-        pending.on_beat = patience.beat
+        self.events.scheduled(branch, branch.text(call.parameters), details)
+        pending.on_beat = timers.beat
         pending.when_started(begun)
-        with self._failures_told(branch, patience):
-            result = self._in_time(branch, await patience.wait(pending.outcome))
+        with self._failing(branch, timers):
+            result = self._in_time(branch, await timers.wait(pending.outcome))
             text = self._fitting(result)
-        self.voice.succeeded(branch, text)
+        self.events.succeeded(branch, text)
         return result
 
-    async def _answered(self, branch: Branch, call: TaskCall, patience: Patience) -> tuple[Any, str]:
-        """Return the result and its text; raises TaskFailure, or StateError for what has told its own event."""
+    async def _answered(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> tuple[Any, str]:
+        """Return the result and its text; raises TaskFailure, or StateError where the event is already recorded."""
         pending = call.pending
         if pending is None:
-            return self._sized(self._in_time(branch, await self._asked(branch, call, patience)), branch)
-        pending.on_beat = patience.beat
+            return self._sized(self._in_time(branch, await self._asked(branch, call, timers)), branch)
+        pending.on_beat = timers.beat
         try:
-            submitted = await self._asked(branch, call, patience)
+            submitted = await self._asked(branch, call, timers)
             _, text = self._sized(self._in_time(branch, submitted), branch)
         except TaskFailure as problem:
             # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
-            self.voice.submit_failed(branch, problem.error, problem.cause)
+            self.events.submit_failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
-        self.voice.submitted(branch, text)
-        result = self._in_time(branch, await patience.wait(pending.outcome))
+        self.events.submitted(branch, text)
+        result = self._in_time(branch, await timers.wait(pending.outcome))
         return result, self._fitting(result)
 
-    async def _asked(self, branch: Branch, call: TaskCall, patience: Patience) -> Any:
-        """What no service could be asked is States.Runtime: it ends the execution, without TaskFailed."""
+    async def _asked(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
+        """Return the answer; a call that no service takes is States.Runtime, without TaskFailed."""
         try:
-            return await patience.wait(branch.execution.ask(branch, call))
+            return await timers.wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
             if problem.error == "States.Runtime" and call.function is None:
                 raise EvaluationError(problem.cause or "") from None
@@ -152,17 +152,17 @@ class Task(Retrying):
 
     def _in_time(self, branch: Branch, answer: Any) -> Any:
         if answer is TIMED_OUT or answer is NO_HEARTBEAT:
-            self.voice.timed_out(branch)
+            self.events.timed_out(branch)
             raise HeartbeatMissed if answer is NO_HEARTBEAT else StateError("States.Timeout", None)
         return answer
 
     def _call(self, branch: Branch, parameters: Any, timeout_s: int | None, pending: Pending | None) -> TaskCall:
-        resource, function, given = self.resource, self.resource.function, parameters
+        resource, function, payload = self.resource, self.resource.function, parameters
         if resource.invokes:
             if not isinstance(parameters, dict) or not isinstance(parameters.get("FunctionName"), str):
                 raise EvaluationError("The value of the field 'FunctionName' has an invalid format")
             function = function_name(parameters["FunctionName"])
-            given = payload_of(parameters)
+            payload = payload_of(parameters)
         return TaskCall(
             resource=resource.text,
             service=resource.service,
@@ -170,7 +170,7 @@ class Task(Retrying):
             sdk=resource.sdk,
             function=function,
             parameters=parameters,
-            payload=given if function else None,
+            payload=payload if function else None,
             execution_arn=branch.execution.identity.arn,
             state=self.name,
             entered_ms=branch.entered_ms,
@@ -180,7 +180,7 @@ class Task(Retrying):
         )
 
     def _sized(self, result: Any, branch: Branch) -> tuple[Any, str]:
-        """The service's answer as the state sees it, and its text."""
+        """Return the answer as the state sees it, and its text."""
         if isinstance(result, Whole):
             result = result.value
         elif self.resource.invokes:
@@ -189,7 +189,7 @@ class Task(Retrying):
         return result, self._fitting(result)
 
     def _fitting(self, result: Any) -> str:
-        """An answer over the payload limit fails the Task, and a Catcher of States.ALL sees it (recorded)."""
+        """Return the result's text; over the payload limit it fails the Task, which States.ALL catches (recorded)."""
         text = compact(result)
         if not fits(text):
             what = self.resource.text if self.resource.function else self.resource.type
@@ -198,15 +198,15 @@ class Task(Retrying):
 
 
 def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | None:
-    found = limit.find(data, narrowed, branch)
-    if found is None and not limit.given:
+    value = limit.find(data, narrowed, branch)
+    if value is None and not limit.present:
         return None
     text = limit.path.text if limit.path else ""
-    if found is MISSING and limit.path:
-        limit.path.read(narrowed, branch)  # raises: it leads nowhere, which is told as of InputPath
-    if isinstance(found, int) and not isinstance(found, bool) and found >= 1:
-        return found
-    told = "cannot be parsed as a positive long value:"
+    if value is MISSING and limit.path:
+        limit.path.read(narrowed, branch)  # raises, with the words for an InputPath that leads nowhere
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    refusal = "cannot be parsed as a positive long value:"
     if limit.query is not None:
-        raise QueryFailure(f"The {limit.name} field {told} {shown(found)}", limit.name)
-    raise EvaluationError(f"The {limit.name} parameter {told} {text} == {shown(found)}")
+        raise QueryFailure(f"The {limit.name} field {refusal} {shown(value)}", limit.name)
+    raise EvaluationError(f"The {limit.name} parameter {refusal} {text} == {shown(value)}")

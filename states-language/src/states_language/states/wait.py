@@ -1,4 +1,4 @@
-"""The Wait state: for some seconds, or until a time, both fixed or taken from the input."""
+"""The Wait state: waits for some seconds or until a time, fixed or computed from the input."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ class Wait(Flowing):
             self.path = compiled(fields.get("TimestampPath"), fields.at("TimestampPath"), reference=True)
 
     async def run(self, branch: Branch, data: Any) -> Step:
-        """Return Next and the input after InputPath and OutputPath, once it is time."""
+        """Wait, then return Next and the output."""
         narrowed = self.flow.narrowed(data, branch)
         now_ms = branch.clock.now_ms()
         until_ms = self._until_ms(now_ms, narrowed, branch)
@@ -64,7 +64,7 @@ class Wait(Flowing):
     def _until_ms(self, now_ms: int, data: Any, branch: Branch) -> int:
         if self.until_ms is not None:
             return self.until_ms
-        if self.seconds.given:
+        if self.seconds.present:
             return now_ms + self._duration_s(self.seconds.find(data, data, branch)) * 1000
         if self.query is not None:
             text = self.query.typed("string", states_of(data), branch)
@@ -76,31 +76,31 @@ class Wait(Flowing):
 
     def _instant_ms(self, data: Any, branch: Branch) -> int:
         path = self.path
-        found = MISSING if path is None else path.look(data, branch)
+        value = MISSING if path is None else path.look(data, branch)
         text = path.text if path else ""
-        if found is MISSING:
+        if value is MISSING:
             raise EvaluationError(f"The TimestampPath parameter does not reference an input value: {text}")
-        at_ms = instant_ms(found)
+        at_ms = instant_ms(value)
         if at_ms is None:
             raise EvaluationError(
                 "The TimestampPath parameter does not reference a valid ISO-8601 extended offset date-time format "
-                f"string: {text} == {shown(found)}"
+                f"string: {text} == {shown(value)}"
             )
         return at_ms
 
-    def _duration_s(self, found: Any) -> int:
+    def _duration_s(self, value: Any) -> int:
         name = self.seconds.name
         text = "" if self.seconds.path is None else f"{self.seconds.path.text} == "
-        if found is MISSING:
+        if value is MISSING:
             where = self.seconds.path.text if self.seconds.path else ""
             raise EvaluationError(f"The {name} parameter does not reference an input value: {where}")
         problem = None
-        if not isinstance(found, int) or isinstance(found, bool):
-            problem = f"cannot be parsed as a long value: {text}{shown(found)}"
-        elif found < 0:
-            problem = f"references a negative value: {text}{found}"
+        if not isinstance(value, int) or isinstance(value, bool):
+            problem = f"cannot be parsed as a long value: {text}{shown(value)}"
+        elif value < 0:
+            problem = f"references a negative value: {text}{value}"
         if problem is None:
-            return int(found)
+            return int(value)
         if self.seconds.query is not None:
             raise QueryFailure(f"The {name} field {problem}", name, after_entry=True)
         raise EvaluationError(f"The {name} parameter {problem}")

@@ -1,1 +1,1 @@
-"""What a Task asks of the outside, and how the outside answers."""
+"""The calls of Tasks: their shape, their resources, and what performs them."""

@@ -1,7 +1,6 @@
-"""Tasks whose answer comes later: from whoever holds the task token, or from a job that is waited for.
+"""Completes Tasks later: by a task token, or when the job ends that they wait for.
 
-Decides when such a Task is answered and how long one waits for it. It does not know who answers, nor what a history is.
-Invariant: a Task is answered once; what comes after its end, its time-out or the end of its execution is refused.
+Invariant: a Task is completed once; after its end, its time-out or the end of its execution an answer is refused.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ def new_token(execution_arn: str, number: str) -> str:
 
 
 def is_token(text: str) -> bool:
-    """Return whether the text is a token of ours, whether or not anybody still waits for it."""
+    """Return whether the text has the form of our tokens, whether or not its Task still waits."""
     try:
         return base64.b64decode(text, validate=True).startswith(_PREFIX.encode() + b" ")
     except (binascii.Error, ValueError):
@@ -33,7 +32,7 @@ def is_token(text: str) -> bool:
 
 
 class Pending:
-    """One attempt of a Task that was handed over; `token` is what $$.Task.Token said, if it waits for one."""
+    """One attempt of a Task that completes later; `token` is $$.Task.Token, if it waits for one."""
 
     def __init__(self, token: str | None) -> None:
         self.token = token
@@ -44,39 +43,39 @@ class Pending:
 
     @property
     def open(self) -> bool:
-        """Return whether somebody still waits for the answer."""
+        """Return whether the Task still waits for its result."""
         return not self.outcome.done()
 
     def succeed(self, result: Any) -> bool:
-        """Return whether this was the answer: the Task's result, a JSON value."""
+        """Complete the Task with a JSON value; return False if it was completed before."""
         return self._settle(result)
 
     def fail(self, error: str | None, cause: str | None) -> bool:
-        """Return whether this was the answer: the Task failed; both parts may be absent."""
+        """Fail the Task; both parts may be absent. Return False if it was completed before."""
         return self._settle(TaskFailure(error, cause))
 
     def beat(self) -> bool:
-        """Return whether the heartbeat was counted: the Task still runs, and its heartbeat time begins anew."""
+        """Restart the heartbeat time; return False if the Task no longer runs."""
         if self.open and self.on_beat is not None:
             self.on_beat()
         return self.open
 
     def start(self, worker: str | None) -> bool:
-        """Return whether the work may begin: a worker of this name has taken an activity on."""
+        """Record that a worker of this name has taken the activity; return False if the Task no longer waits."""
         if self.open:
             self._started = (worker,)
             if self._on_start is not None:
                 self._on_start(worker)
         return self.open
 
-    def when_started(self, told: Callable[[str | None], object]) -> None:
-        """Return nothing; `told` hears the worker's name when it begins, at once if it has begun already."""
-        self._on_start = told
+    def when_started(self, callback: Callable[[str | None], object]) -> None:
+        """Call back with the worker's name when it begins, at once if it has begun already."""
+        self._on_start = callback
         if self._started is not None:
-            told(self._started[0])
+            callback(self._started[0])
 
     def close(self) -> None:
-        """Return nothing; nobody waits any more."""
+        """Stop waiting."""
         self.outcome.cancel()
 
     def _settle(self, outcome: Any) -> bool:
@@ -86,10 +85,10 @@ class Pending:
         return True
 
 
-class Patience:
-    """How long a Task's answer is awaited: in all, and from one sign of life to the next; None is for ever.
+class TaskTimers:
+    """The time-outs of a Task: in all, and from one heartbeat to the next; None for no time-out.
 
-    silent: whether the first heartbeat is not waited for yet, for nobody has begun.
+    silent: whether the heartbeat time begins with the first `beat`, because no worker has begun.
     """
 
     def __init__(self, clock: Clock, timeout_s: int | None, heartbeat_s: int | None, *, silent: bool = False) -> None:
@@ -101,7 +100,7 @@ class Patience:
         self._silence = None if silent else self._timer(heartbeat_s, NO_HEARTBEAT)
 
     async def wait(self, future: "asyncio.Future[Any]") -> Any:
-        """Return the future's result, or TIMED_OUT or NO_HEARTBEAT; raises what a TaskFailure in it says."""
+        """Return the future's result, or TIMED_OUT or NO_HEARTBEAT; raises a TaskFailure that is its result."""
         self._future = future
         if self._over is not None and not future.done():
             future.set_result(self._over)
@@ -111,13 +110,13 @@ class Patience:
         return answer
 
     def beat(self) -> None:
-        """Return nothing; the time for the next heartbeat begins, the first time too."""
+        """Restart the heartbeat time."""
         if self._silence is not None:
             self._silence.cancel()
         self._silence = self._timer(self._heartbeat_s, NO_HEARTBEAT)
 
     def cancel(self) -> None:
-        """Return nothing; no time-out comes any more."""
+        """Cancel both time-outs."""
         for timer in (self._limit, self._silence):
             if timer is not None:
                 timer.cancel()
@@ -134,36 +133,36 @@ class Patience:
 
 
 class TokenClosed(Exception):
-    """Nobody waits for this token any more."""
+    """No Task waits for this token any more."""
 
 
 class TokenUnknown(Exception):
-    """The text is no task token."""
+    """The text is not a task token."""
 
 
 class Tokens:
-    """The Tasks that wait for a token, and the three calls that its holder may make."""
+    """The Tasks that wait for a token, and the three calls of a token's holder."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Pending] = {}
 
     def watch(self, pending: Pending | None) -> None:
-        """Return nothing; from now on the Task is found by its token, if it waits for one, until it is answered."""
+        """Keep the Task by its token, if it waits for one, until it is completed."""
         if pending is not None and pending.token is not None:
             token = pending.token
             self._waiting[token] = pending
             pending.outcome.add_done_callback(lambda _: self._waiting.pop(token, None))
 
     def succeed(self, token: str, result: Any) -> None:
-        """Return nothing; SendTaskSuccess with a JSON value. Raises TokenClosed or TokenUnknown."""
+        """SendTaskSuccess with a JSON value. Raises TokenClosed or TokenUnknown."""
         self._accepted(self._find(token).succeed(result))
 
     def fail(self, token: str, error: str | None = None, cause: str | None = None) -> None:
-        """Return nothing; SendTaskFailure. Raises TokenClosed or TokenUnknown."""
+        """SendTaskFailure. Raises TokenClosed or TokenUnknown."""
         self._accepted(self._find(token).fail(error, cause))
 
     def beat(self, token: str) -> None:
-        """Return nothing; SendTaskHeartbeat. Raises TokenClosed or TokenUnknown."""
+        """SendTaskHeartbeat. Raises TokenClosed or TokenUnknown."""
         self._accepted(self._find(token).beat())
 
     def _find(self, token: str) -> Pending:

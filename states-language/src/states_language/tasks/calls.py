@@ -1,7 +1,6 @@
-"""What a Task state asks of the outside, and how the outside answers.
+"""Defines the call of a Task, what performs it, and how long AWS takes besides.
 
-Decides the shape of the request; knows neither Lambda nor DynamoDB. Invariant: the interpreter never cancels what it
-has asked for, it only stops listening.
+Invariant: the interpreter never cancels a call; it only stops waiting for the answer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +12,7 @@ from states_language.tasks.callbacks import Pending
 
 @dataclass(frozen=True)
 class Whole:
-    """An answer as the state is to see it: nothing is wrapped around what a function returned."""
+    """An answer that becomes the Task's result as it is; a function's is not wrapped in lambda:invoke's response."""
 
     value: Any
 
@@ -22,12 +21,12 @@ class Whole:
 class TaskCall:
     """One attempt of a Task state.
 
-    For a Lambda function (lambda:invoke or its own ARN as Resource) `function` is its bare name and `payload` what it
-    is given; the answer is what the function returned. For any other service `parameters` are the API's and the
-    answer is its response. `timeout_ms` is the Task's own limit, None if it has none.
+    For a Lambda function (lambda:invoke or its own ARN as Resource) `function` is its bare name and `payload` its
+    event; the answer is what the function returned. For any other service `parameters` are the API's and the answer is
+    its response. `timeout_ms` is the Task's own limit, None if it has none.
 
     `pattern` is "", or "sync", "sync:2" or "waitForTaskToken". With one of these the answer only says that the work
-    was taken on; the Task's result is given later to `pending`, by its `succeed` or `fail`.
+    has begun; `pending` gets the Task's result later, by its `succeed` or `fail`.
     """
 
     resource: str
@@ -50,7 +49,7 @@ Perform = Callable[[TaskCall], Awaitable[Any]]
 
 
 class Latencies(Protocol):
-    """How long AWS takes where its documents promise nothing, in whole milliseconds."""
+    """How long AWS takes where its documents promise nothing, in milliseconds."""
 
     def start_ms(self) -> int:
         """Return the time from the start of an execution to its first state; asked once an execution."""
@@ -66,7 +65,7 @@ class Latencies(Protocol):
 
 
 class NoLatencies:
-    """AWS as it would be if it took no time."""
+    """AWS without latencies."""
 
     def start_ms(self) -> int:
         """Return 0."""

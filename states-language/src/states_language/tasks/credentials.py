@@ -1,6 +1,6 @@
-"""Credentials of a Task: the role of another account under which its work is asked for.
+"""Credentials of a Task: the role, of another account maybe, that makes its call.
 
-Decides what the field may hold and what the history says of it. Nobody takes the role here, for nobody checks rights.
+The role is recorded in the history and not used: permissions are not checked.
 """
 
 from typing import Any
@@ -22,28 +22,28 @@ class Credentials:
         if "Credentials" not in fields:
             return
         value, where = fields.get("Credentials"), fields.at("Credentials")
-        given = fields.inside(value, where)
+        inner = fields.inside(value, where)
         role = {"RoleArn"} if fields.queries else {"RoleArn", "RoleArn.$"}
         if not role & value.keys():
             raise fields.fail("Credentials", "The field 'RoleArn' is required but was missing")  # recorded
         for name in role:
-            given.string(name)
-        given.close("Credentials")
+            inner.string(name)
+        inner.close("Credentials")
         if fields.queries:
             self._query = Template(value, where, "Credentials")
         else:
             self._fill = compile_template(value, where)
 
     def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
-        """Return what the event TaskScheduled says of the role; nothing where there is none."""
+        """Return the role as a detail of TaskScheduled; {} where there is none."""
         if self._query is not None:
-            found = self._query.fill(states_of(raw), branch)
+            credentials = self._query.fill(states_of(raw), branch)
         elif self._fill is not None:
-            found = self._fill(narrowed, branch)
+            credentials = self._fill(narrowed, branch)
         else:
             return {}
-        if not isinstance(found["RoleArn"], str):
+        if not isinstance(credentials["RoleArn"], str):
             raise EvaluationError(
-                f"The value of the field 'RoleArn' has an invalid format: {compact(found['RoleArn'])}"
+                f"The value of the field 'RoleArn' has an invalid format: {compact(credentials['RoleArn'])}"
             )
-        return {"taskCredentials": {"roleArn": found["RoleArn"]}}
+        return {"taskCredentials": {"roleArn": credentials["RoleArn"]}}

@@ -1,8 +1,8 @@
-"""Lambda functions in this process, as a rule on the virtual clock.
+"""Runs Lambda functions in this process, as a rule on the virtual clock.
 
-Decides what a function sees, what becomes of what it raises, and that its limit kills it. Knows no state machine.
-Invariant: a killed function is never resumed; no `except` and no `finally` of it runs, not even when the process ends.
-Cancelling would run them.
+A function gets a copy of its event and a lambda_context. Its exceptions are reported as by AWS's Python runtime, and
+its time limit kills it. Invariant: a killed function is never resumed, and no `except` and no `finally` of it runs, not
+even when the process ends. (Cancelling would run them.)
 """
 
 import asyncio
@@ -25,12 +25,12 @@ Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
 
 _KEPT: set[asyncio.Task[Any]] = set()
-"""Tasks of functions that have not ended: a coroutine that is let go is closed, and closing runs its `finally`."""
+"""Tasks of functions that have not ended: a coroutine without a reference is closed, which runs its `finally`."""
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # the set outlives even the interpreter's own clearing up
 
 
 class LambdaContext:
-    """What a function may ask about its invocation; the names are those of AWS's Python runtime."""
+    """The lambda_context of an invocation; the names are those of AWS's Python runtime."""
 
     memory_limit_in_mb = "128"
     function_version = "$LATEST"
@@ -59,7 +59,7 @@ class Invocation:
         self.killed = False
 
     def kill(self, error: str, message: str) -> None:
-        """Return nothing; the function stands still for ever, and its caller gets the error."""
+        """Stop the function for ever and fail its caller with the error."""
         if not self.answered.done():
             self.killed = True
             payload = {"errorType": error, "errorMessage": f"RequestId: {self.request_id} Error: {message}"}
@@ -67,11 +67,11 @@ class Invocation:
 
 
 class Functions:
-    """Virtual Lambda functions by name; `perform` is what a machine asks.
+    """Virtual Lambda functions by name; a machine calls `perform`.
 
-    function_timeout_s: after how long one is killed. latency_ms: how long an invocation takes to begin, asked for each.
-    other: answers the calls of other services. tokens: the Tasks that wait for one. running: invocations that have not
-    ended, for tests that kill one.
+    function_timeout_s: after how long one is killed. latency_ms: how long the start of each invocation
+    takes. other: performs the calls of other services. tokens: the Tasks that wait for one. running: invocations that
+    have not ended, for tests that kill one.
     """
 
     def __init__(
@@ -137,14 +137,14 @@ class Functions:
 
 
 async def _run(invocation: Invocation, function: Function, payload: Any, lambda_context: LambdaContext) -> None:
-    """Set the invocation's answer: the result, or what the function raised, as AWS's Python runtime reports it."""
+    """Run the function and set the invocation's answer: its result, or its exception as AWS's runtime reports it."""
     try:
         result = function(payload, lambda_context)
         if inspect.isawaitable(result):
             result = await _awaited(result)
         answer = _marshalled(result, invocation.request_id)
     except (SystemExit, asyncio.CancelledError, GeneratorExit) as left:
-        # What is no Exception ends the runtime itself; nothing but the function can have raised these here.
+        # These end the runtime itself; only the function can have raised them here.
         status = left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
         error = f"Runtime exited with error: exit status {status}"
         invocation.kill("Runtime.ExitError", error)

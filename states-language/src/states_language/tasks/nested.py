@@ -1,8 +1,7 @@
-"""What states:startExecution.sync makes of the end of the execution that it started.
+"""Completes states:startExecution.sync when the execution that it started has ended.
 
-Decides the shape of its result and of its failure; knows no clock and no registry. `.sync` gives input and output as
-texts, `.sync:2` as the JSON that they say. Source: AWS Step Functions Developer Guide, "Start a new AWS Step Functions
-workflow"; the failure's shape is recorded.
+`.sync` returns input and output as texts, `.sync:2` as JSON. Source: AWS Step Functions Developer Guide, "Start a new
+AWS Step Functions workflow"; the failure's shape is recorded.
 """
 
 import json
@@ -31,7 +30,7 @@ class Ended:
 
 
 def settle(pending: Pending, pattern: str, ended: Ended) -> None:
-    """Return nothing; the Task that waits for the execution succeeds or fails with it."""
+    """Complete the Task that waits for the execution: it succeeds or fails with it."""
     if ended.status == "SUCCEEDED":
         pending.succeed(_described(ended, parse=pattern == SYNC_2))
     else:
@@ -40,7 +39,7 @@ def settle(pending: Pending, pattern: str, ended: Ended) -> None:
 
 
 def _described(ended: Ended, *, parse: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "Cause": ended.cause,
         "Error": ended.error,
         "ExecutionArn": ended.arn,
@@ -49,12 +48,12 @@ def _described(ended: Ended, *, parse: bool) -> dict[str, Any]:
         "Name": ended.name,
     }
     if ended.output is not None:
-        found["Output"] = json.loads(ended.output) if parse else ended.output
-        found["OutputDetails"] = {"Included": True}
-    found |= {
+        result["Output"] = json.loads(ended.output) if parse else ended.output
+        result["OutputDetails"] = {"Included": True}
+    result |= {
         "StartDate": ended.started_ms,
         "StateMachineArn": ended.machine_arn,
         "Status": ended.status,
         "StopDate": ended.stopped_ms,
     }
-    return {name: value for name, value in found.items() if value is not None or name in ("Input", "Output")}
+    return {name: value for name, value in result.items() if value is not None or name in ("Input", "Output")}

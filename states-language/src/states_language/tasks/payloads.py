@@ -11,5 +11,5 @@ TOO_LARGE = "Function.ResponseSizeTooLarge"
 
 def too_large() -> str:
     """Return the error payload of a function whose answer is longer than Lambda takes, as JSON text."""
-    told = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
-    return json.dumps({"errorType": TOO_LARGE, "errorMessage": told}, separators=(",", ":"))
+    message = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
+    return json.dumps({"errorType": TOO_LARGE, "errorMessage": message}, separators=(",", ":"))

@@ -1,7 +1,4 @@
-"""What the Resource of a Task state names.
-
-Decides which resources are supported and how a Lambda function is called; calls nothing.
-"""
+"""Reads the Resource of a Task state, and forms the request and response of lambda:invoke."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +9,7 @@ from states_language.tasks.integrations import OPTIMISED, SDK_PATTERNS
 from states_language.values import compact, parse_json
 
 ACTIVITY = "activity"
-"""The service of a call whose work a worker asks for; its Resource names the activity."""
+"""The service of a call of an activity, whose worker polls for it; its Resource names the activity."""
 
 _FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
 _ACTIVITY = re.compile(r"arn:aws[a-z-]*:states:[^:]+:[^:]+:activity:[^:]+")
@@ -25,7 +22,7 @@ _SERVICE = re.compile(
 class Resource:
     """A supported Resource: a function by its ARN (`function` is its name) or an action of a service.
 
-    `pattern` says what is waited for: "" for the answer, else "sync", "sync:2" or "waitForTaskToken".
+    pattern: what the Task waits for: "" for the answer, else "sync", "sync:2" or "waitForTaskToken".
     """
 
     text: str
@@ -52,20 +49,20 @@ class Resource:
 
     @property
     def activity(self) -> bool:
-        """Return whether this is an activity, which workers ask for."""
+        """Return whether this is an activity."""
         return self.service == ACTIVITY
 
 
 def read_resource(text: str) -> Resource | str:
     """Return the resource, or the rule that the text breaks."""
-    if found := _FUNCTION.fullmatch(text):
-        return Resource(text, "lambda", "invoke", False, found.group(1))
+    if match := _FUNCTION.fullmatch(text):
+        return Resource(text, "lambda", "invoke", False, match.group(1))
     if _ACTIVITY.fullmatch(text):
         return Resource(text, ACTIVITY, "", False, None)
-    found = _SERVICE.fullmatch(text)
-    if found is None:
+    match = _SERVICE.fullmatch(text)
+    if match is None:
         return _unknown(text, "it is neither the ARN of a Lambda function nor arn:aws:states:::service:action")
-    sdk, service, action, pattern = found.group(1) is not None, found.group(2), found.group(3), found.group(4) or ""
+    sdk, service, action, pattern = match.group(1) is not None, match.group(2), match.group(3), match.group(4) or ""
     actions = OPTIMISED.get(service, {})
     if not sdk and action not in actions:
         return _unknown(text, f"for this action it is {text.replace(':::', ':::aws-sdk:')}")
@@ -77,7 +74,7 @@ def read_resource(text: str) -> Resource | str:
 
 
 def _unknown(text: str, hint: str) -> str:
-    """AWS's words (recorded), and then ours."""
+    """Return AWS's message (recorded), with a hint after it."""
     return (
         f"The resource provided {text} is not recognized. The value is not a valid resource ARN, or the resource is "
         f"not available in this region. ({hint})"
@@ -90,27 +87,27 @@ def function_name(reference: str) -> str:
 
 
 def payload_of(parameters: dict[str, Any]) -> Any:
-    """Return what the function is given by lambda:invoke.
+    """Return the event that lambda:invoke passes to the function.
 
-    A null or absent Payload is {}; a text is sent as it is, so it must be JSON, and the function sees what it says
+    A null or absent Payload is {}; a string is sent as it is, so it must be JSON, and the function gets its value
     (recorded).
     """
-    given = parameters.get("Payload")
-    if given is None:
+    payload = parameters.get("Payload")
+    if payload is None:
         return {}
-    if not isinstance(given, str):
-        return given
+    if not isinstance(payload, str):
+        return payload
     try:
-        return parse_json(given)
+        return parse_json(payload)
     except ValueError:
         raise TaskFailure(
             "Lambda.InvalidRequestContentException",
-            f"Could not parse request body into json: Could not parse payload into json: {compact(given)}",
+            f"Could not parse request body into json: Could not parse payload into json: {compact(payload)}",
         ) from None
 
 
 def wrapped(result: Any, text: str, request_id: str, date: str) -> dict[str, Any]:
-    """Return the answer of lambda:invoke for what the function returned, in AWS's shape; `text` is it as JSON."""
+    """Return the response of lambda:invoke for a function's result, in AWS's shape; `text`: the result as JSON."""
     headers = {
         "Connection": "keep-alive",
         "Content-Length": str(len(text.encode())),

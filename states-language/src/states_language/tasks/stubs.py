@@ -1,6 +1,5 @@
-"""Functions and services that answer as they were told to, each time anew or in turn.
+"""Answers calls of functions and services with prepared behaviours, the same each time or in turn.
 
-Decides what one call is answered with, and when. It does not know which machine calls, nor whether time is real.
 Invariant: the same calls in the same order get the same answers, and an answer is a copy that the machine may keep.
 """
 
@@ -17,7 +16,7 @@ from states_language.values import compact
 
 
 class _Echo:
-    """The answer that is what was given; it is named where a behaviour is shown."""
+    """The answer that equals the input; its repr is ECHO."""
 
     def __repr__(self) -> str:
         return "ECHO"
@@ -29,7 +28,7 @@ YEAR_MS = 366 * 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One answer: a JSON value (ECHO: what was given), or an error, after delay_ms; or none at all (`never`)."""
+    """One answer: a JSON value (ECHO: the input), or an error, after delay_ms; or none at all (`never`)."""
 
     answer: Any = ECHO
     error: str | None = None
@@ -39,15 +38,15 @@ class Behaviour:
 
 
 def key_of(call: TaskCall) -> str:
-    """Return what a call is named by: the function's name, or service:action, or aws-sdk:service:action."""
+    """Return the name of a call: the function's name, or service:action, or aws-sdk:service:action."""
     return call.function or f"{'aws-sdk:' if call.sdk else ''}{call.service}:{call.action}"
 
 
 class Stubs:
-    """What answers by name; each name's behaviours are used in turn, and the last repeats.
+    """Performs calls by name; each name's behaviours are used in turn, and the last repeats.
 
-    A name without behaviours answers what it was given if it is a function, and {} if it is a service; `unknown` hears
-    of each such name once. A function that never answers is killed after function_timeout_s, as AWS does.
+    A name without behaviours answers its input if it is a function, and {} if it is a service; `unknown` is called once
+    with each such name. A function that never answers is killed after function_timeout_s, as AWS does.
     """
 
     def __init__(
@@ -67,10 +66,10 @@ class Stubs:
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure. A call that is answered later is answered by its `pending`."""
         name = key_of(call)
-        given = self.behaviours.get(name)
+        behaviours = self.behaviours.get(name)
         self.calls[name] += 1
-        if given:
-            behaviour = given[min(self.calls[name], len(given)) - 1]
+        if behaviours:
+            behaviour = behaviours[min(self.calls[name], len(behaviours)) - 1]
         else:
             behaviour = Behaviour() if call.function else Behaviour(answer={})
             if self.calls[name] == 1:

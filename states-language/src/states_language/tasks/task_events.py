@@ -1,4 +1,4 @@
-"""What the history says of a Task's work: services, functions by their ARN and activities have events of their own."""
+"""Adds the events of a Task's work: services, functions by their ARN and activities have events of their own."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -83,8 +83,8 @@ class ActivityEvents(ServiceEvents):
         branch.add("ActivityTimedOut", {"error": "States.Timeout"})
 
 
-def voice(resource: Resource) -> ServiceEvents:
-    """Return what tells the events of this resource."""
+def events_of(resource: Resource) -> ServiceEvents:
+    """Return what adds the events of this resource."""
     if resource.function:
         return FunctionEvents(resource)
     return ActivityEvents(resource) if resource.activity else ServiceEvents(resource)
