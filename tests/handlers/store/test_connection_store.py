@@ -1,4 +1,4 @@
-"""Lease, cursor and ledger on the embedded AWS: what each request writes, when it is refused, what a lost answer does."""
+"""Lease, cursor and ledger on the embedded AWS: what a request writes, its refusals, and what a lost answer does."""
 
 import pytest
 
