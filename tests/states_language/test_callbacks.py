@@ -37,7 +37,7 @@ def held(holder: Holder, **fields: Any) -> Execution:
 
 
 def test_the_holder_of_the_token_gives_the_result() -> None:
-    """TaskSubmitted has the service's response, TaskSucceeded the holder's; the latter is the Task's result."""
+    """TaskSubmitted says what the service answered, TaskSucceeded what the holder said; the latter is the result."""
 
     async def holder(tokens: Tokens, token: str) -> None:
         await asyncio.sleep(60)
@@ -52,7 +52,7 @@ def test_the_holder_of_the_token_gives_the_result() -> None:
 
 
 def test_a_failure_may_leave_error_and_cause_out() -> None:
-    """An error or cause that the holder leaves out is absent in the history, and States.ALL catches it."""
+    """What the holder leaves out is absent in the history, and States.ALL catches it."""
 
     async def holder(tokens: Tokens, token: str) -> None:
         tokens.fail(token)
@@ -94,26 +94,26 @@ def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool)
     """A Catcher may name it States.HeartbeatTimeout or States.Timeout."""
 
     async def holder(_tokens: Tokens, _token: str) -> None:
-        """Send nothing."""
+        """Says nothing."""
 
     execution = held(holder, HeartbeatSeconds=10, Catch=[{"ErrorEquals": [error], "Next": "Caught"}], TimeoutSeconds=11)
     assert (types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
     assert (execution.status == "FAILED") is not caught
 
 
-def test_a_time_out_is_not_a_missed_heartbeat() -> None:
+def test_a_time_out_is_no_missed_heartbeat() -> None:
     """States.HeartbeatTimeout does not catch TimeoutSeconds."""
 
     async def holder(_tokens: Tokens, _token: str) -> None:
-        """Send nothing."""
+        """Says nothing."""
 
     execution = held(holder, TimeoutSeconds=11, Catch=[{"ErrorEquals": ["States.HeartbeatTimeout"], "Next": "Caught"}])
     assert (execution.status, execution.error) == ("FAILED", "States.Timeout")
 
 
 def test_a_token_is_good_for_one_answer() -> None:
-    """A second answer is refused, and so is one by a text that is not a token."""
-    refusals: list[type[Exception]] = []
+    """A second answer, one after the time-out and one by a text that is no token are refused."""
+    refused: list[type[Exception]] = []
 
     async def holder(tokens: Tokens, token: str) -> None:
         tokens.succeed(token, 1)
@@ -121,10 +121,10 @@ def test_a_token_is_good_for_one_answer() -> None:
             try:
                 tokens.beat(text)
             except (TokenClosed, TokenUnknown) as refusal:
-                refusals.append(type(refusal))
+                refused.append(type(refusal))
 
     assert held(holder).output == 1
-    assert refusals == [TokenClosed, TokenUnknown]
+    assert refused == [TokenClosed, TokenUnknown]
 
 
 def test_each_attempt_has_its_own_token() -> None:
@@ -179,7 +179,7 @@ def nested(resource: str, ended: Ended) -> Execution:
 
 
 def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
-    """.sync returns input and output as texts, .sync:2 as JSON."""
+    """.sync gives texts, .sync:2 what they say."""
     whole = {
         "ExecutionArn": "arn:e",
         "InputDetails": {"Included": True},
@@ -270,7 +270,7 @@ def test_heartbeats_of_an_activity_count_from_its_start() -> None:
 
 
 def test_a_worker_may_fail_an_activity() -> None:
-    """ActivityFailed has the worker's error and cause."""
+    """ActivityFailed has what the worker said."""
 
     async def worker(tokens: Tokens, token: str) -> None:
         tokens.fail(token, "Bad", "It was.")

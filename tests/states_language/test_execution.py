@@ -153,8 +153,8 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
     ]
 
 
-def test_an_input_is_copied_as_json() -> None:
-    """Keys are texts, a tuple is an array, and the caller may change its own data later; NaN is refused."""
+def test_an_input_is_what_its_json_says() -> None:
+    """Keys are texts, a tuple is an array, and whoever gave it may change it; NaN is no JSON."""
     data: dict[Any, Any] = {1: (True, [])}
     execution = load(line(("A", {"Type": "Pass"}))).execute(data)
     data[1][1].append(0)
@@ -174,10 +174,10 @@ def test_a_machine_runs_within_a_running_loop() -> None:
     assert asyncio.run(elsewhere()) == 5
 
 
-def test_each_event_is_reported_as_it_happens() -> None:
-    events: list[Any] = []
-    execution = machine(("P", {"Type": "Pass"})).execute(on_event=events.append)
-    assert events == execution.history
+def test_each_event_is_told_as_it_happens() -> None:
+    seen: list[Any] = []
+    execution = machine(("P", {"Type": "Pass"})).execute(on_event=seen.append)
+    assert seen == execution.history
 
 
 def test_a_machines_time_out_ends_the_execution_and_cannot_be_caught() -> None:
