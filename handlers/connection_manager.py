@@ -20,9 +20,11 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
-from handlers.profile.parse import Profile, ProfileError, check_stream_id, parse
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from handlers.settings import Settings, load, plain_aws
-from handlers.store.store import Store
+from handlers.store.connection_store import Store
 
 TRIES = 4
 # The metric that counts an end, by what ended the function.

@@ -21,11 +21,11 @@ from handlers.api.queries import BadQuery, Wanted
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
-from handlers.profile.parse import ProfileError, check_stream_id
+from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.settings import load_control, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
-from handlers.store.streams import LedgerStore
+from handlers.store.stream_records import StreamRecords
 
 # To show and to stop a stream takes four requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -49,7 +49,7 @@ def _fetch(key: str) -> bytes | None:
 
 
 client = dynamodb(plain_aws(os.environ), tries=TRIES)
-store = LedgerStore(client, settings.control_table)
+store = StreamRecords(client, settings.control_table)
 reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
 DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)

@@ -15,10 +15,11 @@ from handlers.connection.effects import CloseUpstream, Open
 from handlers.connection.inputs import Arrival, Closed, StoreFailed
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadSecrets, Report, Step
 from handlers.errors import StoreUnavailable, StreamRejected
-from handlers.profile.parse import Profile, ProfileError
-from handlers.profile.references import Secrets
+from handlers.profile.addresses import ProfileError
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
-from handlers.store.store import Store
 from handlers.store.worker import Worker
 from handlers.upstream.reader import Upstream
 

@@ -10,8 +10,8 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.attempts import attempts
 from handlers.connection.steps import Answer, Invocation, Report
 from handlers.driver import Clock, Driver, LogReport
-from handlers.profile.parse import Profile
-from handlers.store.store import Store
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 
 
 def run_invocation(

@@ -18,7 +18,7 @@ from botocore.config import Config
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.settings import load_watch
-from handlers.store import items
+from handlers.store import control_items
 from handlers.store.control_table import LEASES
 
 CLIENT = Config(
@@ -69,4 +69,4 @@ def leases() -> Iterator[tuple[str, Lease]]:
             key = {name: found[name] for name in ("PK", "SK")}
             # The index may be behind, and has no heartbeat in it; the lease itself is read consistently.
             answer = dynamodb.get_item(TableName=settings.control_table, Key=key, ConsistentRead=True)
-            yield key["PK"]["S"], items.lease(answer.get("Item", {}))
+            yield key["PK"]["S"], control_items.lease(answer.get("Item", {}))

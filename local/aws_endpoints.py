@@ -26,14 +26,19 @@ CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard",
 
 
 class Endpoints:
-    """The endpoints of one run; `embedded` is the address of the embedded AWS, None where it is not started."""
+    """The endpoints of one run.
 
-    def __init__(self, environment: Mapping[str, str], embedded: str | None) -> None:
+    `embedded` is the address of the embedded AWS, `dynamodb` that of the embedded DynamoDB; None where one is not
+    started.
+    """
+
+    def __init__(self, environment: Mapping[str, str], embedded: str | None, dynamodb: str | None = None) -> None:
         self._chosen = chosen(environment)
         self._credentials = {name: environment[name] for name in _CREDENTIALS if name in environment}
         if not self._chosen or "AWS_ACCESS_KEY_ID" not in self._credentials:
             self._credentials = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
         self._embedded = embedded
+        self._dynamodb = dynamodb
         self._lock = threading.Lock()
         self._session: botocore.session.Session | None = None
         self._clients: dict[str, Any] = {}
@@ -41,12 +46,15 @@ class Endpoints:
     def of(self, service: str) -> str:
         """Returns the endpoint of a service; `service` is boto3's name."""
         spelled = _SPELLED.get(service, service.upper().replace("-", "_"))
-        own = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}")
-        return (own or self._chosen.get("AWS_ENDPOINT_URL") or self._embedded or "").rstrip("/")
+        chosen_url = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}") or self._chosen.get("AWS_ENDPOINT_URL")
+        embedded = self._dynamodb if service == "dynamodb" and self._dynamodb else self._embedded
+        return (chosen_url or embedded or "").rstrip("/")
 
     def environment(self) -> dict[str, str]:
         """Returns the variables that lead a function's SDK to the same endpoints."""
         embedded = {"AWS_ENDPOINT_URL": self._embedded} if self._embedded else {}
+        if self._dynamodb:
+            embedded["AWS_ENDPOINT_URL_DYNAMODB"] = self._dynamodb
         # The user's AWS profiles are never read, and there is no metadata service.
         aside = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null"}
         aside["AWS_SHARED_CREDENTIALS_FILE"] = "/dev/null"
@@ -93,6 +101,11 @@ def _is_origin(text: str) -> bool:
 def needs_embedded(environment: Mapping[str, str]) -> bool:
     """Returns whether any service uses the embedded AWS."""
     return "AWS_ENDPOINT_URL" not in chosen(environment)
+
+
+def needs_dynamodb(environment: Mapping[str, str]) -> bool:
+    """Returns whether the tables are left to this machine."""
+    return needs_embedded(environment) and "AWS_ENDPOINT_URL_DYNAMODB" not in chosen(environment)
 
 
 def _plain_session() -> botocore.session.Session:

@@ -1,7 +1,8 @@
 """Ties a child process to the local service: the child ends when its parent ends.
 
-`python -m local.bootstrap` runs AWS's runtime client for one Lambda sandbox. Invariant: no child outlives its parent,
-not even when the parent is killed with SIGKILL while the child is busy.
+`python -m local.bootstrap` runs AWS's runtime client for one Lambda sandbox, `python -m local.bootstrap --exec PID
+PROGRAM ARGUMENT…` any program in place of itself. Invariant: no child outlives its parent, not even when the parent is
+killed with SIGKILL while the child is busy.
 """
 
 import ctypes
@@ -36,6 +37,14 @@ def _watch(death_signal: signal.Signals, parent_pid: int) -> None:
     os.kill(os.getpid(), death_signal)
 
 
+def execute(parent_pid: int, command: list[str]) -> None:
+    """Becomes another program that ends with this parent; Linux keeps the bond across execve(2), others do not."""
+    die_with_parent(signal.SIGTERM, parent_pid)
+    # setrlimit(2): a file that may grow no more is an error to report, not a reason to die.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    os.execv(command[0], command)
+
+
 def main() -> None:
     """Runs one Lambda sandbox until it is killed; the address of its Runtime API is in AWS_LAMBDA_RUNTIME_API."""
     die_with_parent(signal.SIGKILL, int(os.environ.pop(PARENT_VARIABLE)))
@@ -48,4 +57,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--exec"]:
+        execute(int(sys.argv[2]), sys.argv[3:])
     main()

@@ -121,12 +121,12 @@ class _View:
     @property
     def holder(self) -> Connection | None:
         """The connection that holds the stream; None where it is not open."""
-        return next((one for one in self._open if one.fence == self._lease.connected), None)
+        return next((one for one in self._open if one.fence == self._lease.connected_token), None)
 
     def _is_open(self, one: Connection) -> bool:
         if one.opened_ms is None or one.closed_ms is not None or one.ended_by:
             return False
-        if one.fence == self._lease.connected:
+        if one.fence == self._lease.connected_token:
             # The holder renews the lease even while the stream says nothing.
             return self._now_ms < self._lease.expires_at_ms
         return self._now_ms - one.seen_ms <= self._dead_after_ms

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from handlers.errors import StreamDropped, StreamRejected
-from handlers.profile.references import Reference, Secrets
+from handlers.profile.secret_references import Reference, Secrets
 
 # Connections last minutes, so that most of them read a value anew and a rotation is seen; drops in a row do not.
 MAX_AGE_S = 60

@@ -37,8 +37,8 @@ from handlers.connection.steps import (
     Step,
     Steps,
 )
-from handlers.profile.parse import Profile
-from handlers.profile.references import Secrets
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
 
 # What a second failure in a row waits at most; each further one in a row about twice as long, up to a limit.
 RECONNECT_REST_S = 0.1
@@ -213,6 +213,6 @@ class _Attempts:
             return Outcome("", "stopped", "the stream is to be stopped")
         if superseded(lease, invocation.execution):
             return Outcome("", "superseded", "another execution keeps the stream connected")
-        if 0 < self._fence < lease.connected:
-            return Outcome("StreamTakenOver", "", f"connection {lease.connected} has taken over")
+        if 0 < self._fence < lease.connected_token:
+            return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
         return None

@@ -14,11 +14,11 @@ from __future__ import annotations
 from handlers.connection import ends
 from handlers.connection.effects import CloseUpstream, Effect, Finish, MarkReleased, Outcome, RecordGaps, SaveProgress
 from handlers.connection.intake import Intake
-from handlers.connection.lease import Lease, Standing
+from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.lifetime import Stay
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase
 from handlers.connection.record import Record
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 
 SETTLE_POLL_MS = 100
 # How long a closed connection watches a successor that claimed and has not connected. An upstream that evicts answers
@@ -87,7 +87,7 @@ class Closing:
             return [self._save(now_ms)]  # it must not vouch for an older one that is still open
         return [self._save(now_ms), MarkReleased(self._record.fence), *self._gaps()]
 
-    def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
+    def _settle(self, now_ms: int, found: LeaseView) -> list[Effect]:
         """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
         if not self._is_drained:
             return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Closed
-from handlers.connection.lease import Lease, Standing
+from handlers.connection.lease import Lease, LeaseView
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
 DISCONNECTED = Outcome("StreamDropped", "", "the upstream asked for a new connection")
@@ -38,7 +38,7 @@ def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
     """Returns the end of one whose successor is connected: its lane waits, unless the successor is of another."""
     if is_superseded:
         return SUPERSEDED
-    return Outcome("StreamTakenOver", "", f"connection {lease.connected} has taken over")
+    return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
 
 
 def renewal_due(outcome: Outcome) -> Outcome:
@@ -48,13 +48,13 @@ def renewal_due(outcome: Outcome) -> Outcome:
     return Outcome("RenewalDue", "", f"{outcome.error}: {outcome.message}")
 
 
-def explained(found: Standing, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
+def explained(found: LeaseView, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
     """Returns the end of a closed connection to which the lease says `found`; None while a successor may yet connect.
 
     `takeover` is its end if that is a takeover; None where it stays whoever connects.
     """
-    if found is Standing.STOPPED:
+    if found is LeaseView.STOPPED:
         return STOPPED
-    if takeover is not None and found is Standing.TAKEN_OVER:
+    if takeover is not None and found is LeaseView.TAKEN_OVER:
         return takeover
-    return None if takeover is not None and found is Standing.CLAIMED else ending
+    return None if takeover is not None and found is LeaseView.CLAIMED else ending

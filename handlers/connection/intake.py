@@ -16,7 +16,7 @@ from handlers.connection.reading import Reading, read
 from handlers.connection.record import CURSOR_EXPIRED, Record
 from handlers.framing.decoders import FramingError
 from handlers.framing.marks import Kind
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 
 # As many events as one Write holds: a chunk may hold thousands. The cursor moves on with each Write, and how long a
 # throttled table is asked again counts for each.

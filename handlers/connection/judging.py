@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Opened
-from handlers.framing import encodings
+from handlers.framing import content_codings
 from handlers.framing.decoders import refuses
-from handlers.profile.parse import Profile
-from handlers.profile.parts import Meaning
+from handlers.profile.behaviour import Profile
+from handlers.profile.sections import Meaning
 
 # RFC 9110, section 5.6.7: "a sender MUST generate timestamps in the IMF-fixdate format".
 _INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
@@ -28,8 +28,8 @@ def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
         if what := refuses(profile.framing, given.headers.get("content-type")):
             return Outcome("StreamRejected", "", f"the upstream answered with {what}")
         try:
-            encodings.coding(given.headers.get("content-encoding"))
-        except encodings.UnknownCoding as error:
+            content_codings.coding(given.headers.get("content-encoding"))
+        except content_codings.UnknownCoding as error:
             return Outcome("StreamRejected", "", str(error))
         return None
     wait_s = _retry_after_s(given.headers.get("retry-after", ""), given.headers.get("date", ""))

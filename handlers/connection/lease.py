@@ -2,22 +2,22 @@
 
 The lease is one record a stream. Three counters tell the whole handover:
 
-    fence      raised by every claim; the connection that raised it to n *is* connection n
-    connected  the highest fence whose upstream connection was answered
-    released   the highest fence whose upstream connection is closed again
+    fence            raised by every claim; the connection that raised it to n *is* connection n
+    connected_token  the highest fence whose upstream connection was answered
+    released_token   the highest fence whose upstream connection is closed again
 
 A connection claims before it connects and marks itself connected after. So for connection n the record reads
 
-    fence == n                      nobody came after: it is the holder
-    fence  > n, connected <= n      a successor claimed and is still connecting
-    connected > n                   a successor is connected: n was taken over
+    fence == n                          nobody came after: it is the holder
+    fence  > n, connected_token <= n    a successor claimed and is still connecting
+    connected_token > n                 a successor is connected: n was taken over
 
-unless that successor is closed again (released >= connected): then nobody is known to be connected, and n must not wait
-for one that is gone. Were the claim made after connecting, the second line could not be seen, an evicted connection
-would think itself dropped, and two lanes would evict each other for ever.
+unless that successor is closed again (released_token >= connected_token): then nobody is known to be connected, and n
+must not wait for one that is gone. Were the claim made after connecting, the second line could not be seen, an evicted
+connection would think itself dropped, and two lanes would evict each other for ever.
 
 This module knows neither DynamoDB nor a clock: times are integer milliseconds that the caller passes.
-Invariant: fence, connected and released never decrease, and connected <= fence.
+Invariant: fence, connected_token and released_token never decrease, and connected_token <= fence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Standing(enum.Enum):
+class LeaseView(enum.Enum):
     """What the lease says to one connection; the value is the word used in logs."""
 
     HOLDER = "holder"
@@ -45,8 +45,8 @@ class Lease:
     """
 
     fence: int = 0
-    connected: int = 0
-    released: int = 0
+    connected_token: int = 0
+    released_token: int = 0
     expires_at_ms: int = 0
     execution: str = ""
     generation: int = 0
@@ -57,18 +57,18 @@ class Lease:
     ended_at_ms: int = 0
 
 
-def standing(lease: Lease, fence: int) -> Standing:
+def lease_view(lease: Lease, fence: int) -> LeaseView:
     """Returns what `lease` says to the connection that claimed `fence`.
 
     A stop wish outranks a takeover: both lanes must end, and the one that was taken over would wait and come back.
     """
     if lease.stop:
-        return Standing.STOPPED
-    if lease.connected > fence and lease.connected > lease.released:
-        return Standing.TAKEN_OVER
-    if lease.fence > max(fence, lease.released):
-        return Standing.CLAIMED
-    return Standing.HOLDER
+        return LeaseView.STOPPED
+    if lease.connected_token > fence and lease.connected_token > lease.released_token:
+        return LeaseView.TAKEN_OVER
+    if lease.fence > max(fence, lease.released_token):
+        return LeaseView.CLAIMED
+    return LeaseView.HOLDER
 
 
 def superseded(lease: Lease, execution: str) -> bool:
@@ -82,7 +82,7 @@ def may_open(lease: Lease, fence: int, now_ms: int) -> bool:
     That is so when every connection before `fence` that was answered has been closed, or when the last of them stopped
     renewing: its function is dead, and its sockets with it.
     """
-    open_before = lease.connected > lease.released and lease.connected < fence
+    open_before = lease.connected_token > lease.released_token and lease.connected_token < fence
     return not open_before or now_ms >= lease.expires_at_ms
 
 

@@ -15,7 +15,7 @@ a connection leaves between its claim and its deadline, and a hot one never whil
 
 from __future__ import annotations
 
-from handlers.connection.lease import Lease, Standing, superseded
+from handlers.connection.lease import Lease, LeaseView, superseded
 
 # Connections nearer than a quarter of a life are moved apart; half a life apart they stay so, whatever a start takes.
 NEAR, APART = 4, 2
@@ -90,18 +90,18 @@ class Stay:
         self._is_parting = self._is_parting or asks
         return asks
 
-    def may_leave(self, now_ms: int, lease: Lease, found: Standing) -> bool:
+    def may_leave(self, now_ms: int, lease: Lease, found: LeaseView) -> bool:
         """Returns whether `lease`, which says `found` to the connection, lets it leave before it must.
 
         At its margin: where nobody is on the way. Where another execution keeps the stream by now, its first function
         is. Of two hot connections the older goes first; if the newer is about to go, its return is waited for.
         """
         if not self.keeps(lease):
-            return self._is_expiring and found is Standing.HOLDER and not self.is_superseded(lease)
-        if found is not Standing.TAKEN_OVER or lease.expires_at_ms <= now_ms + self._stays_ms:
+            return self._is_expiring and found is LeaseView.HOLDER and not self.is_superseded(lease)
+        if found is not LeaseView.TAKEN_OVER or lease.expires_at_ms <= now_ms + self._stays_ms:
             return False
-        if self._beside != lease.connected and not self._is_expiring:
-            self._beside = lease.connected
+        if self._beside != lease.connected_token and not self._is_expiring:
+            self._beside = lease.connected_token
             self._part_at_ms = parts_at_ms(self._claimed_ms, self._leave_at_ms, now_ms)
             self._is_parting = False
         return self._is_expiring or (self._part_at_ms is not None and now_ms >= self._part_at_ms)

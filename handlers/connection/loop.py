@@ -31,7 +31,7 @@ from handlers.connection.effects import Effect, Finish, Open, Progress, SaveProg
 from handlers.connection.inputs import Opened, StoreFailed, Woken
 from handlers.connection.manager import Manager
 from handlers.connection.steps import NO_REST, Answer, Await, ChangeRest, Invocation, ReadLease, Report, Steps
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 
 
 def connect(

@@ -43,10 +43,10 @@ from handlers.connection.inputs import (
     Woken,
     Written,
 )
-from handlers.connection.lease import Standing, may_open, standing
+from handlers.connection.lease import LeaseView, lease_view, may_open
 from handlers.connection.lifetime import Stay
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase, ProtocolMisuse
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 
 RELEASE_POLL_MS = 200
 # A holder counts as dead after this many of its renewals have failed to come.
@@ -136,22 +136,22 @@ class Manager(Closing):
         self._record.fence = given.lease.fence
         if self._profile.overlap == "forbids":
             self.phase = Phase.AWAITING_RELEASE
-            return self._await_release(now_ms, Standing.HOLDER)
+            return self._await_release(now_ms, LeaseView.HOLDER)
         self.phase = Phase.OPENING
         return [ReadCursor()]
 
     def _claim_refused(self, _now_ms: int, given: ClaimRefused) -> list[Effect]:
         return [Finish(ends.refused(given.lease))]
 
-    def _await_release(self, now_ms: int, found: Standing) -> list[Effect]:
-        if self._lease.connected == self.fence:
+    def _await_release(self, now_ms: int, found: LeaseView) -> list[Effect]:
+        if self._lease.connected_token == self.fence:
             # The turn is this connection's. It is marked before the request goes out: a connection that opens and
             # stands in no mark would be invisible to the next one.
             self._has_turn = True
             self.phase = Phase.OPENING
             self.lease_due_ms = now_ms + self._lease_every_ms  # the turn is renewed while the upstream keeps it waiting
             return [ReadCursor()]
-        if found is not Standing.HOLDER or self._lease.connected > self.fence:
+        if found is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
             return self._leave(now_ms, None, "claimed_by_successor")
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
         if not may_open(self._lease, self.fence, now_ms):
@@ -202,20 +202,20 @@ class Manager(Closing):
 
     def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
         self._lease = given.lease
-        found = standing(given.lease, self.fence)
+        found = lease_view(given.lease, self.fence)
         if self.phase is Phase.SETTLING:
             return self._settle(now_ms, found)
         self.lease_due_ms = now_ms + self._lease_every_ms
-        if found is Standing.STOPPED:
+        if found is LeaseView.STOPPED:
             return self._leave(now_ms, ends.STOPPED, "stopped")
         if self.phase is Phase.AWAITING_RELEASE:
             return self._await_release(now_ms, found)
         if self.phase is Phase.OPENING:
             return [MarkConnected(self.fence, self.expires_at_ms(now_ms))] if self._has_turn else []
-        if found is Standing.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._stay.keeps(given.lease):
+        if found is LeaseView.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._stay.keeps(given.lease):
             self.phase = Phase.OVERLAPPING
             self._stay.overlaps(now_ms)
-        elif found is Standing.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
+        elif found is LeaseView.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
         elif self._stay.may_leave(now_ms, given.lease, found):
             return self._leave(now_ms, ends.EXPIRED, "expired", ask_lease=True)

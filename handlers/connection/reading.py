@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Found, Frame, as_frames
 from handlers.framing.marks import Kind
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 
 # An end and a loss are events as well: what the upstream said is stored. A comment never is.
 _STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS})

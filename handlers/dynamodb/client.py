@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from handlers.dynamodb.posts import post
+from handlers.dynamodb.http_post import post
 from handlers.dynamodb.sigv4 import Signer
 from handlers.tls import tls
 

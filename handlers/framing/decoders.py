@@ -7,9 +7,9 @@ of each. Knows neither profiles nor events nor time.
 from dataclasses import dataclass
 from typing import Literal
 
-from handlers.framing.blocks import LengthDecoder, RawDecoder
 from handlers.framing.frames import BadFrame, Decoder, Frame, FrameTooLong, FramingError, as_frames
 from handlers.framing.json_seq import JsonSeqDecoder
+from handlers.framing.length_and_raw import LengthDecoder, RawDecoder
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
 

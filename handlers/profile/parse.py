@@ -1,206 +1,21 @@
-"""Decides how an upstream behaves, from the table of its profile; refuses what it does not know, by name.
+"""Turns the TOML table of a profile into a `Profile`, or names everything that is wrong with it.
 
-Reads no file and no environment: the caller passes both. Invariant: a `Profile` that exists is sound, so that nothing
-after `parse` needs to check one again.
+Reads no file and no environment: the caller passes both. Invariant: a `Profile` that `parse` returns is sound, so
+nothing after it checks one again. A field that it does not know is a problem too: a typing error never passes.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from handlers.connection.backoff import FailureKind, Pace
-from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
-from handlers.framing.events import Rule, StreamEvent, cursor_after, to_event
-from handlers.framing.marks import Kind, Marks, marks
-from handlers.profile import parts
-from handlers.profile.addresses import ProfileError, check_address, check_stream_id, expand, fill, fill_text, with_query
-from handlers.profile.fields import BadProfile, Fields
-from handlers.profile.parts import Meaning, Resume
-from handlers.profile.references import Reference, Secrets, filled, quoted, references, without
+from handlers.framing.decoders import FRAMINGS, Framing
+from handlers.framing.marks import Kind, marks
+from handlers.profile import sections
+from handlers.profile.addresses import check_address, expand
+from handlers.profile.behaviour import Overlap, Profile, Standby
+from handlers.profile.checked_fields import BadProfile, Fields
+from handlers.profile.secret_references import references, without
 
-__all__ = ["BadProfile", "Profile", "ProfileError", "Resume", "UpstreamRequest", "check_stream_id", "parse"]
-
-Overlap = Literal["evicts", "tolerates", "forbids"]
-Standby = Literal["cold", "hot"]
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
-    """One opening of a stream, ready to be sent; header values are bytes, for a cursor may be any text.
-
-    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may.
-    """
-
-    method: str
-    address: str = field(repr=False)
-    headers: Mapping[str, bytes] = field(repr=False)
-    body: bytes | None = field(default=None, repr=False)
-    allow_private: bool = False
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-    portable: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """How one upstream behaves; `parse` makes it. docs/profiles.md explains each field."""
-
-    name: str
-    address: str
-    method: str
-    headers: tuple[tuple[str, str], ...]
-    body: str | None
-    framing: Framing
-    compression: bool
-    allow_private: bool
-    connect_timeout_s: float
-    stall_after_s: float
-    statuses: tuple[tuple[int, Meaning], ...]
-    marks: Marks
-    overlap: Overlap
-    overlap_s: float
-    standby: Standby
-    reconnect_tries: int
-    backoff: tuple[tuple[FailureKind, Pace], ...]
-    max_frame_bytes: int
-    partitions: int
-    keep_days: int
-    resume: Resume | None
-    key: Rule
-    cursor: Rule | None
-
-    @property
-    def connect_timeout_ms(self) -> int:
-        """How long the upstream may take to accept the connection."""
-        return round(self.connect_timeout_s * 1000)
-
-    @property
-    def joins_chunks(self) -> bool:
-        """Whether chunks that wait may be read as one: not where a chunk is an event."""
-        return self.framing != "raw"
-
-    @property
-    def overlap_ms(self) -> int:
-        """How long the older connection reads on after its successor has connected."""
-        return round(self.overlap_s * 1000)
-
-    @property
-    def secrets(self) -> list[Reference]:
-        """The secrets that a request needs."""
-        texts = [self.address.partition("?")[2], *(value for _, value in self.headers), self.body or ""]
-        return sorted({reference for text in texts for reference in references(text)})
-
-    def pace(self, kind: FailureKind) -> Pace | None:
-        """How long to wait after a failure of this kind; None where the profile does not say."""
-        return dict(self.backoff).get(kind)
-
-    def decoder(self) -> Decoder:
-        """A new decoder for one connection."""
-        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments)
-
-    def kind(self, frame: Frame) -> Kind:
-        """What `frame` is."""
-        return self.marks.kind(frame)
-
-    def event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
-        """The event of `frame` with this profile's dedup key and cursor."""
-        return to_event(frame, received_at_ms, key=self.key, cursor=self.cursor)
-
-    def cursor_after(self, frame: Frame) -> str | None:
-        """Where to resume after `frame`, whatever it is; None where it says nothing about that."""
-        return cursor_after(frame, self.cursor)
-
-    @property
-    def reach_ms(self) -> int | None:
-        """How far back the upstream goes when it is asked for what came since; None where the profile does not say."""
-        return self.resume.reach_s * 1000 if self.resume is not None and self.resume.reach_s else None
-
-    def asks(self, cursor: str | None) -> bool:
-        """Whether a request with `cursor` asks for what came after an event that was seen."""
-        return self.resume is not None and bool(cursor) and cursor != self.resume.fallback
-
-    def meaning(self, status: int) -> Meaning:
-        """What an answer of this status means: the profile's word, or what HTTP says."""
-        named = dict(self.statuses).get(status)
-        if named is not None:
-            return named
-        if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
-            return "ended"
-        if 200 <= status < 300:
-            return "success"
-        if status in (420, 429):
-            return "throttled"
-        return "dropped" if status >= 500 or status in (408, 425) else "rejected"
-
-    def address_for(self, stream_id: str) -> str:
-        """The address of one stream without its secrets.
-
-        Raises ProfileError where the id is malformed or is not this profile's.
-        """
-        name = check_stream_id(stream_id)
-        if name != self.name:
-            raise ProfileError(f"the stream id {stream_id!r} belongs to the profile {name!r}, not to {self.name!r}")
-        return fill(self.address, stream_id)
-
-    def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
-        """What to send to open the stream behind `cursor`; None and "" ask for no particular place.
-
-        Raises ProfileError where a secret cannot stand in a header.
-        """
-        secrets = secrets or {}
-        asked = self.resume.spelled(cursor) if self.resume is not None and cursor else None
-        # References are filled first: what the cursor or the id spells is never taken for one.
-        address = filled(self.address_for(stream_id), secrets, quoted)
-        headers = self._headers(secrets)
-        portable = frozenset[str]()
-        if asked is not None and self.resume is not None and self.resume.place == "query":
-            address = with_query(address, self.resume.name, asked)
-        elif asked is not None and self.resume is not None and self.resume.place == "header" and _is_line(asked):
-            # WHATWG: the value is the last event ID "encoded as UTF-8".
-            headers[self.resume.name.lower()] = asked.encode()
-            portable = frozenset({self.resume.name.lower()})
-        body = None if self.body is None else self._body(self.body, stream_id, asked, secrets)
-        held = tuple(secrets[reference] for reference in self.secrets)
-        return UpstreamRequest(self.method, address, headers, body, self.allow_private, held, portable)
-
-    def _headers(self, secrets: Secrets) -> dict[str, bytes]:
-        # Unless the profile asks for it: compression makes many upstreams hold events back until a block is full.
-        encoding = "gzip, deflate" if self.compression else "identity"
-        headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding, "cache-control": "no-store"}
-        headers["user-agent"] = "streamkeeper"
-        if self.body is not None:
-            headers["content-type"] = "application/json"
-        for name, text in self.headers:
-            value = filled(text, secrets)
-            if not parts.FIELD_VALUE.fullmatch(value):
-                raise ProfileError(f"the secret in headers.{name} holds characters that no header can carry")
-            headers[name.lower()] = value
-        return {name: value.encode() for name, value in headers.items()}
-
-    def _body(self, text: str, stream_id: str, asked: str | None, secrets: Secrets) -> bytes:
-        def spelled(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: spelled(inner) for name, inner in value.items()}
-            if isinstance(value, list):
-                return [spelled(inner) for inner in value]
-            return filled(fill_text(value, stream_id), secrets) if isinstance(value, str) else value
-
-        whole = spelled(json.loads(text))
-        if asked is not None and self.resume is not None and self.resume.place == "body":
-            *outer, last = self.resume.name.split("/")[1:]
-            inner = whole
-            for name in outer:
-                inner = inner.setdefault(name, {})
-            # A number stays a number; anything else is a text, which protobuf's JSON takes for its large numbers too.
-            is_number = isinstance(inner.get(last), int) and asked.isascii() and asked.isdigit()
-            inner[last] = int(asked) if is_number else asked
-        return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _is_line(text: str) -> bool:
-    # A line end would begin another header.
-    return not any(character in text for character in "\r\n\0")
 
 
 def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> Profile:
@@ -219,40 +34,40 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     framing = cast(Framing, fields.choice("framing", tuple(FRAMINGS), None))
     has_ids = FRAMINGS[framing].has_ids
     method = fields.choice("method", ("GET", "POST"), "GET")
-    resume, expired = parts.resume(fields)
+    resume, expired = sections.resume(fields)
     found = [
         *expired,
-        *parts.marks(fields, "disconnect", Kind.DISCONNECT),
-        *parts.marks(fields, "end", Kind.END),
-        *parts.marks(fields, "loss", Kind.LOSS),
-        *parts.marks(fields, "heartbeat", Kind.HEARTBEAT),
+        *sections.marks(fields, "disconnect", Kind.DISCONNECT),
+        *sections.marks(fields, "end", Kind.END),
+        *sections.marks(fields, "loss", Kind.LOSS),
+        *sections.marks(fields, "heartbeat", Kind.HEARTBEAT),
     ]
     profile = Profile(
         name=name,
         address=fields.checked("address", check, ""),
         method=method,
-        headers=parts.headers(fields),
-        body=parts.body(fields, method, resume),
+        headers=sections.headers(fields),
+        body=sections.body(fields, method, resume),
         framing=framing,
         compression=fields.flag("compression"),
         allow_private=fields.flag("allow_private"),
         connect_timeout_s=fields.number("connect_timeout_s", 10, above=0, most=60),
         stall_after_s=fields.number("stall_after_s", 60, above=0, most=900),
-        statuses=parts.statuses(fields),
+        statuses=sections.statuses(fields),
         marks=marks(found),
         overlap=cast(Overlap, fields.choice("overlap", ("evicts", "tolerates", "forbids"), "tolerates")),
         overlap_s=fields.number("overlap_s", 2, above=-1, most=300),
         standby=cast(Standby, fields.choice("standby", ("cold", "hot"), "cold")),
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
-        backoff=parts.backoff(fields),
+        backoff=sections.backoff(fields),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         partitions=fields.whole("partitions", 1, most=64),
         keep_days=fields.whole("keep_days", 0, least=0, most=3650),
         resume=resume,
-        key=parts.rule(fields, "key", ("id", "hash", "each"), has_ids) or ("id" if has_ids else "hash"),
-        cursor=parts.rule(fields, "cursor", ("id",), has_ids) or ("id" if has_ids else None),
+        key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids) or ("id" if has_ids else "hash"),
+        cursor=sections.rule(fields, "cursor", ("id",), has_ids) or ("id" if has_ids else None),
     )
-    parts.query(fields, profile.address)
+    sections.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')

@@ -1,13 +1,13 @@
-"""Reads the control table, one record or the newest of a kind: for the writers of records and for those who show them.
+"""Reads records of the control table: one by its key, or the newest of a kind.
 
-Knows no record's meaning: handlers/store/items.py does. Invariants: everything is read consistently, and nothing is
-written; whatever AWS answers but the records is `StoreUnavailable`, after the client's own retries.
+handlers/store/control_items.py knows what a record means. Invariants: every read is consistent, and nothing is written;
+any answer of AWS but the records raises `StoreUnavailable`, after the client's own retries.
 """
 
 from typing import Any
 
-from handlers.aws.translate import answering
-from handlers.store import items
+from handlers.aws.error_translation import translate_errors
+from handlers.store import control_items
 
 # The index that holds leases alone, and of them their keys alone.
 LEASES = "leases"
@@ -20,16 +20,18 @@ class ControlTable:
         self._dynamodb = dynamodb
         self._name = name
 
-    def get(self, stream_id: str, key: str) -> items.Item | None:
+    def get(self, stream_id: str, key: str) -> control_items.Item | None:
         """The record of the stream with this sort key; None where there is none."""
-        with answering("GetItem"):
-            response = self._dynamodb.get_item(TableName=self._name, Key=items.key(stream_id, key), ConsistentRead=True)
-        found: items.Item | None = response.get("Item")
+        with translate_errors("GetItem"):
+            response = self._dynamodb.get_item(
+                TableName=self._name, Key=control_items.key(stream_id, key), ConsistentRead=True
+            )
+        found: control_items.Item | None = response.get("Item")
         return found
 
-    def newest(self, stream_id: str, prefix: str, most: int) -> list[items.Item]:
+    def newest(self, stream_id: str, prefix: str, most: int) -> list[control_items.Item]:
         """The records of the stream whose sort keys begin with `prefix`, the newest first and `most` at most."""
-        with answering("Query"):
+        with translate_errors("Query"):
             response = self._dynamodb.query(
                 TableName=self._name,
                 KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
@@ -38,5 +40,5 @@ class ControlTable:
                 Limit=most,
                 ConsistentRead=True,
             )
-        found: list[items.Item] = response["Items"]
+        found: list[control_items.Item] = response["Items"]
         return found

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import translate_errors
 from handlers.framing.events import StreamEvent
 
 MESSAGE_BYTES = 256 * 1024
@@ -40,7 +40,7 @@ def letters(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list
     ]
 
 
-class DeadLetters:
+class DeadLetterQueue:
     """The queue; `sqs` gives its client, which is made when the first letter is sent: few invocations need it."""
 
     def __init__(self, sqs: Callable[[], Any], queue_url: str) -> None:
@@ -49,6 +49,6 @@ class DeadLetters:
 
     def send(self, stream_id: str, fence: int, event: StreamEvent, reason: str) -> None:
         """Sends the event's letters; raises StoreUnavailable."""
-        with answering("SendMessage"):
+        with translate_errors("SendMessage"):
             for letter in letters(stream_id, fence, event, reason):
                 self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=letter)

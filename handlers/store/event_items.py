@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from handlers.framing.events import StreamEvent
-from handlers.store.items import Item, expiry
+from handlers.store.control_items import Item, expiry
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
 # length) and attribute value lengths".
@@ -26,14 +26,14 @@ _GZIP = 31
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class StoragePolicy:
     """How a stream's events are kept: over how many partition keys, and for how many days (0: for ever)."""
 
     partitions: int = 1
     keep_days: int = 0
 
 
-FOR_EVER = Keeping()
+DEFAULT_POLICY = StoragePolicy()
 # Gives the bytes of an object by its key; None where they cannot be had.
 Fetch = Callable[[str], bytes | None]
 
@@ -85,11 +85,13 @@ def object_key(item: Item) -> str:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def event_item(stream_id: str, fence: int, count: int, event: StreamEvent, keeping: Keeping = FOR_EVER) -> Item:
+def event_item(
+    stream_id: str, fence: int, count: int, event: StreamEvent, policy: StoragePolicy = DEFAULT_POLICY
+) -> Item:
     """The item of an event. `position` sorts events by when they came, then by connection, then by `count`."""
     received_at_ms = event.received_at_ms
     item: Item = {
-        "PK": {"S": partition_key(stream_id, event.key, keeping.partitions)},
+        "PK": {"S": partition_key(stream_id, event.key, policy.partitions)},
         "SK": {"S": event.key},
         "position": {"S": f"{received_at_ms:015d}/{fence:012d}/{count:012d}"},
         "received_at_ms": {"N": str(received_at_ms)},
@@ -99,7 +101,7 @@ def event_item(stream_id: str, fence: int, count: int, event: StreamEvent, keepi
         item["id"] = {"S": event.id}
     if event.name is not None:
         item["name"] = {"S": event.name}
-    item |= expiry(received_at_ms, keeping.keep_days)
+    item |= expiry(received_at_ms, policy.keep_days)
     _put_body(item, event.data)
     return item
 

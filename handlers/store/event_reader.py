@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import translate_errors
 from handlers.errors import StoreUnavailable
+from handlers.store.control_items import Item
 from handlers.store.event_items import Fetch, StoredEvent, partition_keys, stored_event
-from handlers.store.items import Item
 
 INDEX = "by-position"
 # How many keys are asked for at once. BatchGetItem takes 100, and answers with 16 MB at most; a function of 128 MB has
@@ -74,7 +74,7 @@ class EventReader:
 
     def _page(self, partition: str, after: str, count: int) -> list[Item]:
         """Keys and positions of the first events of one partition."""
-        with answering("Query"):
+        with translate_errors("Query"):
             response = self._dynamodb.query(
                 TableName=self._table,
                 IndexName=INDEX,
@@ -93,7 +93,7 @@ class EventReader:
         for _ in range(TRIES):
             if not keys:
                 return
-            with answering("BatchGetItem"):
+            with translate_errors("BatchGetItem"):
                 response = self._dynamodb.batch_get_item(
                     RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}
                 )

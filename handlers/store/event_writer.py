@@ -10,24 +10,24 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from handlers.aws.translate import ConditionFailed, Refused, answering
+from handlers.aws.error_translation import ConditionFailed, Refused, translate_errors
 from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store.dead_letters import DeadLetters
+from handlers.store.control_items import Item
+from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import (
-    FOR_EVER,
+    DEFAULT_POLICY,
     MAX_ITEM_BYTES,
-    Keeping,
+    StoragePolicy,
     body_of,
     in_bucket,
     mark,
     size_bytes,
     stream_of,
 )
-from handlers.store.inserts import Inserts, as_parameters
-from handlers.store.items import Item
+from handlers.store.insert_statements import Inserts, as_parameters
 from handlers.store.objects import Objects
 
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
@@ -58,7 +58,7 @@ class EventWriter:
     """The events table, and where that goes which it does not hold; `rest` waits for the seconds it is given."""
 
     def __init__(
-        self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetters, rest: Callable[[float], None]
+        self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue, rest: Callable[[float], None]
     ) -> None:
         self.dynamodb = dynamodb
         self.table = table
@@ -67,7 +67,12 @@ class EventWriter:
         self.rest = rest
 
     def write(
-        self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent], keeping: Keeping = FOR_EVER
+        self,
+        stream_id: str,
+        fence: int,
+        first: int,
+        events: Sequence[StreamEvent],
+        policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
         """How many of `events` were new, known already, or dead letters; `first` numbers the first of them."""
         # Two statements of one batch may not touch the same item, and the first delivery is the one that counts.
@@ -75,7 +80,7 @@ class EventWriter:
         for number, event in enumerate(events, first):
             fresh.setdefault(event.key, (number, event))
         outcomes = [DUPLICATE] * (len(events) - len(fresh))
-        outcomes += OneWrite(self, Inserts(self.table, stream_id, fence, keeping)).outcomes(fresh.values())
+        outcomes += OneWrite(self, Inserts(self.table, stream_id, fence, policy)).outcomes(fresh.values())
         return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
 
 
@@ -161,7 +166,7 @@ class OneWrite:
 
     def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], int]:
         """An answer for each, in order, and how often the client has sent the request again."""
-        with answering("BatchExecuteStatement", refusals=True):
+        with translate_errors("BatchExecuteStatement", refusals=True):
             is_ours = isinstance(self._dynamodb, DynamoDb)
             statements = texts if is_ours else [as_parameters(text) for text in texts]
             response = self._dynamodb.batch_execute_statement(Statements=statements)
@@ -176,7 +181,7 @@ class OneWrite:
     def _put_once(self, item: Item, was_sent: bool = False) -> bool:
         """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
         try:
-            with answering("PutItem", refusals=True):
+            with translate_errors("PutItem", refusals=True):
                 # The item of this key does not exist: the first writer wins, and every later one is turned away.
                 self._dynamodb.put_item(
                     TableName=self._writer.table, Item=item, ConditionExpression="attribute_not_exists(PK)"
@@ -190,7 +195,7 @@ class OneWrite:
         return bool(self._position(item) == item["position"])
 
     def _position(self, item: Item) -> Any:
-        with answering("GetItem"):
+        with translate_errors("GetItem"):
             response = self._dynamodb.get_item(
                 TableName=self._writer.table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
             )

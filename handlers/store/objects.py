@@ -7,7 +7,7 @@ its content, so that writing it again changes nothing.
 from collections.abc import Callable
 from typing import Any
 
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import translate_errors
 
 
 class Objects:
@@ -24,12 +24,12 @@ class Objects:
 
     def put(self, key: str, content: bytes) -> None:
         """Returns when the object is there; raises StoreUnavailable."""
-        with answering("PutObject"):
+        with translate_errors("PutObject"):
             self._s3().put_object(Bucket=self._bucket, Key=key, Body=content)
 
     def get(self, key: str) -> bytes:
         """The object's content; raises StoreUnavailable, also where it is not there."""
-        with answering("GetObject"):
+        with translate_errors("GetObject"):
             found: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
         return found
 

@@ -21,9 +21,9 @@ from handlers.connection.effects import (
 )
 from handlers.connection.inputs import Claimed, ClaimRefused, CursorRead, LeaseRead
 from handlers.connection.steps import ChangeRest, Invocation, ReadLease, ReadRest, Step
-from handlers.profile.parse import Profile
-from handlers.store.event_items import FOR_EVER, Keeping
-from handlers.store.store import Store
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 
 # What the step is answered by: nothing where it asks for nothing. Raises StoreUnavailable.
 Request = Callable[[], Any]
@@ -37,14 +37,14 @@ class Requests:
         self._store = store
         self._invocation = invocation
         self._now_ms = now_ms
-        self._keeping = FOR_EVER
+        self._policy = DEFAULT_POLICY
 
     def of(self, step: Step) -> list[Request]:
         """The requests that `step` is, in order; one at least. TypeError where it is not the store's."""
         store, stream_id = self._store, self._invocation.stream_id
         match step:
             case Write(fence, first, events):
-                return [lambda: store.write(stream_id, fence, first, events, self._keeping)]
+                return [lambda: store.write(stream_id, fence, first, events, self._policy)]
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case SaveProgress():
@@ -81,7 +81,7 @@ class Requests:
             partitions=self._profile.partitions,
         )
         if isinstance(answer, Claimed):
-            self._keeping = Keeping(answer.partitions, self._profile.keep_days)
+            self._policy = StoragePolicy(answer.partitions, self._profile.keep_days)
         return answer
 
     def _save(self, effect: SaveProgress) -> list[Request]:

@@ -17,10 +17,10 @@ from urllib3 import exceptions
 from urllib3.connection import HTTPConnection
 from urllib3.util import parse_url
 
-from handlers.profile.parse import UpstreamRequest
+from handlers.profile.behaviour import UpstreamRequest
 from handlers.tls import tls
-from handlers.upstream.network import resolve
-from handlers.upstream.wire import StrictResponse
+from handlers.upstream.address_policy import resolve
+from handlers.upstream.strict_response import StrictResponse
 
 MAX_REDIRECTS = 5
 # Of a name with more addresses the first few are tried: each has its share of the time there is to connect.

@@ -17,12 +17,12 @@ import urllib3
 from urllib3 import exceptions
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.framing import encodings
-from handlers.profile.parse import UpstreamRequest
+from handlers.framing import content_codings
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.inbox import Inbox
-from handlers.upstream.network import AddressRefused
 from handlers.upstream.opening import RedirectRefused, opened
-from handlers.upstream.wire import BadAnswer, JoiningResponse, StrictResponse, TooSlow
+from handlers.upstream.strict_response import BadAnswer, JoiningResponse, StrictResponse, TooSlow
 
 # As much as one read takes, and as much of what waits as is handed over at once: enough to fill several batches, and
 # small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
@@ -113,7 +113,7 @@ class Upstream:
                     # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
                     headers["content-encoding"] = codings
                 self._inbox.put(Opened(response.status, headers))
-                body = encodings.body(encodings.coding(headers.get("content-encoding")), CHUNK_BYTES)
+                body = content_codings.body(content_codings.coding(headers.get("content-encoding")), CHUNK_BYTES)
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
                 while data := response.read1(CHUNK_BYTES):
                     for piece in body.pieces(data):
@@ -156,13 +156,13 @@ def explain(error: BaseException, stall_after_s: float) -> Closed:
 
 
 def _explain_cause(cause: BaseException) -> Closed | None:
-    if isinstance(cause, AddressRefused | RedirectRefused | encodings.UnknownCoding):
+    if isinstance(cause, AddressRefused | RedirectRefused | content_codings.UnknownCoding):
         return Closed("rejected", str(cause))
     if isinstance(cause, TooSlow):
         return Closed("stalled", str(cause))
-    if isinstance(cause, BadAnswer | encodings.Corrupt):
+    if isinstance(cause, BadAnswer | content_codings.Corrupt):
         return Closed("protocol", str(cause))
-    if isinstance(cause, encodings.Unfinished):
+    if isinstance(cause, content_codings.Unfinished):
         return Closed("truncated", str(cause))
     if isinstance(cause, http.client.LineTooLong):
         return Closed("protocol", "a line of the answer's head is too long")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from handlers.profile import parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from local import stages
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.link import LOSS
@@ -66,7 +67,7 @@ class Version:
 
     number: int
     settings: Mapping[str, Any]
-    profile: parse.Profile
+    profile: Profile
     changes: tuple[str, ...]
 
 
@@ -108,7 +109,7 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
     return stages.load(STAGE, {name: value for name, value in limits.items() if name in stages.NUMBERS})
 
 
-def _profile(schedule: Schedule, table: Mapping[str, Any]) -> parse.Profile:
+def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     found: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",
@@ -122,4 +123,4 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> parse.Profile:
         found["backoff"] = PACES[schedule.pace]
     if schedule.resumes:
         found["resume"] = {"header": "Last-Event-ID"}
-    return parse.parse(STREAM, found, {})
+    return parse(STREAM, found, {})

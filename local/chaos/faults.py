@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from handlers.store import items
+from handlers.store import control_items
 from local.chaos.deployments import STREAM
 from local.chaos.schedule import Fault
 from local.chaos.world import World
@@ -82,7 +82,7 @@ def _strike_execution(world: World, fault: Fault) -> None:
     if "stop" in fault.kind:
         world.tables.update_item(
             TableName=world.control_table,
-            Key=items.key(STREAM, "lease"),
+            Key=control_items.key(STREAM, "lease"),
             UpdateExpression="SET stop = :yes, stop_at = :now",
             ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": written(world.clock.now_ms())}},
         )

@@ -17,9 +17,9 @@ from handlers.connection.attempts import attempts
 from handlers.connection.effects import Claim, CloseUpstream, MarkConnected, Open, Outcome
 from handlers.connection.inputs import Arrival, Claimed, Closed, StoreFailed
 from handlers.connection.steps import Answer, Await, ChangeRest, Ended, Pause, ReadRest, Report, Step
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
-from handlers.store.store import Store
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.link import Link
 from local.chaos.slow_requests import Killed, SlowRequests, Task, Waits

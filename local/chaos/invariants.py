@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handlers.connection.draining import SETTLE_MS
-from handlers.store import items
+from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.deployments import STREAM
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
@@ -124,15 +124,15 @@ def violations(world: World) -> list[Violation]:
 # --- connected --------------------------------------------------------------------------------------------------------
 
 
-def _lease(world: World) -> items.Item:
-    key = items.key(STREAM, "lease")
-    found: items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
+def _lease(world: World) -> control_items.Item:
+    key = control_items.key(STREAM, "lease")
+    found: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
     return found
 
 
 def is_stopped(world: World) -> bool:
     """Whether the wish to stop stands."""
-    return items.lease(_lease(world)).stop
+    return control_items.lease(_lease(world)).stop
 
 
 def _was_asked_for_last(schedule: Schedule) -> bool:

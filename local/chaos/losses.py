@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from handlers.connection.ledger import Record, gaps
 from handlers.connection.manager import LEASE_TTL_READS
-from handlers.store import items
+from handlers.store import control_items
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.deployments import STREAM
 from local.chaos.link import Link
@@ -161,7 +161,7 @@ def _was_killed(link: Link) -> bool:
 
 
 def _cursor(world: World) -> int:
-    key = items.key(STREAM, "cursor")
+    key = control_items.key(STREAM, "cursor")
     found = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
     return int(found["cursor"]["S"]) if found else -1
 
@@ -172,4 +172,4 @@ def _records(world: World) -> list[Record]:
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
         ExpressionAttributeValues={":stream": {"S": STREAM}, ":prefix": {"S": "connection#"}},
     )["Items"]
-    return [record for row in rows if (record := items.record(row)) is not None]
+    return [record for row in rows if (record := control_items.record(row)) is not None]

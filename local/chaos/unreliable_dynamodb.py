@@ -27,7 +27,7 @@ READS = frozenset({"GetItem", "Query"})
 
 
 class UnreliableDynamoDB:
-    """The methods of boto3's client that handlers/store/store.py calls; `before` and `after` are called around each."""
+    """The methods of boto3's client that the store calls; `before` and `after` are called around each."""
 
     def __init__(self, clock: Clock, tables: MemoryDynamoDB) -> None:
         self._clock = clock

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handlers.store import items
+from handlers.store import control_items
 from handlers.store.event_items import partition_keys, stream_of
 from local.chaos.link import Link, data_of
 from local.replay.expressions import Item
@@ -81,7 +81,7 @@ class Watch:
         self._vouched[fence] = at
 
     def _lease(self, item: Item) -> None:
-        self._partitions = items.partitions(item)
+        self._partitions = control_items.partitions(item)
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:
             return

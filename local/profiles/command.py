@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from handlers.profile.parse import BadProfile, Profile, ProfileError, check_stream_id, parse
-from handlers.upstream.network import refusal
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.behaviour import Profile
+from handlers.profile.checked_fields import BadProfile
+from handlers.profile.parse import parse
+from handlers.upstream.address_policy import refusal
 from local.profiles import trial
 from local.profiles.profile_files import placeholders, profile_text
 from local.user_error import UserError

@@ -9,7 +9,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from handlers.profile.parse import ProfileError, check_stream_id, parse
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.parse import parse
 from local.user_error import UserError
 
 # A variable is an address that is known where the function runs; it need not be set here for the file to be right.

@@ -21,8 +21,10 @@ from handlers.connection.reading import cursor_behind
 from handlers.errors import StreamkeeperError
 from handlers.framing.decoders import Frame, FramingError, as_frames
 from handlers.framing.marks import Kind
-from handlers.profile.parse import Profile, ProfileError, check_stream_id, parse
-from handlers.profile.references import Reference, Secrets
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.profile.secret_references import Reference, Secrets
 from handlers.upstream.reader import Upstream
 from local.checkout import ROOT, require_checkout
 from local.profiles.profile_files import placeholders, profile_text

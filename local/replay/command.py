@@ -22,7 +22,8 @@ from typing import Any
 
 import yaml
 
-from handlers.profile import parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from local import stages
 from local.replay import scenario
 from local.replay.scenario import Scenario
@@ -185,7 +186,7 @@ def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSand
     )
 
 
-def _profile(source: Scenario) -> parse.Profile:
+def _profile(source: Scenario) -> Profile:
     table = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",
@@ -195,7 +196,7 @@ def _profile(source: Scenario) -> parse.Profile:
         "standby": source.upstream.standby,
         "end": {"event": "end"},
     }
-    return parse.parse("replay", table, {})
+    return parse("replay", table, {})
 
 
 def _in_turn(values: Iterable[int]) -> Callable[[], int]:

@@ -31,9 +31,9 @@ from handlers.connection.effects import (
 )
 from handlers.connection.inputs import Arrival, Closed, Written
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadLease, Report, Step
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
-from handlers.store.store import Store
 from local.replay.scripted_upstream import Link, ScriptedUpstream
 from states_language.clock import Clock, Timer
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.store.store import Store
+from handlers.store.connection_store import Store
 from states_language import TaskCall, TaskFailure
 
 T = TypeVar("T")

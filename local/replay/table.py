@@ -1,7 +1,6 @@
 """An in-memory DynamoDB for virtual time: the item calls that the handlers and the machines make.
 
-It has the methods of boto3's client that `handlers/store/store.py` and the machines' direct integrations use, so
-those run
+It has the methods of boto3's client that `handlers/store` and the machines' direct integrations use, so those run
 unchanged in virtual time without a socket. It knows no time, no throughput, no capacity and no index. Every table has
 the key PK, SK. Invariant: a call changes one item as a whole, or raises botocore's ClientError with DynamoDB's code
 and changes nothing.

@@ -15,7 +15,7 @@ from typing import Any
 
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 from local.replay.expressions import Item
 from local.replay.invocation import VirtualConnection, VirtualInvocation
 from local.replay.scripted_upstream import Link, ScriptedUpstream

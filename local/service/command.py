@@ -172,6 +172,12 @@ def _welcome(options: Options, service: Service, screen: Screen) -> None:
     lines += [
         f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
     ]
+    if not service.keeps_every_write:
+        lines += [
+            "",
+            "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",
+            "  (There is no dynoxide for this machine in node_modules; with it nothing is lost.)",
+        ]
     lines += [
         "",
         "Type in another terminal:",

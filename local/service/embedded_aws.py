@@ -18,13 +18,10 @@ from typing import IO
 
 from local.checkout import ROOT
 from local.listener import HOST, port_of
+from local.service.child import Child, Supervisor
 from local.user_error import UserError
 
-_STOP_WITHIN_S = 10.0
-_READY_WITHIN_S = 30.0
 _WAIT_FOR_LOCK_S = 15.0
-_MOST_RESTARTS = 5
-_RESTARTS_WINDOW_S = 60.0
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
 
 
@@ -79,12 +76,20 @@ class EmbeddedAws:
         self._listening = listening
         self._lock_file = lock_file
         self._on_death = on_death
-        self._on_restart = on_restart
-        self._on_failure = on_failure
         self._say = say
-        self._process: asyncio.subprocess.Process | None = None
-        self._supervisor: asyncio.Task[None] | None = None
-        self._closing = False
+        self._supervisor = Supervisor(
+            Child(
+                name="The embedded AWS",
+                resumes_from="its last save",
+                log=folder / "logs" / "engine.log",
+                spawn=self._spawn,
+                answers=lambda: _health(port_of(listening)),
+                on_failure=on_failure,
+                say=say,
+                on_death=self._died,
+                on_restart=on_restart,
+            )
+        )
 
     @property
     def url(self) -> str:
@@ -94,35 +99,25 @@ class EmbeddedAws:
     @property
     def pid(self) -> int | None:
         """The process id of the child that runs now."""
-        return None if self._process is None else self._process.pid
+        return self._supervisor.pid
 
     async def start(self) -> None:
         """Returns when the child answers; one that does not start is a UserError that names its log."""
-        self._process = await self._spawn()
-        await self._ready()
-        self._supervisor = asyncio.create_task(self._supervise())
+        await self._supervisor.start()
 
     async def stop(self) -> None:
-        """Ends the child, which saves its state first; after ten seconds it is killed."""
-        self._closing = True
-        if self._supervisor is not None:
-            self._supervisor.cancel()
-        process = self._process
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), _STOP_WITHIN_S)
-            except TimeoutError:
-                self.kill()
-                await process.wait()
+        """Ends the child, which saves its state first; after ten seconds it is killed, and a line says what is lost."""
+        if not await self._supervisor.stop():
+            self._say("the embedded AWS took too long to save: changes of its last seconds are lost")
         self._listening.close()
 
     def kill(self) -> None:
         """Ends the child at once; changes since its last save are lost."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        self._supervisor.kill()
+
+    def _died(self) -> None:
+        self._on_death()
+        self._drop_queued()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         logs = self._folder / "logs"
@@ -149,38 +144,6 @@ class EmbeddedAws:
             # ministack removes containers of its own label from any Docker it finds, so it must find none.
             "DOCKER_HOST": f"unix://{(self._folder / 'no-docker').resolve()}",
         }
-
-    async def _ready(self) -> None:
-        assert self._process is not None
-        health = asyncio.create_task(_health(port_of(self._listening)))
-        death = asyncio.create_task(self._process.wait())
-        done, pending = await asyncio.wait(
-            {health, death}, timeout=_READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
-        )
-        for task in pending:
-            task.cancel()
-        if health not in done:
-            self.kill()
-            raise UserError(f"The embedded AWS did not start; its log is {self._folder / 'logs' / 'engine.log'}.")
-        health.result()
-
-    async def _supervise(self) -> None:
-        deaths_s: list[float] = []
-        while True:
-            assert self._process is not None
-            await self._process.wait()
-            if self._closing:
-                return
-            now_s = time.monotonic()
-            deaths_s = [at_s for at_s in deaths_s if now_s - at_s < _RESTARTS_WINDOW_S] + [now_s]
-            if len(deaths_s) > _MOST_RESTARTS:
-                self._on_failure(f"The embedded AWS died {len(deaths_s)} times in a minute, so the service stops.")
-                return
-            self._say(f"the embedded AWS died ({self._process.returncode}); it restarts from its last save")
-            self._on_death()
-            self._drop_queued()
-            self._process = await self._spawn()
-            await self._on_restart()
 
     def _drop_queued(self) -> None:
         """Closes queued connections: their clients know a newer state than the restored one."""

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from handlers.store import items
-from local.aws_endpoints import Endpoints
+from handlers.store import control_items
+from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import HOST, Listener, port_of
 from local.profiles import profile_files
+from local.service import embedded_dynamodb
 from local.service.aws_server import AwsServer
 from local.service.embedded_aws import EmbeddedAws
+from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.gateway import Gateway
 from local.service.live_view import LiveView
 from local.service.provision import provision
@@ -71,7 +73,15 @@ class Service:
             self._engine = EmbeddedAws(
                 data, sockets.engine, lock_file, self._engine_died, self._engine_restarted, self._failed, screen.say
             )
-        self._endpoints = Endpoints(environment, self._engine.url if self._engine else None)
+        self._dynamodb: EmbeddedDynamoDB | None = None
+        binary = embedded_dynamodb.program(ROOT)
+        if binary is not None and needs_dynamodb(environment):
+            self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, self._failed, screen.say)
+        self._endpoints = Endpoints(
+            environment,
+            self._engine.url if self._engine else None,
+            self._dynamodb.url if self._dynamodb else None,
+        )
         self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
         self._machines = machines(self.stack)
         self._clock = RealClock()
@@ -85,8 +95,9 @@ class Service:
 
     async def start(self) -> None:
         """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
-        if self._engine is not None:
-            await self._engine.start()
+        for child in (self._engine, self._dynamodb):
+            if child is not None:
+                await child.start()
         queue_urls = await asyncio.to_thread(self._provision)
         self.stack = read(self._template, queue_urls)
         variables = self._endpoints.environment() | self._upstream_variables
@@ -139,8 +150,9 @@ class Service:
         for close in self._closers:
             close()
         await asyncio.gather(*(listener.close() for listener in self._listeners))
-        if self._engine is not None:
-            await self._engine.stop()
+        for child in (self._dynamodb, self._engine):
+            if child is not None:
+                await child.stop()
 
     def _join(self, pool: Pool) -> Executions:
         def changed(known: Any) -> None:
@@ -171,13 +183,18 @@ class Service:
         if table is None or not known.stream_id:
             return False
         client = self._endpoints.client("dynamodb")
-        return items.lease(
-            client.get_item(TableName=table, Key=items.key(known.stream_id, "lease")).get("Item", {})
+        return control_items.lease(
+            client.get_item(TableName=table, Key=control_items.key(known.stream_id, "lease")).get("Item", {})
         ).stop
 
     def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
         folder = ROOT / (self._variable("STREAMS_DIR") or "env/streams")
         return profile_files.check(stream_id, folder, self._upstream_variables)
+
+    @property
+    def keeps_every_write(self) -> bool:
+        """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
+        return self._dynamodb is not None or not needs_dynamodb(self._environment)
 
     def _provision(self) -> dict[str, str]:
         return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)
@@ -188,7 +205,7 @@ class Service:
 
     def _engine_died(self) -> None:
         # The functions know a newer state than the restored one; new ones resume from the cursor in it.
-        if self._pool is not None:
+        if self._pool is not None and self._dynamodb is None:
             self._pool.kill_all()
 
     async def _engine_restarted(self) -> None:

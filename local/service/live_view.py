@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.connection.lease import Lease, unconnected_ms
-from handlers.store import items
+from handlers.store import control_items
 from local.aws_endpoints import Endpoints
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.screen import Screen
@@ -87,7 +87,7 @@ class LiveView:
             # The embedded AWS may be restarting; the next look is a second away.
             with contextlib.suppress(BotoCoreError, ClientError):
                 records, lease = await asyncio.to_thread(self._read, stream_id)
-                connected_token = lease.connected
+                connected_token = lease.connected_token
                 self._alert(stream_id, lease)
             for news in view.update(records, connected_token, _now_ms(), failed.get(stream_id, [])):
                 self._screen.say(news)
@@ -121,8 +121,8 @@ class LiveView:
             return [], Lease()
         client = self._endpoints.client("dynamodb")
         records = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
-        lease = client.get_item(TableName=self._control_table, Key=items.key(stream_id, "lease")).get("Item", {})
-        return records, items.lease(lease)
+        lease = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "lease"))
+        return records, control_items.lease(lease.get("Item", {}))
 
     def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         newest: list[dict[str, Any]] = client.query(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.connection.ledger import Gap
-from handlers.store.items import lost
+from handlers.store.control_items import lost
 from local.service.function_failures import Failure
 from timeline.coverage import Connection, gaps, overlap_ms
 

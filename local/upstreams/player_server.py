@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit, urlunsplit
 
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 from local.listener import HOST, Listener, bind
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.aws.translate import answering
+from handlers.aws.error_translation import translate_errors
 from handlers.connection.attempts import _Attempts
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
 from handlers.connection.inputs import Claimed, ClaimRefused, Written
@@ -16,11 +16,11 @@ from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.connection.steps import Answer, Report, Steps
 from handlers.errors import StoreUnavailable
-from handlers.store import items
-from handlers.store.event_items import FOR_EVER, Keeping
+from handlers.store import control_items
+from handlers.store.connection_store import Store
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import STORED, OneWrite
 from handlers.store.requests import Requests
-from handlers.store.store import Store
 from local.chaos.schedule import Schedule
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
@@ -43,8 +43,8 @@ def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, 
     """The cursor is written whoever wrote it last."""
     store._dynamodb.put_item(
         TableName=store._control_table,
-        Item=items.key(stream_id, "cursor")
-        | {"cursor": {"S": cursor}, "fence": items.number(fence), "saved_at_ms": items.number(now_ms)},
+        Item=control_items.key(stream_id, "cursor")
+        | {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)},
     )
     return True
 
@@ -66,7 +66,9 @@ def overlooks_single_refusals(write: OneWrite, batch: Any) -> list[str]:
     return [STORED] * len(batch)
 
 
-def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events: Any, kept: Any = FOR_EVER) -> Written:
+def ignores_errors(
+    store: Store, stream_id: str, fence: int, first: int, events: Any, kept: Any = DEFAULT_POLICY
+) -> Written:
     """An event that the store refuses counts as stored."""
     for number, event in enumerate(events, first):
         try:
@@ -78,7 +80,7 @@ def ignores_errors(store: Store, stream_id: str, fence: int, first: int, events:
 
 def takes_any_turn(store: Store, stream_id: str, fence: int, expires_at_ms: int, _now_ms: int) -> Lease:
     """A connection takes its turn whether another's lasts or not."""
-    values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
+    values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
     update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
     names = ("fence", "connected", "expires_at_ms")
     store._applied(stream_id, "lease", update, "#fence >= :fence", names, values)
@@ -99,8 +101,10 @@ def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[Non
 
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
     """What is to be written is written, whatever stands there by now."""
-    with answering("PutItem"):
-        store._dynamodb.put_item(TableName=store._control_table, Item=items.key(stream_id, "rest") | items.rest(after))
+    with translate_errors("PutItem"):
+        store._dynamodb.put_item(
+            TableName=store._control_table, Item=control_items.key(stream_id, "rest") | control_items.rest(after)
+        )
     return True
 
 
@@ -124,7 +128,7 @@ def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace
 def spreads_as_its_profile_says(requests: Requests, after_fence: int) -> Claimed | ClaimRefused:
     """The partitions are those of the version that runs, not those of the first claim."""
     answer = CLAIM(requests, after_fence)
-    requests._keeping = Keeping(requests._profile.partitions)
+    requests._policy = StoragePolicy(requests._profile.partitions)
     return answer
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from handlers.connection.effects import Claim, Effect, Finish, Outcome, ReadCursor, RecordLoss, SaveProgress, Write
 from handlers.connection.inputs import Chunk, Claimed, Closed, Input, LeaseRead, Opened
-from handlers.connection.lease import Standing
+from handlers.connection.lease import LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import LIVE, Phase
 
@@ -67,7 +67,7 @@ class DoesNotWatchTheSuccessor(Manager):
     """A closed connection whose successor has claimed thinks itself dropped at once."""
 
     def _settle(self, now_ms: int, found: Any) -> list[Effect]:
-        if found is Standing.CLAIMED:
+        if found is LeaseView.CLAIMED:
             assert self._ending is not None
             return [Finish(self._ending)]
         return super()._settle(now_ms, found)

@@ -22,7 +22,7 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Woken
-from handlers.connection.lease import Lease, Standing
+from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase
 from tests.chaos.model_rules import Rules
@@ -60,18 +60,18 @@ class _ClaimsAfterConnecting(Manager):
 
 
 class _DoesNotWatch(Manager):
-    def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
-        return super()._settle(now_ms, Standing.HOLDER if found is Standing.CLAIMED else found)
+    def _settle(self, now_ms: int, found: LeaseView) -> list[Effect]:
+        return super()._settle(now_ms, LeaseView.HOLDER if found is LeaseView.CLAIMED else found)
 
 
 class _WaitsForAClaim(Manager):
-    def _settle(self, now_ms: int, found: Standing) -> list[Effect]:
-        return super()._settle(now_ms, Standing.TAKEN_OVER if found is Standing.CLAIMED else found)
+    def _settle(self, now_ms: int, found: LeaseView) -> list[Effect]:
+        return super()._settle(now_ms, LeaseView.TAKEN_OVER if found is LeaseView.CLAIMED else found)
 
 
 class _WaitsForOneThatIsGone(Manager):
     def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
-        return super()._lease_read(now_ms, LeaseRead(replace(given.lease, released=0)))
+        return super()._lease_read(now_ms, LeaseRead(replace(given.lease, released_token=0)))
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
 
@@ -95,7 +95,7 @@ class _OpensAtOnce(Manager):
 class _IgnoresTheClaim(Manager):
     def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
         if self.phase is Phase.CONNECTED and not given.lease.stop and not self._stay._is_expiring:
-            given = LeaseRead(replace(given.lease, fence=self.fence, connected=self.fence))
+            given = LeaseRead(replace(given.lease, fence=self.fence, connected_token=self.fence))
         return super()._lease_read(now_ms, given)
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
@@ -179,12 +179,12 @@ class _ClaimsForAnyExecution(Rules):
 
 class _MarksConnectedAlways(Rules):
     def mark_connected(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
-        return replace(lease, connected=fence, expires_at_ms=expires_at_ms)
+        return replace(lease, connected_token=fence, expires_at_ms=expires_at_ms)
 
 
 class _MarksReleasedAlways(Rules):
     def mark_released(self, lease: Lease, fence: int) -> Lease:
-        return replace(lease, released=fence)
+        return replace(lease, released_token=fence)
 
 
 class _SavesAnyCursor(Rules):

@@ -34,10 +34,10 @@ def is_urgent(world: World) -> bool:
 def with_lease(world: World, lease: Lease) -> World:
     """The world with the lease as it was written; a Violation where one of its counters went back."""
     before = world.lease
-    for name in ("fence", "connected", "released", "generation"):
+    for name in ("fence", "connected_token", "released_token", "generation"):
         if getattr(lease, name) < getattr(before, name):
             raise Violation("only forward", f"{name} went back from {getattr(before, name)} to {getattr(lease, name)}")
-    if max(lease.connected, lease.released) > lease.fence:
+    if max(lease.connected_token, lease.released_token) > lease.fence:
         raise Violation("only forward", "a mark is ahead of the fence")
     return replace(world, lease=lease)
 
@@ -111,4 +111,4 @@ def detail(given: Input) -> str:
 def said(lease: Lease) -> str:
     """The lease in a few words."""
     stop = ", stop" if lease.stop else ""
-    return f"fence {lease.fence}, connected {lease.connected}, released {lease.released}{stop}"
+    return f"fence {lease.fence}, connected {lease.connected_token}, released {lease.released_token}{stop}"

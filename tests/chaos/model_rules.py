@@ -1,8 +1,8 @@
 """What the model takes for granted about the store and the machine: the conditions of each write, and each lane's way.
 
-It says in pure functions what `handlers/store/store.py` and `statemachines/connections.asl.yml` say in their own
-languages. A
-deliberate defect (`model_defects.py`) is a subclass. Invariant: a method returns a new record and changes none.
+It says in pure functions what `handlers/store/connection_store.py` and `statemachines/connections.asl.yml` say in their
+own languages. A deliberate defect (`model_defects.py`) is a subclass.
+Invariant: a method returns a new record and changes none.
 """
 
 from __future__ import annotations
@@ -28,26 +28,30 @@ class Rules:
 
     def mark_connected(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
         """The lease after the mark, or as it was."""
-        if lease.fence >= fence and lease.connected <= fence:
-            return replace(lease, connected=fence, expires_at_ms=expires_at_ms)
+        if lease.fence >= fence and lease.connected_token <= fence:
+            return replace(lease, connected_token=fence, expires_at_ms=expires_at_ms)
         return lease
 
     def take_turn(self, lease: Lease, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
         """The lease after the turn was taken, or as it was while another's lasts."""
-        is_free = lease.connected <= lease.released or lease.connected == fence or lease.expires_at_ms <= now_ms
-        if lease.fence >= fence and lease.connected <= fence and is_free:
-            return replace(lease, connected=fence, expires_at_ms=expires_at_ms)
+        is_free = (
+            lease.connected_token <= lease.released_token
+            or lease.connected_token == fence
+            or lease.expires_at_ms <= now_ms
+        )
+        if lease.fence >= fence and lease.connected_token <= fence and is_free:
+            return replace(lease, connected_token=fence, expires_at_ms=expires_at_ms)
         return lease
 
     def renew(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
         """The lease after a renewal, or as it was."""
-        if lease.connected == fence and lease.expires_at_ms <= expires_at_ms:
+        if lease.connected_token == fence and lease.expires_at_ms <= expires_at_ms:
             return replace(lease, expires_at_ms=expires_at_ms)
         return lease
 
     def mark_released(self, lease: Lease, fence: int) -> Lease:
         """The lease after the mark, or as it was."""
-        return replace(lease, released=fence) if lease.fence >= fence >= lease.released else lease
+        return replace(lease, released_token=fence) if lease.fence >= fence >= lease.released_token else lease
 
     def save_cursor(self, world: World, cursor: int, fence: int, at_ms: int) -> World:
         """The world after the cursor was saved, or as it was."""

@@ -219,5 +219,5 @@ def _is_stable(world: World, policy: str) -> bool:
         return len(holders) == 2 and world.lease.fence in fences
     lanes = sorted(lane.state for lane in world.lanes if lane.state != "off")
     # A claim whose function is gone is nothing to most, but a reason to let go where the upstream forbids two.
-    last = world.lease.fence if policy == "forbids" else world.lease.connected
-    return fences == {world.lease.connected} == {last} and lanes == ["running", "waiting"]
+    last = world.lease.fence if policy == "forbids" else world.lease.connected_token
+    return fences == {world.lease.connected_token} == {last} and lanes == ["running", "waiting"]

@@ -148,7 +148,9 @@ class Model:
             return with_lease(world, rules.mark_connected(lease, write.fence, write.at_ms)), None
         if write.kind == "TakeTurn":
             lease = rules.take_turn(lease, write.fence, write.at_ms, world.now_ms)
-            return with_lease(replace(world, answered=max(world.answered, lease.connected)), lease), LeaseRead(lease)
+            return with_lease(replace(world, answered=max(world.answered, lease.connected_token)), lease), LeaseRead(
+                lease
+            )
         if write.kind == "MarkReleased":
             return with_lease(world, rules.mark_released(lease, write.fence)), None
         if write.kind == "Renew":

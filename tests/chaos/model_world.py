@@ -151,7 +151,7 @@ class World:
         rank = _ranks(self)
         by_lane: list[list[int]] = [[], [], [], []]
         for process in self.processes:
-            part = _process_key(process, now, rank, lease.connected)
+            part = _process_key(process, now, rank, lease.connected_token)
             by_lane[process.execution * 2 + process.lane].append(intern.setdefault(part, len(intern)))
         lanes = []
         for lane, processes in zip(self.lanes, by_lane, strict=True):
@@ -160,7 +160,7 @@ class World:
             lanes.append(intern.setdefault(part, len(intern)))
         late = tuple((w.kind, rank[w.fence], max(w.at_ms - now, -TICK_MS), w.cursor, w.execution) for w in self.late)
         return (
-            (rank[lease.fence], rank[lease.connected], rank[lease.released], lease.execution, lease.stop),
+            (rank[lease.fence], rank[lease.connected_token], rank[lease.released_token], lease.execution, lease.stop),
             max(lease.expires_at_ms - now, 0),
             (self.cursor, rank[self.cursor_fence], self.emitted, self.stored),
             self.executions,
@@ -174,7 +174,7 @@ class World:
 
 def _ranks(world: World) -> dict[int, int]:
     lease = world.lease
-    fences = {0, lease.fence, lease.connected, lease.released, world.cursor_fence, world.answered}
+    fences = {0, lease.fence, lease.connected_token, lease.released_token, world.cursor_fence, world.answered}
     fences.update(process.manager.fence for process in world.processes)
     fences.update(write.fence for write in world.late)
     return {fence: rank for rank, fence in enumerate(sorted(fences))}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from handlers.store.store import Store
+from handlers.store.connection_store import Store
 from local.chaos import simulate
 from local.chaos.invariants import violations
 from local.chaos.schedule import Schedule, generate

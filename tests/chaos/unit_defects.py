@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from handlers.store.store import Store
+from handlers.store.connection_store import Store
 from tests.chaos import chaos_defects
 
 Edit = Callable[[dict[str, Any]], None]
@@ -44,10 +44,10 @@ def _of_chaos(name: str) -> tuple[str, Callable[..., Any]]:
     if defect.function is not None:
         return defect.function
     assert defect.store is not None
-    return f"handlers.store.store.Store.{defect.store[0]}", defect.store[1]
+    return f"handlers.store.connection_store.Store.{defect.store[0]}", defect.store[1]
 
 
-UPDATE = "handlers.store.store.Store._update"
+UPDATE = "handlers.store.connection_store.Store._update"
 CONNECTED = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
 RELEASED = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
 # What is replaced, and by what.

@@ -14,11 +14,11 @@ from tests.statemachines.test_definitions import states
 TABLES = {
     "ConnectionManagerRole": {
         "store/event_writer.py": "EventsTable",
-        "store/store.py": "ControlTable",
+        "store/connection_store.py": "ControlTable",
         "store/control_table.py": "ControlTable",
     },
     "ConnectionControlRole": {
-        "store/streams.py": "ControlTable",
+        "store/stream_records.py": "ControlTable",
         "store/control_table.py": "ControlTable",
         "store/event_reader.py": "EventsTable",
     },

@@ -11,7 +11,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from handlers.store.store import Store
+from handlers.store.connection_store import Store
 
 EVENTS, CONTROL, BUCKET = "events", "control", "bodies"
 

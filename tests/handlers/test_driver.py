@@ -12,8 +12,9 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
-from handlers.profile.parse import Profile, parse
-from handlers.store.store import Store
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.store.connection_store import Store
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
 
@@ -123,7 +124,7 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> N
     assert record["unterminated_bytes"] == len(b"data: unterminated")
     assert record["claimed_ms"] <= record["opened_ms"] <= record["closed_ms"]
     lease = aws.store().read_lease(STREAM)
-    assert (lease.fence, lease.connected, lease.released, lease.holder) == (1, 1, 1, "A/r1")
+    assert (lease.fence, lease.connected_token, lease.released_token, lease.holder) == (1, 1, 1, "A/r1")
     assert report.connect_ms is not None
 
 

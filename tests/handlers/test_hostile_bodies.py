@@ -18,15 +18,17 @@ from tests.handlers.hostile import CLOSED, EVENT, STREAM, Flood, connect, sends
 from tests.handlers.servers import OK, UNTIL_CLOSE, Script, serving
 
 GZIP = OK + b"Content-Encoding: gzip\r\n\r\n"
+PACKED = gzip.compress(EVENT, mtime=0)
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (gzip.compress(EVENT, mtime=0)[:-8], "(truncated): the compressed body ended before its end"),
-        (gzip.compress(EVENT, mtime=0) + b"<html>", "(protocol): the body is not compressed as its header says"),
-        (gzip.compress(EVENT, mtime=0) + gzip.compress(b": hi\n", mtime=0), "(ended_by_upstream)"),
+        (PACKED[:-8], "(truncated): the compressed body ended before its end"),
+        (PACKED + b"<html>", "(protocol): the body is not compressed as its header says"),
+        (PACKED + gzip.compress(b": hi\n", mtime=0), "(ended_by_upstream)"),
     ],
+    ids=["truncated", "damaged", "several members"],
 )
 def test_a_compressed_body_that_breaks_off_is_stored_as_far_as_it_came(aws: Aws, body: bytes, why: str) -> None:
     """Truncated, damaged, or of several members."""
@@ -76,7 +78,7 @@ def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
 READER = """
 import json, resource, sys, threading
 from handlers.framing.decoders import FramingError, decoder
-from handlers.profile.parse import UpstreamRequest
+from handlers.profile.behaviour import UpstreamRequest
 from handlers.connection.inputs import Chunk, Closed
 from handlers.upstream.reader import Upstream
 threading.stack_size(256 * 1024)

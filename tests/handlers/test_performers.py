@@ -22,8 +22,9 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.connection.steps import Answer, Await, Ended, Invocation, ReadLease, Report, Step, Steps
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
-from handlers.profile.parse import Profile, parse
-from handlers.store.store import Store
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.store.connection_store import Store
 from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
 from local.chaos.slow_requests import NOTHING_ASKED, SlowRequests, Task, Waits
@@ -99,7 +100,7 @@ class World:
         elif what == "connect":
             self._theirs.mark_connected(STREAM, self._theirs.read_lease(STREAM).fence, EPOCH_2026_MS + 10**6)
         elif what == "release":
-            self._theirs.mark_released(STREAM, self._theirs.read_lease(STREAM).connected)
+            self._theirs.mark_released(STREAM, self._theirs.read_lease(STREAM).connected_token)
         elif what == "outage":
             self.dynamodb.throttle(self._clock.now_ms() + 1_500)
         else:

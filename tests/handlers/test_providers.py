@@ -21,7 +21,8 @@ from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.framing.decoders import Frame
 from handlers.invocation import run_invocation
-from handlers.profile.parse import Profile, parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams

@@ -10,10 +10,11 @@ from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import Claimed, Closed, Opened
 from handlers.connection.steps import Invocation, Report
 from handlers.framing.events import StreamEvent
-from handlers.profile.parse import Profile, parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.store.connection_store import Store
 from handlers.store.event_items import partition_key
 from handlers.store.requests import Requests
-from handlers.store.store import Store
 from local.replay.table import MemoryDynamoDB
 from tests.chaos import chaos_defects
 from tests.chaos.teeth import OF_THE_RESTS

@@ -109,8 +109,8 @@ def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bound
     """A Task whose own Arguments raise an error where a count is too high ends the loop by its Catcher."""
     calls = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::lambda:invoke"}
     again = {**calls, "Arguments": {"FunctionName": "f", "Payload": payload}, "Catch": ALL, "Next": "Poll"}
-    found = practices(commented(("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Do"}), ("Do", again), OVER))
-    assert found == ([] if bounded else [("/States/Poll", "endless-loop")])
+    listed = practices(commented(("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Do"}), ("Do", again), OVER))
+    assert listed == ([] if bounded else [("/States/Poll", "endless-loop")])
 
 
 def test_a_loop_is_named_by_its_states() -> None:
@@ -121,10 +121,10 @@ def test_a_loop_is_named_by_its_states() -> None:
 
 def test_our_own_machines() -> None:
     """The known faults of the machines that are kept for comparison are all warned of; the deployed one has a bound."""
-    found = {
+    listed = {
         name: practices(read_definition(ROOT / "statemachines" / f"{name}.asl.yml")) for name in ("retry", "staggered")
     }
-    assert found["retry"] == [("/States/Connect/Retry/0", "history")]
-    assert {practice for _, practice in found["staggered"]} == {"endless-loop"}
+    assert listed["retry"] == [("/States/Connect/Retry/0", "history")]
+    assert {practice for _, practice in listed["staggered"]} == {"endless-loop"}
     deployed = practices(read_definition(ROOT / "statemachines" / "connections.asl.yml"))
     assert deployed == []

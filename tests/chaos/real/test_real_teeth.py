@@ -47,7 +47,7 @@ def waits_after_a_drop(copy: Path) -> None:
 
 def ignores_the_stop(copy: Path) -> None:
     """A connection that reads the wish to stop goes on."""
-    text = "lease.stop:\n        return Standing"
+    text = "lease.stop:\n        return LeaseView"
     changed(copy / "handlers" / "connection" / "lease.py", (text, text.replace(":", " and not fence:")))
 
 

@@ -6,7 +6,8 @@ from handlers.connection.effects import CloseUpstream, Effect, Finish, Outcome
 from handlers.connection.inputs import Claimed, Closed, CursorRead, LeaseRead, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
-from handlers.profile.parse import Profile, parse
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 
 DEADLINE_MS = 100_000
 MARGIN_MS = 5_000
@@ -40,7 +41,7 @@ def connected(overlap: str = "evicts", **more: Any) -> Manager:
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
     if overlap == "forbids":
-        manager.handle(15, LeaseRead(Lease(fence=FENCE, connected=FENCE, execution="mine")))
+        manager.handle(15, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
     manager.handle(20, CursorRead("7"))
     manager.handle(30, Opened(200))
     return manager

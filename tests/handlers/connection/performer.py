@@ -13,9 +13,9 @@ from handlers.connection.effects import CloseUpstream, Open
 from handlers.connection.inputs import Arrival, Closed, StoreFailed
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, Report, Step
 from handlers.errors import StoreUnavailable
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
+from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
-from handlers.store.store import Store
 
 # What an opening brings: so many milliseconds after it was asked for, this.
 Script = list[tuple[int, Arrival]]

@@ -40,7 +40,7 @@ def test_closed_by_its_successor_is_taken_over() -> None:
         RecordGaps,
     ]
     assert manager.lease_due_ms == 40
-    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine")))
+    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine")))
     assert outcome(effects).error == "StreamTakenOver"
     assert isinstance(effects[0], SaveProgress)
     assert effects[0].progress.ended_by == "taken_over"
@@ -57,18 +57,18 @@ def test_a_successor_that_is_closed_again_is_not_waited_for() -> None:
     """It was connected, so this one was relieved; but now nobody is known to be, and the lane must not wait."""
     manager = connected()
     manager.handle(40, Closed("reset"))
-    gone = Lease(fence=FENCE + 1, connected=FENCE + 1, released=FENCE + 1, execution="mine")
+    gone = Lease(fence=FENCE + 1, connected_token=FENCE + 1, released_token=FENCE + 1, execution="mine")
     assert outcome(manager.handle(40, LeaseRead(gone))).error == "StreamDropped"
 
 
 def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
     """Claimed but not connected is not taken over yet: the mark within the watch decides, its absence means dropped."""
-    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
     assert manager.handle(40, LeaseRead(claimed)) == []
     assert manager.lease_due_ms == 140
-    effects = manager.handle(140, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1)))
+    effects = manager.handle(140, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1)))
     assert outcome(effects).error == "StreamTakenOver"
 
     manager = connected()
@@ -83,7 +83,7 @@ def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
 def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
     """Where the upstream leaves the older open, it reads for overlap_s more, then drains, saves, releases and goes."""
     manager = connected(overlap, overlap_s=2)
-    assert manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1))) == []
+    assert manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))) == []
     assert (manager.phase, manager.wake_at_ms) == (Phase.OVERLAPPING, 3_030)
     assert kinds(manager.handle(2_000, Chunk(event(8)))) == [Write]
     manager.handle(2_000, Written(1, 0))
@@ -96,7 +96,7 @@ def test_taken_over_at_the_deadline_is_taken_over() -> None:
     """One that learns of its successor only at its margin and reads on ends as taken over, with little time left."""
     manager = connected("tolerates", overlap_s=60)
     manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
-    newer = LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1))
+    newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     manager.handle(DEADLINE_MS - MARGIN_MS, newer)
     end_ms = DEADLINE_MS - MARGIN_MS // 2
     assert outcome(drained(manager, end_ms, manager.handle(end_ms, Woken()))).error == "StreamTakenOver"
@@ -105,7 +105,7 @@ def test_taken_over_at_the_deadline_is_taken_over() -> None:
 def test_an_overlap_is_bounded_by_the_settings() -> None:
     """A profile that asks for more gets what leaves its lane in time for its next turn."""
     manager = connected("tolerates", overlap_s=60, overlap_max_ms=2_000)
-    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1)))
+    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1)))
     assert manager.wake_at_ms == 3_030
 
 
@@ -124,7 +124,7 @@ def test_the_deadline_is_left_before() -> None:
 
 def test_the_deadline_is_put_off_while_a_successor_connects() -> None:
     """Claimed by a successor at the margin, it reads on for half the margin, so that a slow connect leaves no gap."""
-    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     manager = connected()
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
     assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(claimed)))
@@ -136,7 +136,7 @@ def test_another_execution_that_took_over_makes_it_return() -> None:
     """Taken over by another execution's connection, a lane must not come back: the function returns superseded."""
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
-    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="other")))
+    effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other")))
     assert (outcome(effects).error, outcome(effects).status) == ("", "superseded")
 
 
@@ -144,7 +144,7 @@ def test_another_execution_that_took_over_makes_it_return() -> None:
 def test_the_holder_waits_at_its_margin_for_the_execution_that_has_claimed_the_stream(standby: str) -> None:
     """Its first function is on the way: there would be nobody until it is connected."""
     manager = connected("tolerates", standby=standby)
-    renewed = Lease(fence=FENCE, connected=FENCE, execution="next", expires_at_ms=DEADLINE_MS)
+    renewed = Lease(fence=FENCE, connected_token=FENCE, execution="next", expires_at_ms=DEADLINE_MS)
     manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
     assert CloseUpstream not in kinds(manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(renewed)))
     assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))

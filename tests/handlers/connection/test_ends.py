@@ -7,22 +7,22 @@ import pytest
 from handlers.connection import ends
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Closed
-from handlers.connection.lease import Lease, Standing
+from handlers.connection.lease import Lease, LeaseView
 
 TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")
 
 
-@pytest.mark.parametrize(("found", "ending"), list(product(Standing, [ends.EXPIRED, ends.LET_GO])))
-def test_only_a_connected_successor_makes_an_end_a_takeover(found: Standing, ending: Outcome) -> None:
+@pytest.mark.parametrize(("found", "ending"), list(product(LeaseView, [ends.EXPIRED, ends.LET_GO])))
+def test_only_a_connected_successor_makes_an_end_a_takeover(found: LeaseView, ending: Outcome) -> None:
     """A stop outranks all, a claim alone is waited for, and whoever has no successor ends as it would have."""
-    wanted = {Standing.STOPPED: ends.STOPPED, Standing.TAKEN_OVER: TAKEOVER, Standing.CLAIMED: None}
+    wanted = {LeaseView.STOPPED: ends.STOPPED, LeaseView.TAKEN_OVER: TAKEOVER, LeaseView.CLAIMED: None}
     assert ends.explained(found, ending, TAKEOVER) == wanted.get(found, ending)
-    assert ends.explained(found, ending, None) == (ends.STOPPED if found is Standing.STOPPED else ending)
+    assert ends.explained(found, ending, None) == (ends.STOPPED if found is LeaseView.STOPPED else ending)
 
 
 def test_a_takeover_names_the_successor_or_the_end_of_the_execution() -> None:
     """The lane waits for the one; it does not come back after the other."""
-    lease = Lease(fence=4, connected=4)
+    lease = Lease(fence=4, connected_token=4)
     assert ends.taken_over(lease, is_superseded=False) == TAKEOVER
     assert ends.taken_over(lease, is_superseded=True).error == ""
 

@@ -18,13 +18,13 @@ def fresh_saves(standby: str) -> list[SaveProgress]:
     manager.handle(20, CursorRead("7"))
     effects = manager.handle(30, Opened(200))
     for now_ms in range(5_000, DEADLINE_MS - MARGIN_MS, 5_000):
-        effects += manager.handle(now_ms, LeaseRead(Lease(fence=FENCE, connected=FENCE, execution="mine")))
+        effects += manager.handle(now_ms, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
     return [effect for effect in effects if isinstance(effect, SaveProgress)]
 
 
 def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
     """Taken over is no reason to go, an end is retried at once, the deadline is an expiry: both stay connected."""
-    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
+    newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     manager = connected("tolerates", standby="hot")
     assert CloseUpstream not in kinds(manager.handle(1_030, LeaseRead(newer)))
     assert manager.phase is Phase.CONNECTED
@@ -42,7 +42,7 @@ def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
 def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
     """Superseded by the execution that renews it, it lets go like any other and returns."""
     manager = connected("tolerates", standby="hot", overlap_s=2)
-    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE + 1, execution="other")))
+    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other")))
     assert manager.phase is Phase.OVERLAPPING
     effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
     assert outcome(effects).status == "superseded"
@@ -50,7 +50,7 @@ def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
 
 def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() -> None:
     """In phase, they would reach their deadlines together: the older ends half-way, the newer stays."""
-    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
+    newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     older = connected("tolerates", standby="hot")
     half_ms = 1_030 + (DEADLINE_MS - MARGIN_MS) // 2
     older.handle(1_030, LeaseRead(newer))
@@ -60,30 +60,30 @@ def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() 
 
     holder = connected("tolerates", standby="hot")
     for now_ms in (1_030, half_ms, half_ms + 1_000):
-        own = Lease(fence=FENCE, connected=FENCE, execution="mine", expires_at_ms=DEADLINE_MS)
+        own = Lease(fence=FENCE, connected_token=FENCE, execution="mine", expires_at_ms=DEADLINE_MS)
         assert CloseUpstream not in kinds(holder.handle(now_ms, LeaseRead(own)))
 
 
 def test_hot_connections_that_are_apart_live_to_their_deadlines() -> None:
     """One whose newer came, or came again, after a quarter of its life has no reason to leave before the margin."""
-    newer = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
+    newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     manager = connected("tolerates", standby="hot")
     manager.handle(1_030, LeaseRead(newer))
-    manager.handle(40_000, LeaseRead(replace(newer, fence=FENCE + 2, connected=FENCE + 2)))
+    manager.handle(40_000, LeaseRead(replace(newer, fence=FENCE + 2, connected_token=FENCE + 2)))
     for now_ms in range(41_000, DEADLINE_MS - MARGIN_MS, 1_000):
-        lease = replace(newer, fence=FENCE + 2, connected=FENCE + 2)
+        lease = replace(newer, fence=FENCE + 2, connected_token=FENCE + 2)
         assert CloseUpstream not in kinds(manager.handle(now_ms, LeaseRead(lease)))
 
 
 def test_the_older_hot_connection_waits_for_a_newer_one_that_is_about_to_go() -> None:
     """The newer one's lease ends where its stay does; until it is back, or half the margin is over, the older stays."""
     leave_ms = DEADLINE_MS - MARGIN_MS
-    going = Lease(fence=FENCE + 1, connected=FENCE + 1, execution="mine", expires_at_ms=leave_ms + 1_000)
+    going = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=leave_ms + 1_000)
     manager = connected("tolerates", standby="hot")
     manager.handle(50_000, LeaseRead(replace(going, expires_at_ms=70_000)))
     manager.handle(leave_ms, Woken())
     assert CloseUpstream not in kinds(manager.handle(leave_ms, LeaseRead(going)))
-    back = Lease(fence=FENCE + 2, connected=FENCE + 2, execution="mine", expires_at_ms=leave_ms + 20_000)
+    back = Lease(fence=FENCE + 2, connected_token=FENCE + 2, execution="mine", expires_at_ms=leave_ms + 20_000)
     assert CloseUpstream in kinds(manager.handle(leave_ms + 1_500, LeaseRead(back)))
 
     saved = [e.expires_at_ms for e in fresh_saves("hot")]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.lease import Lease, Standing
+from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.lifetime import Stay, parts_at_ms
 
 LIFE_MS = 10_000
@@ -80,19 +80,19 @@ def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
     assert (late.alarm_ms, late.is_over(92_000)) == (92_000, True)
 
 
-@given(st.sampled_from(Standing), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())
+@given(st.sampled_from(LeaseView), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())
 def test_nobody_leaves_early_while_another_is_on_its_way(
-    found: Standing, execution: str, expires_ms: int, is_hot: bool
+    found: LeaseView, execution: str, expires_ms: int, is_hot: bool
 ) -> None:
     """Alone it leaves where nobody has claimed; beside another, where that one is connected and stays."""
-    lease = Lease(fence=5, connected=5, execution=execution, expires_at_ms=expires_ms)
+    lease = Lease(fence=5, connected_token=5, execution=execution, expires_at_ms=expires_ms)
     one = stay(is_hot=is_hot)
     assert not one.may_leave(50_000, lease, found)
     one.asks_lease(92_000)
     if one.keeps(lease):
-        assert one.may_leave(92_000, lease, found) == (found is Standing.TAKEN_OVER and expires_ms > 94_000)
+        assert one.may_leave(92_000, lease, found) == (found is LeaseView.TAKEN_OVER and expires_ms > 94_000)
     else:
-        assert one.may_leave(92_000, lease, found) == (found is Standing.HOLDER and execution != "next")
+        assert one.may_leave(92_000, lease, found) == (found is LeaseView.HOLDER and execution != "next")
 
 
 def test_a_hot_lease_does_not_outlast_the_stay() -> None:
@@ -107,23 +107,23 @@ def test_a_newer_one_that_goes_on_renewing_is_seen_to_stay(ttl_ms: int, now_ms: 
     older, newer = stay(is_hot=True, ttl_ms=ttl_ms), stay(is_hot=True, ttl_ms=ttl_ms)
     older.asks_lease(92_000)
     expires_ms = newer.expires_at_ms(now_ms)
-    lease = Lease(fence=5, connected=5, execution="mine", expires_at_ms=expires_ms)
+    lease = Lease(fence=5, connected_token=5, execution="mine", expires_at_ms=expires_ms)
     renewed_ms = now_ms + ttl_ms // 4
     stays = renewed_ms + min(2_000, ttl_ms // 2) < expires_ms
-    assert older.may_leave(renewed_ms, lease, Standing.TAKEN_OVER) == stays
+    assert older.may_leave(renewed_ms, lease, LeaseView.TAKEN_OVER) == stays
     assert stays or expires_ms == 96_000 or ttl_ms < 4
 
 
 def test_the_older_of_two_near_ones_asks_half_way() -> None:
     """Its alarm is for then, once; a newer connection in place of the other makes it think again."""
-    newer = Lease(fence=5, connected=5, execution="mine", expires_at_ms=200_000)
+    newer = Lease(fence=5, connected_token=5, execution="mine", expires_at_ms=200_000)
     one = stay(is_hot=True)
-    assert not one.may_leave(1_000, newer, Standing.TAKEN_OVER)
+    assert not one.may_leave(1_000, newer, LeaseView.TAKEN_OVER)
     assert one.alarm_ms == 47_000
     assert one.asks_lease(47_000)
     assert one.alarm_ms == 92_000
-    assert not one.may_leave(47_000, replace(newer, expires_at_ms=48_000), Standing.TAKEN_OVER)
-    assert one.may_leave(47_000, newer, Standing.TAKEN_OVER)
-    again = replace(newer, fence=6, connected=6)
-    assert not one.may_leave(47_500, again, Standing.TAKEN_OVER)
+    assert not one.may_leave(47_000, replace(newer, expires_at_ms=48_000), LeaseView.TAKEN_OVER)
+    assert one.may_leave(47_000, newer, LeaseView.TAKEN_OVER)
+    again = replace(newer, fence=6, connected_token=6)
+    assert not one.may_leave(47_500, again, LeaseView.TAKEN_OVER)
     assert one.alarm_ms == 92_000

@@ -58,7 +58,7 @@ def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
 
 def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
     """On a claim without a connection a tolerated connection stays; a forbidden one closes and releases at once."""
-    claimed = Lease(fence=FENCE + 1, connected=FENCE)
+    claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
     manager = connected("forbids")
     effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(claimed)))
@@ -69,13 +69,13 @@ def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
     """The successor waits for the release (or the lease's end), takes its turn, and only then reads the cursor."""
     manager = fresh("forbids")
     manager.start(0)
-    waiting = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 2, expires_at_ms=9_000)
+    waiting = Lease(fence=FENCE, connected_token=FENCE - 1, released_token=FENCE - 2, expires_at_ms=9_000)
     assert manager.handle(10, Claimed(waiting)) == []
     assert (manager.phase, manager.lease_due_ms) == (Phase.AWAITING_RELEASE, 210)
     assert manager.handle(210, LeaseRead(waiting)) == []
-    released = Lease(fence=FENCE, connected=FENCE - 1, released=FENCE - 1, expires_at_ms=9_000)
+    released = Lease(fence=FENCE, connected_token=FENCE - 1, released_token=FENCE - 1, expires_at_ms=9_000)
     assert kinds(manager.handle(410, LeaseRead(released))) == [TakeTurn]
-    taken = Lease(fence=FENCE, connected=FENCE, released=FENCE - 1, expires_at_ms=99_000)
+    taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1, expires_at_ms=99_000)
     assert manager.handle(420, LeaseRead(taken)) == [ReadCursor()]
     late = fresh("forbids")
     late.start(0)
@@ -88,7 +88,7 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
     manager = fresh("forbids")
     manager.start(0)
     assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE)))) == [TakeTurn]
-    manager.handle(20, LeaseRead(Lease(fence=FENCE, connected=FENCE)))
+    manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE)))
     manager.handle(30, CursorRead(None))
     effects = manager.handle(40, Closed("refused"))
     assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, RecordGaps]
@@ -98,8 +98,8 @@ def test_one_that_never_connected_releases_nothing() -> None:
     """A connection that was not answered must not vouch that an older one is closed."""
     manager = fresh("forbids")
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE, connected=FENCE - 1, expires_at_ms=9_000)))
-    effects = manager.handle(20, LeaseRead(Lease(fence=FENCE + 1, connected=FENCE - 1)))
+    manager.handle(10, Claimed(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000)))
+    effects = manager.handle(20, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE - 1)))
     assert MarkReleased not in kinds(effects)
     assert CloseUpstream not in kinds(effects)
 

@@ -14,7 +14,11 @@ from handlers.framing.events import parse_path
 from handlers.framing.marks import Kind, Marks
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
-from handlers.profile.parse import BadProfile, Profile, ProfileError, Resume, check_stream_id, parse
+from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.behaviour import Profile
+from handlers.profile.checked_fields import BadProfile
+from handlers.profile.parse import parse
+from handlers.profile.sections import Resume
 
 STREAMS = Path(__file__).parents[3] / "env" / "streams"
 VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:9000", "UPSTREAM_COUCHDB": "http://127.0.0.1:9001/db/"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.profile.parse import Profile
+from handlers.profile.behaviour import Profile
 from local.cli import main
 from tests.local.support import PROJECT
 

@@ -165,9 +165,10 @@ _COMPARED = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
 
 
 def _bounds(state: Definition) -> bool:
-    """Whether a state compares numbers or times, as what ends a loop by a count does.
+    """Return whether a state can end a loop by a count or a time.
 
-    A Choice does, and so does a Task whose own Arguments raise an error, which a Catcher takes out of the loop.
+    A Choice can that compares numbers or times. So can a Task whose Arguments compare them and raise an error, for a
+    Catcher that leaves the loop.
     """
     if state["Type"] == "Task":
         return any(_raises(text) for text in _expressions(state.get("Arguments")))
@@ -180,7 +181,7 @@ def _raises(expression: str) -> bool:
 
 
 def _expressions(value: Any) -> Iterator[str]:
-    """Yield the JSONata expressions in a value, wherever they stand in it."""
+    """Yield the JSONata expressions in a value, at any depth."""
     if isinstance(value, str) and value.startswith("{%"):
         yield value
     for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -1,7 +1,7 @@
 """Compiles a JSONata expression and evaluates it within bounds, as Step Functions does.
 
     query = compile_query("{% $states.input.n + 1 %}", "/States/A/Output")
-    query.value({"input": {"n": 1}}, sight, "Output")  # 2
+    query.value({"input": {"n": 1}}, environment, "Output")  # 2
 
 The library jsonata-python implements the language. Step Functions adds rules of its own: which expressions a definition
 may have, what null is, what an expression may read, when it is stopped, and the words of its failure.
@@ -65,12 +65,12 @@ class Query:
         self._machine = machine
         self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
 
-    def value(self, states: dict[str, Any], sight: Environment, location: str) -> Any:
+    def value(self, states: dict[str, Any], environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
-        frame = self._machine.create_frame(sight.functions())
+        frame = self._machine.create_frame(environment.functions())
         frame.bind("states", states)
         for name in self._names:
-            variable = MISSING if name == "states" else sight.variable(name)
+            variable = MISSING if name == "states" else environment.variable(name)
             if variable is not MISSING:
                 frame.bind(name, inward(variable))
         self._machine.bounds = _Bounds()

@@ -17,7 +17,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
-from handlers.store.streams import NEWEST, LedgerStore
+from handlers.store.stream_records import NEWEST, StreamRecords
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
 
 MINE = "arn:mine"
@@ -47,9 +47,9 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     sys.modules.pop("handlers.control", None)
 
 
-def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> LedgerStore:
+def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> StreamRecords:
     """The store on the table; one operation may go another way."""
-    return LedgerStore(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL)
+    return StreamRecords(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL)
 
 
 def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:

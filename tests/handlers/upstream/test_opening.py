@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from urllib3.util import parse_url
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.profile.parse import UpstreamRequest
-from handlers.upstream.network import AddressRefused, refusal, resolve
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.upstream.address_policy import AddressRefused, refusal, resolve
 from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
 from handlers.upstream.reader import Arrival, Upstream
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving

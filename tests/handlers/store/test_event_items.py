@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
-    Keeping,
+    StoragePolicy,
     body_of,
     event_item,
     in_bucket,
@@ -48,7 +48,7 @@ def test_what_is_read_is_what_was_written(
     event: StreamEvent, fence: int, count: int, partitions: int, has_bucket: bool
 ) -> None:
     """Text stays text and bytes stay bytes, in the item, compressed, and in a bucket."""
-    item = event_item("demo", fence, count, event, Keeping(partitions))
+    item = event_item("demo", fence, count, event, StoragePolicy(partitions))
     objects: dict[str, bytes] = {}
     if has_bucket:
         whole, item = item, in_bucket(item)
@@ -85,7 +85,7 @@ def test_a_large_body_is_compressed_where_that_saves_a_write_unit() -> None:
 
 def test_an_object_is_named_by_what_it_holds() -> None:
     """Stream, key and content: another content under the same key is another object."""
-    one, other = (in_bucket(event_item("demo:x", 1, 0, an_event(data), Keeping(4))) for data in ("one", "other"))
+    one, other = (in_bucket(event_item("demo:x", 1, 0, an_event(data), StoragePolicy(4))) for data in ("one", "other"))
     first, second = one["object"]["S"].split("/"), other["object"]["S"].split("/")
     assert (first[0], len(first)) == ("demo:x", 3)
     assert [a == b for a, b in zip(first, second, strict=True)] == [True, True, False]
@@ -94,7 +94,7 @@ def test_an_object_is_named_by_what_it_holds() -> None:
 def test_a_mark_holds_nothing_that_the_wire_sent() -> None:
     """It reads back as a dead letter without data."""
     event = StreamEvent("k", "x" * 9000, "id", "name", None, 5)
-    found = stored_event(mark(event_item("demo", 1, 2, event, Keeping(1, 3)), "why"), nothing)
+    found = stored_event(mark(event_item("demo", 1, 2, event, StoragePolicy(1, 3)), "why"), nothing)
     assert (found.data, found.id, found.name, found.dead_letter) == (None, None, None, "why")
     assert found.position == "000000000000005/000000000001/000000000002"
 
@@ -102,7 +102,7 @@ def test_a_mark_holds_nothing_that_the_wire_sent() -> None:
 def test_an_event_expires_as_many_days_after_it_came() -> None:
     """In seconds, as DynamoDB wants it; without a number of days never."""
     event = StreamEvent("k", "x", None, None, None, 1_700_000_000_999)
-    assert event_item("demo", 1, 0, event, Keeping(1, 2))["expires_at"] == {"N": str(1_700_000_000 + 2 * 86_400)}
+    assert event_item("demo", 1, 0, event, StoragePolicy(1, 2))["expires_at"] == {"N": str(1_700_000_000 + 2 * 86_400)}
     assert "expires_at" not in event_item("demo", 1, 0, event)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from handlers.connection.inputs import Claimed, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import MAX_ITEM_BYTES, Keeping, partition_keys
+from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
 from handlers.store.event_writer import BATCH, REST_IN_ALL_S, REST_MOST_S, REST_S, TRIES
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
 
@@ -225,7 +225,7 @@ def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
 
 def test_a_hot_stream_is_spread_and_still_deduplicated(aws: Aws) -> None:
     """The events lie under several partition keys, and a second delivery meets the first one's item."""
-    spread = Keeping(partitions=4, keep_days=1)
+    spread = StoragePolicy(partitions=4, keep_days=1)
     assert aws.store().write(STREAM, 1, 0, events(*range(100)), spread) == Written(100, 0)
     assert aws.store().write(STREAM, 2, 0, events(*range(50, 120)), spread) == Written(20, 50)
     shares = [len(aws.items(EVENTS, key)) for key in partition_keys(STREAM, 4)]

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from handlers.api.status import Connection, Records
-from handlers.aws.translate import ConditionFailed, answering
+from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.lease import Lease
-from handlers.store import items
+from handlers.store import control_items
 from handlers.store.control_table import LEASES, ControlTable
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
 
 
-class LedgerStore:
+class StreamRecords:
     """The control table; the client is made once and shared by all invocations of a sandbox."""
 
     def __init__(self, dynamodb: Any, control_table: str) -> None:
@@ -34,14 +34,14 @@ class LedgerStore:
             return None
         cursor = self._records.get(stream_id, "cursor") or {}
         return Records(
-            lease=items.lease(lease),
-            cursor=items.text(cursor, "cursor"),
-            cursor_saved_ms=items.count(cursor, "saved_at_ms"),
+            lease=control_items.lease(lease),
+            cursor=control_items.text(cursor, "cursor"),
+            cursor_saved_ms=control_items.count(cursor, "saved_at_ms"),
             connections=[_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)],
             losses=[
                 loss
                 for item in self._records.newest(stream_id, "gap#", NEWEST)
-                if (loss := items.lost(item)) is not None
+                if (loss := control_items.lost(item)) is not None
             ],
         )
 
@@ -51,7 +51,7 @@ class LedgerStore:
         if lease is None:
             return None
         newest = [_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)]
-        return Records(lease=items.lease(lease), cursor=None, cursor_saved_ms=None, connections=newest)
+        return Records(lease=control_items.lease(lease), cursor=None, cursor_saved_ms=None, connections=newest)
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order.
@@ -64,7 +64,7 @@ class LedgerStore:
     def partitions(self, stream_id: str) -> int | None:
         """Over how many partition keys the stream's events are spread; None where it was never started."""
         lease = self._records.get(stream_id, "lease")
-        return None if lease is None else items.partitions(lease)
+        return None if lease is None else control_items.partitions(lease)
 
     def stop(self, stream_id: str, wished_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the wish to stop in it; None where there is none and none `may_start`: nothing is written.
@@ -75,10 +75,10 @@ class LedgerStore:
         # all may have been answered just now, and its execution not have claimed the stream yet.
         condition = {} if may_start else {"ConditionExpression": "attribute_exists(PK)"}
         try:
-            with answering("UpdateItem"):
+            with translate_errors("UpdateItem"):
                 response = self._dynamodb.update_item(
                     TableName=self._table,
-                    Key=items.key(stream_id, "lease"),
+                    Key=control_items.key(stream_id, "lease"),
                     # The wish alone: fence, holder and execution stay as whoever holds the stream wrote them. Its
                     # instant holds it against a POST that came before and has not claimed the stream yet. Written
                     # twice it is the same, so a request that is repeated after a lost answer changes nothing.
@@ -90,12 +90,12 @@ class LedgerStore:
                 )
         except ConditionFailed:
             return None
-        return items.lease(response["Attributes"])
+        return control_items.lease(response["Attributes"])
 
     def _started(self) -> Iterator[str]:
-        place: dict[str, items.Item] = {}
+        place: dict[str, control_items.Item] = {}
         while True:
-            with answering("Scan"):
+            with translate_errors("Scan"):
                 response = self._dynamodb.scan(TableName=self._table, IndexName=LEASES, **place)
             for item in response["Items"]:
                 yield item["PK"]["S"]
@@ -104,20 +104,20 @@ class LedgerStore:
             place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
 
 
-def _connection(item: items.Item) -> Connection:
+def _connection(item: control_items.Item) -> Connection:
     return Connection(
-        fence=items.count(item, "fence") or 0,
-        lane=items.text(item, "lane") or "",
-        execution=items.text(item, "execution") or "",
-        request_id=items.text(item, "request_id") or "",
-        claimed_ms=items.count(item, "claimed_ms") or 0,
-        opened_ms=items.count(item, "opened_ms"),
-        seen_ms=items.count(item, "seen_ms") or 0,
-        closed_ms=items.count(item, "closed_ms"),
-        ended_by=items.text(item, "ended_by") or "",
+        fence=control_items.count(item, "fence") or 0,
+        lane=control_items.text(item, "lane") or "",
+        execution=control_items.text(item, "execution") or "",
+        request_id=control_items.text(item, "request_id") or "",
+        claimed_ms=control_items.count(item, "claimed_ms") or 0,
+        opened_ms=control_items.count(item, "opened_ms"),
+        seen_ms=control_items.count(item, "seen_ms") or 0,
+        closed_ms=control_items.count(item, "closed_ms"),
+        ended_by=control_items.text(item, "ended_by") or "",
         resumed=item.get("resumed", {}).get("BOOL", False) is True,
-        reach_ms=items.count(item, "reach_ms"),
-        stored=items.count(item, "stored") or 0,
-        duplicates=items.count(item, "duplicates") or 0,
-        dead_lettered=items.count(item, "dead_lettered") or 0,
+        reach_ms=control_items.count(item, "reach_ms"),
+        stored=control_items.count(item, "stored") or 0,
+        duplicates=control_items.count(item, "duplicates") or 0,
+        dead_lettered=control_items.count(item, "dead_lettered") or 0,
     )

@@ -8,11 +8,11 @@ import pytest
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import Keeping, StoredEvent
+from handlers.store.event_items import StoragePolicy, StoredEvent
 from handlers.store.event_reader import Entry, EventReader
 from handlers.store.objects import Objects
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client
-from tests.handlers.test_store import noise
+from tests.handlers.store.test_connection_store import noise
 
 STREAM = "demo"
 NOW_MS = 10**12
@@ -31,18 +31,18 @@ def events(found: Iterable[Entry]) -> list[StoredEvent]:
     return [entry.event for entry in found if entry.event is not None]
 
 
-def write(aws: Aws, count: int, keeping: Keeping) -> None:
+def write(aws: Aws, count: int, policy: StoragePolicy) -> None:
     """Events of a connection, ten in each millisecond."""
     store = aws.store(bucket=BUCKET)
-    store.claim(STREAM, execution="", holder="A/1", partitions=keeping.partitions)
+    store.claim(STREAM, execution="", holder="A/1", partitions=policy.partitions)
     events = [StreamEvent(f"k{n}", str(n), None, None, None, NOW_MS + n // 10) for n in range(count)]
-    assert store.write(STREAM, 1, 0, events, keeping) == Written(count, 0)
+    assert store.write(STREAM, 1, 0, events, policy) == Written(count, 0)
 
 
 @pytest.mark.parametrize("partitions", [1, 5])
 def test_pages_follow_one_another_in_order(aws: Aws, partitions: int) -> None:
     """Each page begins behind the last position of the one before; together they are all events, each once."""
-    write(aws, 230, Keeping(partitions))
+    write(aws, 230, StoragePolicy(partitions))
     found: list[Entry] = []
     while page := entries(aws, found[-1].position if found else "", 40, partitions):
         found += page
@@ -68,7 +68,7 @@ def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
 
 def test_what_has_expired_is_not_shown(aws: Aws) -> None:
     """DynamoDB deletes it later; the reader does not wait for that."""
-    write(aws, 2, Keeping(1, 1))
+    write(aws, 2, StoragePolicy(1, 1))
     assert len(events(entries(aws))) == 2
     later = entries(aws, now_ms=NOW_MS + 86_400_000)
     assert [(entry.event, entry.position[-1]) for entry in later] == [(None, "0"), (None, "1")]
@@ -77,7 +77,7 @@ def test_what_has_expired_is_not_shown(aws: Aws) -> None:
 
 def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
     """An answer may hold a part; one that never holds anything is StoreUnavailable."""
-    write(aws, 5, Keeping())
+    write(aws, 5, StoragePolicy())
 
     def one_at_a_time(call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
         first, *rest = RequestItems[EVENTS]["Keys"]

@@ -23,7 +23,7 @@ class Refused(Exception):
     """DynamoDB refuses this item for what it is; the message is its error code."""
 
 
-class answering:
+class translate_errors:
     """Maps what the client raises: ConditionFailed, Refused where `refusals` are expected, StoreUnavailable else.
 
     A class, for what `contextlib` makes of a generator costs as much as a small request's own words.

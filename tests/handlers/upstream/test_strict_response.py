@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.upstream.wire import JoiningResponse, StrictResponse
+from handlers.upstream.strict_response import JoiningResponse, StrictResponse
 from tests.handlers.connection.wires import cut
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

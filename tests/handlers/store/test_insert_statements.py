@@ -13,8 +13,8 @@ from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import Keeping
-from handlers.store.inserts import SHORT, Inserts, as_parameters
+from handlers.store.event_items import StoragePolicy
+from handlers.store.insert_statements import SHORT, Inserts, as_parameters
 from tests.handlers.aws import EVENTS, Aws
 
 TEXTS = st.text(st.sampled_from('a"\\%{}\n\0\x7fé\u2028\ue000😀'), max_size=8) | st.sampled_from(
@@ -40,13 +40,13 @@ def insert_of(inserts: Inserts, number: int, event: StreamEvent) -> str:
     st.lists(st.tuples(st.integers(0, 10**12 - 1), EVENTS_OF_ALL_KINDS), max_size=4),
     st.sampled_from(["demo", "a:b%c"]),
     st.sampled_from([1, 999_999_999_999]),
-    st.builds(Keeping, st.sampled_from([1, 7]), st.sampled_from([0, 3])),
+    st.builds(StoragePolicy, st.sampled_from([1, 7]), st.sampled_from([0, 3])),
 )
 def test_an_insert_is_that_of_the_item(
-    numbered: list[tuple[int, StreamEvent]], stream_id: str, fence: int, keeping: Keeping
+    numbered: list[tuple[int, StreamEvent]], stream_id: str, fence: int, policy: StoragePolicy
 ) -> None:
     """Names and values are the item's, in its order, whatever stands in them, and whatever was written before."""
-    inserts = Inserts("table", stream_id, fence, keeping)
+    inserts = Inserts("table", stream_id, fence, policy)
     for number, event in numbered:
         item = inserts.item(number, event)
         names = ", ".join(f"'{name}': ?" for name in item)
@@ -61,7 +61,7 @@ def test_an_insert_is_that_of_the_item(
 )
 def test_what_is_not_short_is_written_by_way_of_its_item(event: StreamEvent) -> None:
     """Bytes, and a text that an id makes long, may need to be packed, or be too large."""
-    assert Inserts("table", "demo", 1, Keeping()).of_short(0, event) is None
+    assert Inserts("table", "demo", 1, StoragePolicy()).of_short(0, event) is None
 
 
 def test_the_small_client_stores_what_boto3_stores(aws: Aws, endpoint: str) -> None:
@@ -80,6 +80,6 @@ def test_the_small_client_stores_what_boto3_stores(aws: Aws, endpoint: str) -> N
 
 def test_a_request_holds_the_json_of_its_statements() -> None:
     """What is sent for a batch is no more than its INSERTs, one after the other."""
-    inserts = Inserts("table", "demo", 1, Keeping())
+    inserts = Inserts("table", "demo", 1, StoragePolicy())
     texts = [insert_of(inserts, n, StreamEvent(str(n), "a", None, None, None, 1)) for n in range(2)]
     assert [json.loads(text)["Parameters"][1] for text in texts] == [{"S": "0"}, {"S": "1"}]

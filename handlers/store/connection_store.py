@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from handlers.aws.translate import ConditionFailed, answering
+from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import Claimed, ClaimRefused, Written
@@ -20,10 +20,10 @@ from handlers.connection.lease import Lease
 from handlers.connection.ledger import gaps
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store import items
+from handlers.store import control_items
 from handlers.store.control_table import ControlTable
-from handlers.store.dead_letters import DeadLetters
-from handlers.store.event_items import FOR_EVER, Keeping
+from handlers.store.dead_letters import DeadLetterQueue
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
 from handlers.store.objects import Objects, no_client
 
@@ -55,17 +55,22 @@ class Store:
         self._control_table = control_table
         self._table = ControlTable(dynamodb, control_table)
         self._ledger_keep_days = ledger_keep_days
-        objects, dead_letters = Objects(s3, events_bucket), DeadLetters(sqs, dead_letter_queue_url)
+        objects, dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
         self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, rest)
 
     def write(
-        self, stream_id: str, fence: int, first: int, events: Sequence[StreamEvent], keeping: Keeping = FOR_EVER
+        self,
+        stream_id: str,
+        fence: int,
+        first: int,
+        events: Sequence[StreamEvent],
+        policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
         """How many of `events` were new, known already, or dead letters; `first` numbers the first of them.
 
         All are answered for when it returns.
         """
-        return self._writer.write(stream_id, fence, first, events, keeping)
+        return self._writer.write(stream_id, fence, first, events, policy)
 
     # --- the lease ----------------------------------------------------------------------------------------------------
 
@@ -80,7 +85,7 @@ class Store:
         # No stop is wished for: while one is, nobody may connect.
         condition = "(attribute_not_exists(#stop) OR #stop = :no)"
         values = {":zero": {"N": "0"}, ":one": {"N": "1"}, ":no": {"BOOL": False}, ":holder": {"S": holder}}
-        values[":partitions"] = items.number(partitions)
+        values[":partitions"] = control_items.number(partitions)
         names: tuple[str, ...] = ("fence", "holder", "stop", "partitions")
         if execution:
             # The stream is claimed by no execution, or by the one that this function works for.
@@ -100,22 +105,22 @@ class Store:
             # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
                 found = self._table.get(stream_id, "lease") or {}
-                lease = items.lease(found)
+                lease = control_items.lease(found)
                 if lease.holder == holder and lease.fence > after_fence:
-                    return Claimed(lease, items.partitions(found))
+                    return Claimed(lease, control_items.partitions(found))
             raise lost
-        return Claimed(items.lease(answer), items.partitions(answer))
+        return Claimed(control_items.lease(answer), control_items.partitions(answer))
 
     def read_lease(self, stream_id: str) -> Lease:
         """The lease as it stands now, read consistently; an empty one where there is none."""
-        return items.lease(self._table.get(stream_id, "lease") or {})
+        return control_items.lease(self._table.get(stream_id, "lease") or {})
 
     def mark_connected(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
         """Whether it was marked: False where a newer connection is connected already, or the lease is gone."""
         # The fence was claimed (so connected never passes it), and no newer one is connected.
         condition = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
         update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
-        values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
+        values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
         return self._applied(stream_id, "lease", update, condition, ("fence", "connected", "expires_at_ms"), values)
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
@@ -127,8 +132,8 @@ class Store:
             "(#connected <= #released OR #connected = :fence OR #expires_at_ms <= :now_ms)))"
         )
         update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
-        values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
-        values[":now_ms"] = items.number(now_ms)
+        values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
+        values[":now_ms"] = control_items.number(now_ms)
         names = ("fence", "connected", "released", "expires_at_ms")
         self._applied(stream_id, "lease", update, condition, names, values)
         return self.read_lease(stream_id)
@@ -137,7 +142,7 @@ class Store:
         """Whether the lease was renewed: False where a newer connection is connected."""
         # This connection is the one that was connected last, and an older renewal that comes late changes nothing.
         condition = "#connected = :fence AND #expires_at_ms <= :expires_at_ms"
-        values = {":fence": items.number(fence), ":expires_at_ms": items.number(expires_at_ms)}
+        values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
         names = ("connected", "expires_at_ms")
         return self._applied(stream_id, "lease", "SET #expires_at_ms = :expires_at_ms", condition, names, values)
 
@@ -145,7 +150,7 @@ class Store:
         """Whether it was marked: False where a newer connection is released already, or the lease is gone."""
         # The fence was claimed, and released never decreases.
         condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
-        values = {":fence": items.number(fence)}
+        values = {":fence": control_items.number(fence)}
         return self._applied(stream_id, "lease", "SET #released = :fence", condition, ("fence", "released"), values)
 
     # --- cursor and ledger --------------------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ class Store:
     def read_saved_cursor(self, stream_id: str) -> tuple[str | None, int | None]:
         """The saved cursor and when it was saved, read consistently; None for both where nothing was."""
         item = self._table.get(stream_id, "cursor") or {}
-        return items.text(item, "cursor"), items.count(item, "saved_at_ms")
+        return control_items.text(item, "cursor"), control_items.count(item, "saved_at_ms")
 
     def save_cursor(self, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
         """Whether it was saved: False where a newer connection has saved one."""
@@ -165,17 +170,21 @@ class Store:
         # after a retry changes nothing.
         condition = "attribute_not_exists(#fence) OR #fence < :fence OR (#fence = :fence AND #saved_at_ms <= :now_ms)"
         update = "SET #cursor = :cursor, #fence = :fence, #saved_at_ms = :now_ms"
-        values = {":cursor": {"S": cursor}, ":fence": items.number(fence), ":now_ms": items.number(now_ms)}
+        values = {
+            ":cursor": {"S": cursor},
+            ":fence": control_items.number(fence),
+            ":now_ms": control_items.number(now_ms),
+        }
         return self._applied(stream_id, "cursor", update, condition, ("cursor", "fence", "saved_at_ms"), values)
 
     def save_connection(
         self, stream_id: str, progress: Progress, *, lane: str, execution: str, request_id: str
     ) -> bool:
         """Whether the ledger's record was written: False where a later one of this connection is there."""
-        record = items.connection(progress, lane=lane, execution=execution, request_id=request_id)
-        record |= items.expiry(progress.seen_ms, self._ledger_keep_days)
+        record = control_items.connection(progress, lane=lane, execution=execution, request_id=request_id)
+        record |= control_items.expiry(progress.seen_ms, self._ledger_keep_days)
         values = {f":{name}": value for name, value in record.items()}
-        closed = {} if ":closed_ms" in values else {":closed_ms": items.number(-1)}
+        closed = {} if ":closed_ms" in values else {":closed_ms": control_items.number(-1)}
         # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.
         condition = (
             "attribute_not_exists(#seen_ms) OR "
@@ -184,7 +193,9 @@ class Store:
         names = tuple(record)
         update = _setting(names)
         names = names if "closed_ms" in record else (*names, "closed_ms")
-        return self._applied(stream_id, items.connection_key(progress.fence), update, condition, names, values | closed)
+        return self._applied(
+            stream_id, control_items.connection_key(progress.fence), update, condition, names, values | closed
+        )
 
     def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
         """Writes down the gaps between the last connections that are not written down yet.
@@ -194,10 +205,10 @@ class Store:
         records = [
             record
             for item in self._table.newest(stream_id, "connection#", LOOK_BACK)
-            if (record := items.record(item)) is not None
+            if (record := control_items.record(item)) is not None
         ]
         found = [
-            items.gap(stream_id, gap) | items.expiry(gap.to_ms, self._ledger_keep_days)
+            control_items.gap(stream_id, gap) | control_items.expiry(gap.to_ms, self._ledger_keep_days)
             for gap in gaps(records, now_ms, dead_after_ms)
         ]
         # A put for each that is known already would be refused, one after the other, while the stream is down.
@@ -205,7 +216,7 @@ class Store:
         for item in found:
             if item["SK"]["S"] in known:
                 continue
-            with contextlib.suppress(ConditionFailed), answering("PutItem"):
+            with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
                 # The gap that this connection ended is not written down yet; what is written is never changed.
                 self._dynamodb.put_item(
                     TableName=self._control_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
@@ -215,7 +226,9 @@ class Store:
         """What is known of the upstream's failures, read consistently."""
         item = self._table.get(stream_id, "rest") or {}
         return Rest(
-            items.text(item, "kind") or "", items.count(item, "failures") or 0, items.count(item, "until_ms") or 0
+            control_items.text(item, "kind") or "",
+            control_items.count(item, "failures") or 0,
+            control_items.count(item, "until_ms") or 0,
         )
 
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
@@ -226,15 +239,15 @@ class Store:
             condition = f"attribute_not_exists(#until_ms) OR {condition}"
         condition += " OR (#until_ms = :new_until_ms AND #holder = :holder)"
         update = "SET #kind = :new_kind, #failures = :new_failures, #until_ms = :new_until_ms, #holder = :holder"
-        values = {f":{name}": value for name, value in items.rest(before).items()}
-        values |= {f":new_{name}": value for name, value in items.rest(after).items()}
+        values = {f":{name}": value for name, value in control_items.rest(before).items()}
+        values |= {f":new_{name}": value for name, value in control_items.rest(after).items()}
         names = ("kind", "failures", "until_ms", "holder")
         return self._applied(stream_id, "rest", update, condition, names, values | {":holder": {"S": holder}})
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Writes down a gap that the upstream announced; written twice it is the same."""
-        with answering("PutItem"):
-            self._dynamodb.put_item(TableName=self._control_table, Item=items.loss(stream_id, loss))
+        with translate_errors("PutItem"):
+            self._dynamodb.put_item(TableName=self._control_table, Item=control_items.loss(stream_id, loss))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -256,18 +269,18 @@ class Store:
         names: Sequence[str],
         values: Any,
         answer: str = "NONE",
-    ) -> items.Item:
-        with answering("UpdateItem"):
+    ) -> control_items.Item:
+        with translate_errors("UpdateItem"):
             response = self._dynamodb.update_item(
                 TableName=self._control_table,
-                Key=items.key(stream_id, key),
+                Key=control_items.key(stream_id, key),
                 UpdateExpression=update,
                 ConditionExpression=condition,
                 ExpressionAttributeNames=_placeholders(tuple(names)),
                 ExpressionAttributeValues=values,
                 ReturnValues=answer,
             )
-        found: items.Item = response.get("Attributes", {})
+        found: control_items.Item = response.get("Attributes", {})
         return found
 
 

@@ -40,7 +40,7 @@ def told(
 ) -> Any:
     """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
     fence = max((one.fence for one in connections), default=0)
-    fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected": fence}
+    fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
     standing = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
     return answer("demo", Records(standing, cursor, saved_ms, connections, losses), NOW, DEAD_AFTER_MS)
 
@@ -148,12 +148,18 @@ def phases(*connections: Connection, **lease: Any) -> dict[str, str]:
 def test_the_phases_of_the_lanes() -> None:
     """A lane that has not connected yet waits; one that claimed and has no record connects; a drop reconnects."""
     assert phases(connection(1, "B", 1)) == {"A": "waiting", "B": "connected"}
-    assert phases(fence=1, connected=0, holder="B/request-1", started_at_ms=NOW) == {"A": "waiting", "B": "connecting"}
-    assert phases(connection(1, "B", 1), fence=2, connected=1, holder="A/r") == {"A": "connecting", "B": "connected"}
+    assert phases(fence=1, connected_token=0, holder="B/request-1", started_at_ms=NOW) == {
+        "A": "waiting",
+        "B": "connecting",
+    }
+    assert phases(connection(1, "B", 1), fence=2, connected_token=1, holder="A/r") == {
+        "A": "connecting",
+        "B": "connected",
+    }
     assert phases(connection(1, "B", 1), connection(2, "A", 2)) == {"A": "connected", "B": "connected"}
     dropped = connection(1, "B", 1, 999_000, ended_by="reset")
     assert phases(dropped) == {"A": "waiting", "B": "reconnecting"}
-    assert phases(dropped, fence=2, connected=1, holder="B/r") == {"A": "waiting", "B": "connecting"}
+    assert phases(dropped, fence=2, connected_token=1, holder="B/r") == {"A": "waiting", "B": "connecting"}
     assert phases(connection(1, "B", 1, **KILLED), expires_at_ms=NOW) == {"A": "waiting", "B": "reconnecting"}
     stopped = connection(1, "B", 1, 999_000, ended_by="stopped")
     assert phases(stopped, stop=True) == {"A": "waiting", "B": "ending"}

@@ -16,8 +16,8 @@ from handlers.connection.backoff import KINDS, FailureKind, Pace
 from handlers.framing.events import JsonPath, Rule, parse_path
 from handlers.framing.marks import Kind, Mark, Value
 from handlers.profile.addresses import ProfileError
-from handlers.profile.fields import Fields
-from handlers.profile.references import is_bare, references, without
+from handlers.profile.checked_fields import Fields
+from handlers.profile.secret_references import is_bare, references, without
 
 # RFC 9110, section 5.6.2 and 5.5: a field's name is a token; its value visible characters, spaces and tabs.
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

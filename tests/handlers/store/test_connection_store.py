@@ -12,9 +12,9 @@ from handlers.connection.inputs import Claimed, ClaimRefused, Written
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.store.connection_store import Store
 from handlers.store.event_items import MAX_ITEM_BYTES, event_item, size_bytes
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED
-from handlers.store.store import Store
 from tests.handlers.aws import (
     CONTROL,
     EVENTS,
@@ -269,7 +269,7 @@ def test_connected_only_grows_and_never_passes_the_fence(aws: Aws) -> None:
     assert not store.mark_connected(STREAM, 1, 999)
     assert not store.mark_connected(STREAM, 3, 999)
     assert not store.mark_connected("other", 1, 999)
-    assert store.read_lease(STREAM) == Lease(fence=2, connected=2, expires_at_ms=950, holder="A/1")
+    assert store.read_lease(STREAM) == Lease(fence=2, connected_token=2, expires_at_ms=950, holder="A/1")
     assert store.read_lease("other") == Lease()
 
 
@@ -281,7 +281,7 @@ def test_released_only_grows(aws: Aws) -> None:
     assert store.mark_released(STREAM, 2)
     assert not store.mark_released(STREAM, 1)
     assert not store.mark_released("other", 1)
-    assert store.read_lease(STREAM).released == 2
+    assert store.read_lease(STREAM).released_token == 2
 
 
 def test_only_the_connected_one_renews_and_only_forward(aws: Aws) -> None:
@@ -361,14 +361,14 @@ def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
     for number in (1, 2, 3):
         assert isinstance(store.claim(STREAM, execution="", holder=f"A/{number}"), Claimed)
     first = store.take_turn(STREAM, 1, expires_at_ms=100, now_ms=10)
-    assert (first.connected, first.expires_at_ms) == (1, 100)
+    assert (first.connected_token, first.expires_at_ms) == (1, 100)
     assert store.take_turn(STREAM, 1, expires_at_ms=120, now_ms=20).expires_at_ms == 120
-    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=119).connected == 1
-    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=120).connected == 2
+    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=119).connected_token == 1
+    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=120).connected_token == 2
     assert store.mark_released(STREAM, 2)
-    assert store.take_turn(STREAM, 3, expires_at_ms=300, now_ms=130).connected == 3
-    assert store.take_turn(STREAM, 2, expires_at_ms=400, now_ms=999).connected == 3
-    assert store.take_turn(STREAM, 4, expires_at_ms=400, now_ms=999).connected == 3
+    assert store.take_turn(STREAM, 3, expires_at_ms=300, now_ms=130).connected_token == 3
+    assert store.take_turn(STREAM, 2, expires_at_ms=400, now_ms=999).connected_token == 3
+    assert store.take_turn(STREAM, 4, expires_at_ms=400, now_ms=999).connected_token == 3
 
 
 def test_records_of_the_ledger_may_expire(aws: Aws) -> None:

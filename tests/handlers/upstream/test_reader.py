@@ -16,7 +16,7 @@ from urllib3 import exceptions
 
 from handlers import tls as trust
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.profile.parse import UpstreamRequest
+from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream, explain
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving
 

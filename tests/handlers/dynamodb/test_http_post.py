@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.dynamodb.posts import Answered, answered, by_http_client, post
+from handlers.dynamodb.http_post import Answered, answered, by_http_client, post
 
 FIELDS = [
     "Content-Length: 4",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handlers.driver import Clock
-from handlers.upstream.wire import LINES_BYTES
+from handlers.upstream.strict_response import LINES_BYTES
 from tests.handlers.aws import EVENTS, Aws
 from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending, sends
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer

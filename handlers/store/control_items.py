@@ -47,8 +47,8 @@ def lease(item: Item) -> Lease:
 
     return Lease(
         fence=count(item, "fence") or 0,
-        connected=count(item, "connected") or 0,
-        released=count(item, "released") or 0,
+        connected_token=count(item, "connected") or 0,
+        released_token=count(item, "released") or 0,
         expires_at_ms=count(item, "expires_at_ms") or 0,
         execution=text(item, "execution") or "",
         generation=count(item, "generation") or 0,

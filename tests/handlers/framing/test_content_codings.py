@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.encodings import Coding, Corrupt, Unfinished, UnknownCoding, body, coding
+from handlers.framing.content_codings import Coding, Corrupt, Unfinished, UnknownCoding, body, coding
 
 MOST = 1000
 WBITS = {"gzip": 31, "zlib": 15, "raw": -15}

@@ -10,8 +10,8 @@ from typing import Any
 
 from handlers.dynamodb.client import binary, encode
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import COMPRESS_FROM_BYTES, Keeping, event_item, partition_key
-from handlers.store.items import Item
+from handlers.store.control_items import Item
+from handlers.store.event_items import COMPRESS_FROM_BYTES, StoragePolicy, event_item, partition_key
 
 # Data, id and name of a short event have fewer characters together: its item is far below every limit.
 SHORT = COMPRESS_FROM_BYTES
@@ -23,16 +23,16 @@ _COUNT_DIGITS = 12
 class Inserts:
     """The INSERTs of one stream's events into `table`, by one connection."""
 
-    def __init__(self, table: str, stream_id: str, fence: int, keeping: Keeping) -> None:
+    def __init__(self, table: str, stream_id: str, fence: int, policy: StoragePolicy) -> None:
         self._table = table
         self._stream_id = stream_id
         self._fence = fence
-        self._keeping = keeping
+        self._policy = policy
         self._patterns: dict[tuple[int, bool, bool], str] = {}
 
     def item(self, number: int, event: StreamEvent) -> Item:
         """The item of an event, the `number`th of its connection."""
-        return event_item(self._stream_id, self._fence, number, event, self._keeping)
+        return event_item(self._stream_id, self._fence, number, event, self._policy)
 
     def of_item(self, item: Item) -> str:
         """The INSERT of an item: it adds the item where none has its key, and is refused else."""
@@ -53,15 +53,15 @@ class Inserts:
         if name is not None:
             values += (quoted(name),)
         values += (quoted(data),)
-        if self._keeping.partitions > 1:
-            values = (quoted(partition_key(self._stream_id, key, self._keeping.partitions)), *values)
+        if self._policy.partitions > 1:
+            values = (quoted(partition_key(self._stream_id, key, self._policy.partitions)), *values)
         return pattern % values
 
     def _pattern(self, like: StreamEvent) -> str:
         """The INSERT of a short event that came when `like` did and has what it has, with places for `%` to fill."""
         own_id, name = (None if text is None else _HOLE for text in (like.id, like.name))
         item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
-        if self._keeping.partitions > 1:
+        if self._policy.partitions > 1:
             item["PK"] = {"S": _HOLE}
         before = item["position"]["S"][:-_COUNT_DIGITS]
         item["position"] = {"S": before + _HOLE}

@@ -1,0 +1,121 @@
+"""A child process that the service needs all the time: started, watched, restarted, ended.
+
+Invariants: while `start` has returned and `stop` was not called, a child that dies is replaced, unless it dies too
+often; `on_death` runs after the old child has gone and before the new one is spawned, so that nobody acts on what only
+the old one knew.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.user_error import UserError
+
+_STOP_WITHIN_S = 10.0
+_READY_WITHIN_S = 30.0
+_MOST_RESTARTS = 5
+_RESTARTS_WINDOW_S = 60.0
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Child:
+    """What to run, how to know that it answers, and who is told.
+
+    `name` begins a sentence ("The embedded AWS"); `resumes_from` ends one ("its last save"). `on_failure` is called
+    with a sentence when it has died too often; `say` reports a restart.
+    """
+
+    name: str
+    resumes_from: str
+    log: Path
+    spawn: Callable[[], Awaitable[asyncio.subprocess.Process]]
+    answers: Callable[[], Awaitable[None]]
+    on_failure: Callable[[str], None]
+    say: Callable[[str], None]
+    on_death: Callable[[], None] = lambda: None
+    on_restart: Callable[[], Awaitable[None]] = _nothing
+
+
+class Supervisor:
+    """Keeps one child alive."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the child that runs now."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Returns when the child answers; one that does not start is a UserError that names its log."""
+        self._process = await self._child.spawn()
+        await self._ready()
+        self._task = asyncio.create_task(self._watch())
+
+    async def stop(self) -> bool:
+        """Ends the child, which saves its state first; False where it took over ten seconds and was killed."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_WITHIN_S)
+        except TimeoutError:
+            self.kill()
+            await process.wait()
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Ends the child at once, with SIGKILL."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _ready(self) -> None:
+        assert self._process is not None
+        answer = asyncio.ensure_future(self._child.answers())
+        death = asyncio.create_task(self._process.wait())
+        done, pending = await asyncio.wait(
+            {answer, death}, timeout=_READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in pending:
+            task.cancel()
+        if answer not in done:
+            self.kill()
+            raise UserError(f"{self._child.name} did not start; its log is {self._child.log}.")
+        answer.result()
+
+    async def _watch(self) -> None:
+        deaths_s: list[float] = []
+        while True:
+            assert self._process is not None
+            await self._process.wait()
+            if self._closing:
+                return
+            now_s = time.monotonic()
+            deaths_s = [at_s for at_s in deaths_s if now_s - at_s < _RESTARTS_WINDOW_S] + [now_s]
+            child = self._child
+            if len(deaths_s) > _MOST_RESTARTS:
+                child.on_failure(f"{child.name} died {len(deaths_s)} times in a minute, so the service stops.")
+                return
+            name = child.name[0].lower() + child.name[1:]
+            child.say(f"{name} died ({self._process.returncode}); it restarts from {child.resumes_from}")
+            child.on_death()
+            self._process = await child.spawn()
+            await child.on_restart()

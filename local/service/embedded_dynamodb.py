@@ -1,0 +1,109 @@
+"""DynamoDB as a child process that keeps everything: dynoxide, one binary that writes to SQLite.
+
+Every write that was answered is on disk, so a SIGKILL of this process, of the service or of both loses nothing. The
+binary comes with npm as an optional dependency; where there is no build for a machine, `program` returns None and the
+embedded AWS holds the tables. Invariants: the address stays the same when the child is restarted; only one child uses
+a data folder, because it holds the folder's lock.
+"""
+
+import asyncio
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from local.checkout import ROOT
+from local.listener import HOST, bind, port_of
+from local.service.child import Child, Supervisor
+
+# By `sys.platform` and `platform.machine()`.
+_BUILDS = {("linux", "x86_64"): "linux-x64"}
+_ASK_AGAIN_S = 0.02
+
+
+def program(root: Path) -> Path | None:
+    """Returns the binary in the project's node_modules; None where npm has installed none for this machine."""
+    build = _BUILDS.get((sys.platform, platform.machine()))
+    if build is None:
+        return None
+    path = root / "node_modules" / "@dynoxide" / build / "dynoxide"
+    return path if os.access(path, os.X_OK) else None
+
+
+class EmbeddedDynamoDB:
+    """One dynoxide process and its replacements, which answer at one port."""
+
+    def __init__(
+        self, folder: Path, binary: Path, lock_file: IO[str], on_failure: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._folder = folder
+        self._binary = binary
+        self._lock_file = lock_file
+        # It takes no socket that is open already, so one is asked for and given back.
+        with bind(0, "the embedded DynamoDB") as free:
+            self._port = port_of(free)
+        self._supervisor = Supervisor(
+            Child(
+                name="The embedded DynamoDB",
+                resumes_from="what is on disk, which is everything",
+                log=folder / "logs" / "dynamodb.log",
+                spawn=self._spawn,
+                answers=lambda: _answers(self._port),
+                on_failure=on_failure,
+                say=say,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """The address, valid for the whole run."""
+        return f"http://{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the child that runs now."""
+        return self._supervisor.pid
+
+    async def start(self) -> None:
+        """Returns when the child answers; one that does not start is a UserError that names its log."""
+        await self._supervisor.start()
+
+    async def stop(self) -> None:
+        """Ends the child; nothing is left to be saved."""
+        await self._supervisor.stop()
+
+    @property
+    def _database(self) -> Path:
+        return self._folder / "dynamodb.sqlite"
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        logs = self._folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        arguments = ["--host", HOST, "--port", str(self._port), "--db-path", str(self._database)]
+        bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
+        with (logs / "dynamodb.log").open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                *bond, str(self._binary), *arguments,
+                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self._lock_file.fileno()],
+                start_new_session=True, cwd=ROOT,
+                env={name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
+            )  # fmt: skip
+
+
+async def _answers(port: int) -> None:
+    """Returns once the port answers HTTP at all."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(HOST, port)
+        except OSError:
+            await asyncio.sleep(_ASK_AGAIN_S)
+            continue
+        writer.write(b"GET / HTTP/1.1\r\nHost: dynamodb\r\nConnection: close\r\n\r\n")
+        line = await reader.readline()
+        writer.close()
+        if line.startswith(b"HTTP/"):
+            return
+        await asyncio.sleep(_ASK_AGAIN_S)

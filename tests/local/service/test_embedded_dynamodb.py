@@ -1,0 +1,143 @@
+"""The embedded DynamoDB keeps every write that it answered, whoever is killed."""
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError
+
+from local.aws_endpoints import Endpoints, needs_dynamodb
+from local.service import embedded_dynamodb
+from local.service.embedded_aws import lock
+from local.service.embedded_dynamodb import EmbeddedDynamoDB
+from local.service.provision import provision
+from tests.local.service.embedded import TABLE
+from tests.local.service.test_embedded_aws import stored
+from tests.local.support import PROJECT, client, in_thread, running, until
+
+
+@contextlib.asynccontextmanager
+async def database_in(folder: Path, said: list[str]) -> AsyncIterator[EmbeddedDynamoDB]:
+    """A database on `folder`; what it says by itself is appended to `said`."""
+    binary = embedded_dynamodb.program(PROJECT)
+    assert binary is not None
+    held = lock(folder, wait_s=5)
+    database = EmbeddedDynamoDB(folder, binary, held, said.append, said.append)
+    try:
+        await database.start()
+        yield database
+    finally:
+        await database.stop()
+        held.close()
+
+
+def table_of(database: EmbeddedDynamoDB) -> Any:
+    """A client of the database, which has the table."""
+    provision(Endpoints({}, None, database.url), [TABLE], [])
+    return client("dynamodb", database.url)
+
+
+def is_answered(dynamodb: Any) -> bool:
+    """Whether the database answers."""
+    with contextlib.suppress(BotoCoreError):
+        dynamodb.list_tables()
+        return True
+    return False
+
+
+def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
+    """SIGKILL amid writes: the database is back at its address, and each write that was answered is there."""
+    said: list[str] = []
+    with in_thread(lambda: database_in(tmp_path, said)) as database:
+        dynamodb = table_of(database)
+        answered: list[str] = []
+        begun = threading.Event()
+
+        def write() -> None:
+            with contextlib.suppress(BotoCoreError):
+                for number in itertools.count():
+                    dynamodb.put_item(TableName="events", Item={"PK": {"S": f"{number:06d}"}})
+                    answered.append(f"{number:06d}")
+                    if number == 50:
+                        begun.set()
+                    if said:
+                        return
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert begun.wait(60)
+        first = database.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        writer.join(60)
+        assert not writer.is_alive()
+        assert until(lambda: is_answered(dynamodb))
+        assert database.pid != first
+        assert set(answered) <= set(stored(dynamodb))
+        assert len(answered) > 50
+    assert [line.split(";")[0] for line in said] == ["the embedded DynamoDB died (-9)"]
+
+
+def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
+    """The next run on the folder has the items and the table's settings, and making what is there changes nothing."""
+    said: list[str] = []
+    with in_thread(lambda: database_in(tmp_path, said)) as database:
+        dynamodb = table_of(database)
+        ttl = dynamodb.describe_time_to_live(TableName="events")["TimeToLiveDescription"]
+        assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
+        dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}})
+    with in_thread(lambda: database_in(tmp_path, said)) as database:
+        assert stored(table_of(database)) == ["one"]
+    assert said == []
+
+
+def test_it_ends_with_its_parent(tmp_path: Path) -> None:
+    """SIGKILL of the parent ends the database too, which frees the folder; the last write is there afterwards."""
+    program = (
+        "import asyncio, pathlib, sys\n"
+        "from tests.local.service.test_embedded_dynamodb import database_in, table_of\n"
+        "async def main():\n"
+        "    async with database_in(pathlib.Path(sys.argv[1]), []) as database:\n"
+        "        dynamodb = await asyncio.to_thread(table_of, database)\n"
+        "        dynamodb.put_item(TableName='events', Item={'PK': {'S': 'last'}})\n"
+        "        print(database.pid, flush=True)\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=PROJECT, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+    assert until(lambda: not running(pid))
+    with in_thread(lambda: database_in(tmp_path, [])) as database:
+        assert stored(client("dynamodb", database.url)) == ["last"]
+
+
+def test_where_there_is_no_build_there_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a build, and a checkout into which npm put none, have the embedded AWS's tables."""
+    assert embedded_dynamodb.program(PROJECT) is not None
+    assert embedded_dynamodb.program(tmp_path) is None
+    monkeypatch.setattr(sys, "platform", "sunos")
+    assert embedded_dynamodb.program(PROJECT) is None
+
+
+def test_the_tables_are_at_the_users_endpoint_where_one_is_set() -> None:
+    """AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_DYNAMODB each outrank the embedded database, for functions too."""
+    embedded, own = "http://127.0.0.1:1", "http://127.0.0.1:8000"
+    endpoints = Endpoints({}, embedded, "http://127.0.0.1:2")
+    assert [endpoints.of(service) for service in ("dynamodb", "sqs")] == ["http://127.0.0.1:2", embedded]
+    assert endpoints.environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:2"
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"):
+        assert needs_dynamodb({}) > needs_dynamodb({name: own})
+        assert Endpoints({name: own}, embedded).of("dynamodb") == own
