@@ -1,4 +1,4 @@
-"""Who is notified of what: every alarm acts on the topic, and each kind of trouble has one."""
+"""Every alarm acts on the topic, and each kind of trouble has an alarm."""
 
 import json
 import re
@@ -16,7 +16,7 @@ TOPIC = [{"Ref": "AlertsTopic"}]
 
 
 def alarms() -> dict[str, dict[str, Any]]:
-    """The alarms of the template by the metric they look at."""
+    """The alarms of the template by their metric."""
     return {
         f"{alarm['Namespace']}/{alarm['MetricName']}": alarm
         for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm")
@@ -25,20 +25,20 @@ def alarms() -> dict[str, dict[str, Any]]:
 
 def filters() -> dict[str, str]:
     """The patterns of the metric filters by the metric that they count into."""
-    filters = resources(osls.template("test"), "AWS::Logs::MetricFilter")
-    assert {one["LogGroupName"]["Ref"] for one in filters} == {"ConnectionManagerLogGroup"}
+    metric_filters = resources(osls.template("test"), "AWS::Logs::MetricFilter")
+    assert {one["LogGroupName"]["Ref"] for one in metric_filters} == {"ConnectionManagerLogGroup"}
     return {
         f"{change['MetricNamespace']}/{change['MetricName']}": one["FilterPattern"]
-        for one in filters
+        for one in metric_filters
         for change in one["MetricTransformations"]
     }
 
 
-def test_every_alarm_notifies_the_topic() -> None:
+def test_every_alarm_acts_on_the_topic() -> None:
     """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone."""
     ours = "streamkeeper-test"
-    by_name = alarms()
-    assert set(by_name) == {
+    every = alarms()
+    assert set(every) == {
         f"{ours}/LongestUnconnected",
         f"{ours}/UnexpectedErrors",
         f"{ours}/Kills",
@@ -49,10 +49,10 @@ def test_every_alarm_notifies_the_topic() -> None:
         "AWS/Lambda/Throttles",
         "AWS/Lambda/Errors",
     }
-    assert {name: alarm["AlarmActions"] for name, alarm in by_name.items()} == dict.fromkeys(by_name, TOPIC)
-    silence = {name for name, alarm in by_name.items() if alarm["TreatMissingData"] == "breaching"}
+    assert {name: alarm["AlarmActions"] for name, alarm in every.items()} == dict.fromkeys(every, TOPIC)
+    silence = {name for name, alarm in every.items() if alarm["TreatMissingData"] == "breaching"}
     assert silence == {f"{ours}/LongestUnconnected"}
-    assert by_name[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
+    assert every[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
 
 
 def test_every_metric_of_the_log_has_its_alarm() -> None:
