@@ -101,7 +101,7 @@ def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool)
     assert (execution.status == "FAILED") is not caught
 
 
-def test_a_time_out_is_no_missed_heartbeat() -> None:
+def test_a_time_out_is_not_a_missed_heartbeat() -> None:
     """States.HeartbeatTimeout does not catch TimeoutSeconds."""
 
     async def holder(_tokens: Tokens, _token: str) -> None:

@@ -174,7 +174,7 @@ def test_a_machine_runs_within_a_running_loop() -> None:
     assert asyncio.run(elsewhere()) == 5
 
 
-def test_each_event_is_told_as_it_happens() -> None:
+def test_each_event_is_reported_as_it_happens() -> None:
     seen: list[Any] = []
     execution = machine(("P", {"Type": "Pass"})).execute(on_event=seen.append)
     assert seen == execution.history

@@ -107,7 +107,7 @@ def test_a_function_that_leaves_the_process_is_an_exit_error() -> None:
 
 
 @pytest.mark.parametrize("raised", [asyncio.CancelledError, GeneratorExit])
-def test_what_is_no_exception_ends_the_runtime(raised: type[BaseException]) -> None:
+def test_a_raise_beyond_exception_ends_the_runtime(raised: type[BaseException]) -> None:
     """It does not leave the caller to wait for the function's limit."""
 
     def function(_payload: Any, _lambda_context: Any) -> None:
@@ -118,14 +118,14 @@ def test_what_is_no_exception_ends_the_runtime(raised: type[BaseException]) -> N
     assert payload["errorMessage"].endswith("Error: Runtime exited with error: exit status 1")
 
 
-def test_no_number_is_no_json() -> None:
+def test_nan_is_not_json() -> None:
     """NaN and infinities are Python's, and no execution sees them."""
     error, payload = failed(lambda _payload, _lambda_context: [float("nan")])
     assert error == "Runtime.MarshalError"
     assert payload["errorMessage"].startswith("Unable to marshal response: Out of range float values")
 
 
-def test_a_result_that_is_no_json_is_a_marshal_error() -> None:
+def test_a_result_that_is_not_json_is_a_marshal_error() -> None:
     error, payload = failed(lambda _payload, _lambda_context: {1, 2})
     assert error == "Runtime.MarshalError"
     assert payload["errorMessage"] == "Unable to marshal response: Object of type set is not JSON serializable"

@@ -241,7 +241,7 @@ def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
     assert (name.endswith(".jsonl"), text if lines else json.loads(text)) == (lines, output)
 
 
-def test_a_result_in_full_and_one_that_failed_are_told_with_what_they_were() -> None:
+def test_a_full_or_failed_result_names_its_execution() -> None:
     """NONE is all that is known of an execution, and so is what failed in any other form."""
     for form, name in (("NONE", "Name"), ("COMPACT", None)):
         state = distributed(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)
