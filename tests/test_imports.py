@@ -1,8 +1,10 @@
 """What may import what. The failure message of this test is the rule."""
 
 import ast
+import importlib.metadata
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,6 +142,37 @@ def test_the_product_uses_what_the_interpreter_offers(name: str) -> None:
         if inside(target, "states_language") and target != "states_language" and not inside(target, *offered)
     ]
     assert not private, f"{name} imports {', '.join(private)}, which the docstring of states_language does not offer"
+
+
+def declared(folder: Path, *extras: str) -> set[str]:
+    """The distributions that a pyproject.toml names, with those of its extras."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    texts = project["dependencies"] + [text for extra in extras for text in project["optional-dependencies"][extra]]
+    return {re.split(r"[^\w-]", text)[0].lower() for text in texts}
+
+
+DECLARED = {
+    "handlers": declared(ROOT) | {"boto3", "botocore"},  # the runtime of Lambda has these two
+    "local": declared(ROOT, "local") | {"states-language", "botocore"},  # boto3 is made of botocore
+    "timeline": set[str](),
+    "states_language": declared(ROOT / "states-language", "fuzz"),
+    "pytest_states_language": declared(ROOT / "states-language", "pytest"),
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_room_imports_is_declared(room: str) -> None:
+    """pip installs what is imported: each package is named in pyproject.toml, the command's in the extra local."""
+    distributions = importlib.metadata.packages_distributions()
+    modules = [(name, path) for name, path in MODULES.items() if inside(name, room)]
+    packages = {target.partition(".")[0] for name, path in modules for target in imported(name, path)}
+    packages -= {*sys.stdlib_module_names, *ROOMS}
+    missing = {
+        package
+        for package in packages
+        if not DECLARED[room] & {name.lower().replace("_", "-") for name in distributions.get(package, [])}
+    }
+    assert not missing, f"{room} imports {', '.join(sorted(missing))}, which pyproject.toml does not name"
 
 
 def test_the_rule_can_fail() -> None:

@@ -60,17 +60,17 @@ def overlap_ms(connections: Iterable[Connection]) -> int:
 def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
     """Returns the intervals without a connection between the first opening and `until_ms`."""
     ordered = sorted(connections, key=lambda c: (c.from_ms, c.end_ms))
-    found: list[Gap] = []
+    missed: list[Gap] = []
     covered_ms: int | None = None
     cause = ""
     for connection in ordered:
         if covered_ms is not None and connection.from_ms > covered_ms:
-            found.append(Gap(covered_ms, min(connection.from_ms, until_ms), cause))
+            missed.append(Gap(covered_ms, min(connection.from_ms, until_ms), cause))
         if covered_ms is None or connection.end_ms >= covered_ms:
             covered_ms, cause = connection.end_ms, connection.ended_by
     if covered_ms is not None and covered_ms < until_ms:
-        found.append(Gap(covered_ms, until_ms, cause))
-    return [gap for gap in found if gap.from_ms < gap.to_ms]
+        missed.append(Gap(covered_ms, until_ms, cause))
+    return [gap for gap in missed if gap.from_ms < gap.to_ms]
 
 
 def deliveries(connections: Sequence[Connection], every_ms: int, until_ms: int, *, resumes: bool = False) -> Deliveries:

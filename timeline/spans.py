@@ -1,7 +1,7 @@
-"""Decides what each lane did and when, from an execution's history alone, AWS's as well as ours.
+"""Reads what each lane did and when from an execution's history alone, AWS's as well as ours.
 
 A history is the list that GetExecutionHistory answers with: each event has `id`, `previousEventId`, `type`,
-`timestamp` and the details of its type. Lanes are found by following previousEventId: the first state of a branch
+`timestamp` and the details of its type. A lane is recognized by following previousEventId: the first state of a branch
 points to its ParallelStateStarted. Lane A is the branch that waits before it has a Task, whatever comes before that;
 the others are B, C … in order. A machine without a Parallel has the one lane B.
 
@@ -56,19 +56,19 @@ class Span:
 
 def timestamp_ms(event: Event) -> int:
     """Returns an event's time in milliseconds, be it our integer, boto3's datetime, or ISO text or seconds."""
-    found = event["timestamp"]
-    if isinstance(found, datetime):
-        return round(found.timestamp() * 1000)
-    if isinstance(found, str):
-        return round(datetime.fromisoformat(found).timestamp() * 1000)
-    if isinstance(found, float):
-        return round(found * 1000)
-    return int(found)
+    value = event["timestamp"]
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
+    if isinstance(value, str):
+        return round(datetime.fromisoformat(value).timestamp() * 1000)
+    if isinstance(value, float):
+        return round(value * 1000)
+    return int(value)
 
 
 def rows(history: Iterable[Event]) -> list[Row]:
     """Returns what the lanes did, times in milliseconds from the execution's start."""
-    found: list[Row] = []
+    lane_rows: list[Row] = []
     running: set[str] = set()
     start_ms: int | None = None
     for event, lane in _with_lanes(list(history)):
@@ -83,15 +83,15 @@ def rows(history: Iterable[Event]) -> list[Row]:
             running.discard(lane)
         elif what == "task_started":
             running.add(lane)
-        found.append(Row(at_ms - start_ms, lane, what, error))
-    return found
+        lane_rows.append(Row(at_ms - start_ms, lane, what, error))
+    return lane_rows
 
 
-def spans(found: Iterable[Row]) -> list[Span]:
+def spans(lane_rows: Iterable[Row]) -> list[Span]:
     """Returns each Wait and each attempt of a Task as a span, in the order in which they began."""
     done: list[Span] = []
     open_rows: dict[tuple[str, str], int] = {}
-    for row in found:
+    for row in lane_rows:
         kind, _, verb = row.what.partition("_")
         key = (row.lane, kind)
         if verb == "started":

@@ -1,7 +1,7 @@
 """Decides what the frames of one chunk come to: which are events to be stored, where to resume, what they announce.
 
-Knows no lease, no clock and no store. Invariants: nothing behind an end, a disconnect or an expired cursor counts; the
-cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
+It knows no lease, no clock and no store. Invariants: nothing behind an end, a disconnect or an expired cursor counts;
+the cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
 """
 
 from dataclasses import dataclass

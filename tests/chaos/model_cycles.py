@@ -13,7 +13,7 @@ from bisect import bisect_left
 def on_cycles(count: int, sources: array[int], targets: array[int]) -> bytearray:
     """1 for each of the states 0 to `count` - 1 that is on a cycle; `sources` ascend, step n goes to `targets[n]`."""
     first = [bisect_left(sources, state) for state in range(count + 1)]
-    found = bytearray(count)
+    on_cycle = bytearray(count)
     order = array("l", bytes(8 * count))  # when a state was first met, from 1 on; 0 before
     lowest = array("l", bytes(8 * count))  # the earliest that is known to be in its component
     held = bytearray(count)
@@ -36,19 +36,19 @@ def on_cycles(count: int, sources: array[int], targets: array[int]) -> bytearray
                 step += 1
                 if held[target]:
                     lowest[state] = min(lowest[state], lowest[target])
-                    found[state] |= target == state
+                    on_cycle[state] |= target == state
             else:
                 if lowest[state] == order[state]:
-                    _close(state, component, held, found)
-    return found
+                    _close(state, component, held, on_cycle)
+    return on_cycle
 
 
-def _close(root: int, component: list[int], held: bytearray, found: bytearray) -> None:
+def _close(root: int, component: list[int], held: bytearray, on_cycle: bytearray) -> None:
     """Takes the component of `root` off the stack; more than one state is a cycle through each of them."""
     is_cycle = component[-1] != root
     while True:
         state = component.pop()
         held[state] = False
-        found[state] |= is_cycle
+        on_cycle[state] |= is_cycle
         if state == root:
             return

@@ -44,9 +44,9 @@ class _ClaimsAfterConnecting(Manager):
         self.lease_due_ms = None
         return [Claim()]
 
-    def _claim_then_mark(self, now_ms: int, given: Claimed) -> list[Effect]:
-        self._lease = given.lease
-        self._record.fence = given.lease.fence
+    def _claim_then_mark(self, now_ms: int, claimed: Claimed) -> list[Effect]:
+        self._lease = claimed.lease
+        self._record.fence = claimed.lease.fence
         self.phase = Phase.CONNECTED
         self.lease_due_ms = now_ms + self._lease_every_ms
         return [MarkConnected(self.fence, self.expires_at_ms(now_ms)), self._save(now_ms)]
@@ -60,32 +60,32 @@ class _ClaimsAfterConnecting(Manager):
 
 
 class _DoesNotWatch(Manager):
-    def _settle(self, now_ms: int, found: LeaseView) -> list[Effect]:
-        return super()._settle(now_ms, LeaseView.HOLDER if found is LeaseView.CLAIMED else found)
+    def _explain_end(self, now_ms: int, view: LeaseView) -> list[Effect]:
+        return super()._explain_end(now_ms, LeaseView.HOLDER if view is LeaseView.CLAIMED else view)
 
 
 class _WaitsForAClaim(Manager):
-    def _settle(self, now_ms: int, found: LeaseView) -> list[Effect]:
-        return super()._settle(now_ms, LeaseView.TAKEN_OVER if found is LeaseView.CLAIMED else found)
+    def _explain_end(self, now_ms: int, view: LeaseView) -> list[Effect]:
+        return super()._explain_end(now_ms, LeaseView.TAKEN_OVER if view is LeaseView.CLAIMED else view)
 
 
 class _WaitsForOneThatIsGone(Manager):
-    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
-        return super()._lease_read(now_ms, LeaseRead(replace(given.lease, released_token=0)))
+    def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
+        return super()._lease_read(now_ms, LeaseRead(replace(read.lease, released_token=0)))
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
 
 
 class _ReleasesBeforeClosing(Manager):
-    def _leave(self, *given: Any, **more: Any) -> list[Effect]:
-        effects = super()._leave(*given, **more)
+    def _leave(self, *leaving: Any, **more: Any) -> list[Effect]:
+        effects = super()._leave(*leaving, **more)
         return [MarkReleased(self.fence), *effects] if CloseUpstream() in effects else effects
 
 
 class _OpensAtOnce(Manager):
-    def _claimed(self, _now_ms: int, given: Claimed) -> list[Effect]:
-        self._lease = given.lease
-        self._record.fence = given.lease.fence
+    def _claimed(self, _now_ms: int, claimed: Claimed) -> list[Effect]:
+        self._lease = claimed.lease
+        self._record.fence = claimed.lease.fence
         self.phase = Phase.OPENING
         return [ReadCursor()]
 
@@ -93,47 +93,47 @@ class _OpensAtOnce(Manager):
 
 
 class _IgnoresTheClaim(Manager):
-    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
-        if self.phase is Phase.CONNECTED and not given.lease.stop and not self._stay._is_expiring:
-            given = LeaseRead(replace(given.lease, fence=self.fence, connected_token=self.fence))
-        return super()._lease_read(now_ms, given)
+    def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
+        if self.phase is Phase.CONNECTED and not read.lease.stop and not self._lifetime._is_expiring:
+            read = LeaseRead(replace(read.lease, fence=self.fence, connected_token=self.fence))
+        return super()._lease_read(now_ms, read)
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
 
 
 class _IgnoresTheStop(Manager):
-    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
-        return super()._lease_read(now_ms, LeaseRead(replace(given.lease, stop=False)))
+    def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
+        return super()._lease_read(now_ms, LeaseRead(replace(read.lease, stop=False)))
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
 
 
 class _SavesBeforeStoring(Manager):
-    def _chunk(self, now_ms: int, given: Chunk) -> list[Effect]:
-        found: list[Effect] = []
-        for effect in super()._chunk(now_ms, given):
+    def _chunk(self, now_ms: int, chunk: Chunk) -> list[Effect]:
+        effects: list[Effect] = []
+        for effect in super()._chunk(now_ms, chunk):
             if isinstance(effect, Write):
-                found.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
-            found.append(effect)
-        return found
+                effects.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
+            effects.append(effect)
+        return effects
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, Chunk: (Manager._TABLE[Chunk][0], _chunk)}
 
 
 class _ForgetsItsDeadline(Manager):
-    def _woken(self, now_ms: int, given: Woken) -> list[Effect]:
+    def _woken(self, now_ms: int, woken: Woken) -> list[Effect]:
         if self.phase is Phase.CONNECTED:
-            self._stay._leave_at_ms = FOREVER_MS
+            self._lifetime._leave_at_ms = FOREVER_MS
             return []
-        return super()._woken(now_ms, given)
+        return super()._woken(now_ms, woken)
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, Woken: (Manager._TABLE[Woken][0], _woken)}
 
 
 class _StaysInPhase(Manager):
-    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
-        self._stay._claimed_ms = -FOREVER_MS
-        return super()._lease_read(now_ms, given)
+    def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
+        self._lifetime._claimed_ms = -FOREVER_MS
+        return super()._lease_read(now_ms, read)
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
 
@@ -162,14 +162,14 @@ class _WaitsWhereverARenewalIsDue(Rules):
 
 class _ClaimsDespiteTheStop(Rules):
     def claim(self, lease: Lease, execution: str) -> Lease | None:
-        found = super().claim(replace(lease, stop=False), execution)
-        return None if found is None else replace(found, stop=lease.stop)
+        claimed = super().claim(replace(lease, stop=False), execution)
+        return None if claimed is None else replace(claimed, stop=lease.stop)
 
 
 class _RaisesNoFence(Rules):
     def claim(self, lease: Lease, execution: str) -> Lease | None:
-        found = super().claim(lease, execution)
-        return None if found is None else replace(found, fence=max(lease.fence, 1))
+        claimed = super().claim(lease, execution)
+        return None if claimed is None else replace(claimed, fence=max(lease.fence, 1))
 
 
 class _ClaimsForAnyExecution(Rules):
@@ -193,12 +193,12 @@ class _SavesAnyCursor(Rules):
 
 
 class _TakesARunningStream(Rules):
-    def begin(self, lease: Lease, execution: str, renews: str, wished: bool = False) -> Lease | None:
-        return super().begin(replace(lease, execution=""), execution, renews, wished)
+    def begin(self, lease: Lease, execution: str, renews: str, is_requested: bool = False) -> Lease | None:
+        return super().begin(replace(lease, execution=""), execution, renews, is_requested)
 
 
-class _ClearsAYoungerWish(Rules):
-    def begin(self, lease: Lease, execution: str, renews: str, _wished: bool = False) -> Lease | None:
+class _ClearsAYoungerStopRequest(Rules):
+    def begin(self, lease: Lease, execution: str, renews: str, _is_requested: bool = False) -> Lease | None:
         return super().begin(lease, execution, renews)
 
 
@@ -240,7 +240,9 @@ DEFECTS = (
         depth=36,
     ),
     Defect("the standby ignores the stop", _ClaimsDespiteTheStop(), "a stop is final", budget={"stop": 1}),
-    Defect("a claim clears a younger wish", _ClearsAYoungerWish(), "a stop is final", budget={"stop": 1}),
+    Defect(
+        "a claim clears a younger stop request", _ClearsAYoungerStopRequest(), "a stop is final", budget={"stop": 1}
+    ),
     Defect("the holder ignores the stop", with_manager(_IgnoresTheStop), "rests in time", budget={"stop": 1}),
     Defect(
         "released is marked before the close", with_manager(_ReleasesBeforeClosing), "connections allowed", "forbids"

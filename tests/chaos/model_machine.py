@@ -1,4 +1,4 @@
-"""What the machine and those who ask it do in the model: lanes, executions, POSTs, renewals, the wish to stop.
+"""What the machine and those who ask it do in the model: lanes, executions, POSTs, renewals, the stop request.
 
 It decides the steps that no function and no upstream makes. Invariant: an execution that ended is never heard again,
 and the steps of a state come in the same order each time.
@@ -31,7 +31,7 @@ from tests.chaos.model_world import (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: what it is called, whether it is a fault or a wish, whether a tick passes, and where it leads."""
+    """One step: what it is called, whether it is a fault or a request, whether a tick passes, and where it leads."""
 
     label: str
     world: World
@@ -50,7 +50,7 @@ class Machine:
         """Every step of the machine, and of those who ask it, in `world`."""
         for execution, state in enumerate(world.executions):
             own_name = EXECUTIONS[execution]
-            if state in ("claiming", "renewing", "wished"):
+            if state in ("claiming", "renewing", "stop requested"):
                 yield Step(f"{own_name} claims the stream", self._begin(world, execution, state))
             elif state == "releasing":
                 own = world.lease.execution == own_name
@@ -60,10 +60,10 @@ class Machine:
                 yield from self._lane(world, execution, lane)
         if world.left("stop") and not world.stopped:
             lease = replace(world.lease, stop=True)
-            # A wish is younger than the POST of an execution that has not claimed the stream yet.
-            first, second = ("wished" if state == "claiming" else state for state in world.executions)
-            wished = replace(world.spend("stop"), lease=lease, stopped=True, executions=(first, second))
-            yield Step("the stop is wished", wished, False)
+            # The request is younger than the POST of an execution that has not claimed the stream yet.
+            first, second = ("stop requested" if state == "claiming" else state for state in world.executions)
+            requested = replace(world.spend("stop"), lease=lease, stopped=True, executions=(first, second))
+            yield Step("the stop is requested", requested, False)
         if world.left("post"):
             yield Step("a second POST", self._post(world.spend("post")), False)
         if world.left("orphan"):
@@ -77,7 +77,7 @@ class Machine:
     def _begin(self, world: World, execution: int, state: str) -> World:
         me = EXECUTIONS[execution]
         renews = EXECUTIONS[0] if state == "renewing" else ""
-        lease = self.rules.begin(world.lease, me, renews, state == "wished")
+        lease = self.rules.begin(world.lease, me, renews, state == "stop requested")
         if lease is None:
             return with_state(world, execution, "over")
         now = world.now_ms
@@ -89,9 +89,9 @@ class Machine:
         )
 
     def _lane(self, world: World, execution: int, lane: int) -> Iterator[Step]:
-        found, label = world.lanes[execution * 2 + lane], f"{EXECUTIONS[execution]}{'AB'[lane]}"
+        position, label = world.lanes[execution * 2 + lane], f"{EXECUTIONS[execution]}{'AB'[lane]}"
         now = world.now_ms
-        what, _, then = found.state.partition(", then ")
+        what, _, then = position.state.partition(", then ")
         if what == "reading":
             # In an outage of the table it goes on without.
             asks = world.with_lane(execution, lane, Lane(f"asking, then {then}"))
@@ -105,13 +105,13 @@ class Machine:
                 asked = with_state(world.spend("renew"), 1, "renewing") if is_first else world
                 rests = self._rests(asked, execution, lane, "waiting" if then == "waiting" else "holding back")
                 yield Step(f"{label} starts the next execution", rests, not is_first)
-        if found.state in ("waiting", "starting") and now >= found.from_ms:
-            if found.state == "waiting":
+        if position.state in ("waiting", "starting") and now >= position.from_ms:
+            if position.state == "waiting":
                 start = Lane("starting", now, now + TICK_MS)
                 yield Step(f"{label} has waited", world.with_lane(execution, lane, start))
                 return
             yield Step(f"{label}'s function starts", self._start(world, execution, lane))
-            if world.left("late") and now >= found.until_ms:
+            if world.left("late") and now >= position.until_ms:
                 late = Lane("starting", now + TICK_MS * LATE_TICKS, now + TICK_MS * LATE_TICKS)
                 yield Step(
                     f"{label}'s function starts late", world.spend("late").with_lane(execution, lane, late), False

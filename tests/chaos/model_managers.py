@@ -2,7 +2,7 @@
 
 It decides nothing else and knows no transition. Every attribute of a manager and of its parts is part of the state
 unless `IGNORED` says why not, so one that is added makes more states, never fewer. Invariant: neither function changes
-what it is given.
+its argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 
 T = TypeVar("T")
-# Not of the state: what never changes, and what only the ledger and the log are told.
+# Not of the state: what never changes, and what only the ledger and the log get.
 IGNORED = frozenset(
     {
         "_profile",
@@ -29,6 +29,8 @@ IGNORED = frozenset(
         "_ttl_ms",
         "_stays_ms",
         "_overlap_ms",
+        "_after_fence",
+        "watch_ms",
         "_is_hot",
         "_execution",  # the process's own
         "claimed_ms",  # as long before the deadline as a function lives
@@ -56,7 +58,7 @@ IGNORED = frozenset(
 # Of these instants only counts whether they have come.
 FACTS = frozenset({"opened_ms", "closed_ms"})
 # What a manager consists of.
-PARTS = frozenset({"_stay", "_intake", "_record", "pending", "vouching"})
+PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "liveness"})
 
 
 @lru_cache(maxsize=4096)
@@ -77,13 +79,13 @@ def summary(manager: Manager) -> tuple[tuple[int | None, ...], tuple[Any, ...]]:
     return tuple(instants), tuple(rest)
 
 
-def _collect(found: dict[str, Any], instants: list[int | None], rest: list[Any]) -> None:
-    times, facts, parts, others = _plan(tuple(found))
-    instants += [found[name] for name in times]
-    rest += [found[name] is None for name in facts]
-    rest += [_plain(found[name]) for name in others]
+def _collect(attributes: dict[str, Any], instants: list[int | None], rest: list[Any]) -> None:
+    times, facts, parts, others = _plan(tuple(attributes))
+    instants += [attributes[name] for name in times]
+    rest += [attributes[name] is None for name in facts]
+    rest += [_plain(attributes[name]) for name in others]
     for name in parts:
-        _collect(found[name].__dict__, instants, rest)
+        _collect(attributes[name].__dict__, instants, rest)
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, 
 def is_urgent(world: World) -> bool:
     """Whether something is due that cannot wait for the next tick."""
     now = world.now_ms
-    if any(state in ("claiming", "renewing", "wished", "releasing") for state in world.executions):
+    if any(state in ("claiming", "renewing", "stop requested", "releasing") for state in world.executions):
         return True
     if any(lane.state not in ("off", "running") and lane.until_ms <= now for lane in world.lanes):
         return True
@@ -88,7 +88,7 @@ def name(signal: Effect | Input) -> str:
     return type(signal).__name__
 
 
-def told(answer: Input | None) -> str:
+def answered(answer: Input | None) -> str:
     """What an answer says, for a trace."""
     match answer:
         case Claimed(lease):
@@ -98,9 +98,9 @@ def told(answer: Input | None) -> str:
     return ""
 
 
-def detail(given: Input) -> str:
+def detail(arrival: Input) -> str:
     """What an arrival says, for a trace."""
-    match given:
+    match arrival:
         case Opened(status):
             return f" {status}"
         case Closed(reason):

@@ -58,13 +58,13 @@ class Rules:
         older = (world.cursor_fence, world.cursor_at_ms) <= (fence, at_ms)
         return replace(world, cursor=cursor, cursor_fence=fence, cursor_at_ms=at_ms) if older else world
 
-    def begin(self, lease: Lease, execution: str, renews: str, wished: bool = False) -> Lease | None:
+    def begin(self, lease: Lease, execution: str, renews: str, stop_requested: bool = False) -> Lease | None:
         """The lease after an execution's claim of the stream; None where it is refused.
 
-        A POST clears the wish to stop, but not one that is younger: `wished`. A renewal goes on with what runs, and
-        what is to stop does not go on.
+        A POST clears a stop request, but not one that is younger: `stop_requested`. A renewal goes on with what runs,
+        and what is to stop does not go on.
         """
-        if wished or lease.execution not in ("", execution, renews) or (renews and lease.stop):
+        if stop_requested or lease.execution not in ("", execution, renews) or (renews and lease.stop):
             return None
         return replace(lease, execution=execution, generation=lease.generation + 1, stop=bool(renews) and lease.stop)
 

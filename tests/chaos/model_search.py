@@ -1,4 +1,4 @@
-"""Explores every state of the model breadth first, then asks what becomes of each when faults cease.
+"""Explores every state of the model breadth first, then asks where each leads when faults cease.
 
 Safety is checked step by step (`model_steps.py`); a violation comes with its shortest trace. Liveness is checked on
 the whole graph afterwards, over the free steps alone: from every state every path must come to its goal, which is so
@@ -27,7 +27,7 @@ from tests.chaos.model_world import FUNCTION_TICKS, START_MS, Violation, World
 
 @dataclass(slots=True)
 class Result:
-    """What was found. `stable_ticks` and `connected_ticks` are the longest ways to the goals once faults cease."""
+    """The result. `stable_ticks` and `connected_ticks` are the longest ways to the goals once faults cease."""
 
     policy: str
     budget: dict[str, int]
@@ -49,7 +49,7 @@ REST_TICKS, HOT_REST_TICKS = 12, 24
 
 
 class _Graph:
-    """The states found so far: how each was reached first, and the free steps between them."""
+    """The states reached so far: how each was reached first, and the free steps between them."""
 
     def __init__(self) -> None:
         self.parent = array("l")
@@ -76,11 +76,11 @@ class _Graph:
 
     def way(self, state: int) -> list[int]:
         """The numbers of the steps from the first state to this one."""
-        found: list[int] = []
+        steps: list[int] = []
         while self.parent[state] >= 0:
-            found.append(self.ordinal[state])
+            steps.append(self.ordinal[state])
             state = self.parent[state]
-        return found[::-1]
+        return steps[::-1]
 
     def longest(self, goal: bytearray) -> tuple[array[int], list[int]]:
         """The most ticks from each state to the goal, and the states from which it may never be reached."""
@@ -203,7 +203,7 @@ def _trace(model: Model, world: World, way: list[int]) -> list[str]:
 
 
 def _is_quiet(world: World) -> bool:
-    """Whether nothing runs any more, as a stop wishes; nothing else may end a stream in the model."""
+    """Whether nothing runs any more, as a stop requests; nothing else may end a stream in the model."""
     return world.stopped and not world.processes and all(state in ("off", "over") for state in world.executions)
 
 

@@ -1,7 +1,7 @@
 """Which steps a state of the model allows, and what must hold of each: the transition relation.
 
 A step is one thing that one process, the upstream, the machine or the surroundings does; an effect of a manager and the
-input that answers it are one step, for nobody else can see between them. Faults and wishes cost budget; every other
+input that answers it are one step, for nobody else can see between them. Faults and requests cost budget; every other
 step is free and must, together with the passing of ticks, lead to a connected stream (`model_search.py`). It knows no
 order of search. Invariant: the steps of a state come in the same order each time, so a trace is a list of numbers.
 """
@@ -41,13 +41,13 @@ from handlers.connection.phases import Phase
 from tests.chaos.model_machine import Machine, Step
 from tests.chaos.model_managers import clone, summary
 from tests.chaos.model_parts import (
+    answered,
     chunk,
     detail,
     is_urgent,
     late_write,
     name,
     said,
-    told,
     with_lease,
 )
 from tests.chaos.model_rules import Rules
@@ -100,7 +100,7 @@ class Model:
                 raise Violation("one Finish, and last", f"{process.label} has {rest} behind its Finish")
             yield Step(f"{label}: {effect.outcome.error or effect.outcome.status}", after)
             return
-        yield Step(f"{label}{told(answer)}", after if answer is None else self._feed(after, process, answer))
+        yield Step(f"{label}{answered(answer)}", after if answer is None else self._feed(after, process, answer))
         if world.left("lost") and isinstance(effect, LOSABLE):
             lost = StoreFailed("the answer was lost")
             for text, made in (("made", after), ("not made", world)):
@@ -119,7 +119,7 @@ class Model:
                 asked = replace(process, link="asked", asked_until_ms=world.now_ms + TICK_MS)
                 return world.with_process(replace(asked, inbox=())), None
             case CloseUpstream():
-                if process.link == "none" or any(isinstance(given, Closed) for given in process.inbox):
+                if process.link == "none" or any(isinstance(input_, Closed) for input_ in process.inbox):
                     return world.with_process(process), None
                 inbox = (*process.inbox, Closed("closed_here"))
                 return world.with_process(replace(process, link="gone", inbox=inbox)), None
@@ -139,7 +139,7 @@ class Model:
             if claimed is None:
                 return world, ClaimRefused(lease)
             if world.stopped:
-                raise Violation("a stop is final", "a claim was granted while the stop wish stands")
+                raise Violation("a stop is final", "a claim was granted while the stop request stands")
             if claimed.fence <= lease.fence:
                 raise Violation("fences are unique", f"two connections hold the fence {claimed.fence}")
             return with_lease(world, claimed), Claimed(claimed)
@@ -164,26 +164,28 @@ class Model:
                 raise Violation("the cursor passes nothing", f"the cursor is {world.cursor}, {missing} are not stored")
         return world, None
 
-    def _feed(self, world: World, process: Process, given: Input) -> World:
-        """The world after the manager of `process` was told; as the driver does, a failed store clears the effects."""
+    def _feed(self, world: World, process: Process, input_: Input) -> World:
+        """The world after the manager of `process` got an input; as in a driver, a failed store clears the effects."""
         manager = clone(process.manager)
         finished = manager.phase is Phase.FINISHED
-        found = tuple(effect for effect in manager.handle(world.now_ms, given) if not isinstance(effect, RecordGaps))
-        if finished and found:
+        following = tuple(
+            effect for effect in manager.handle(world.now_ms, input_) if not isinstance(effect, RecordGaps)
+        )
+        if finished and following:
             raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
-        rest = () if isinstance(given, StoreFailed) and found else process.effects
+        rest = () if isinstance(input_, StoreFailed) and following else process.effects
         now = next((p for p in world.processes if p.name == process.name), process)
-        return world.with_process(replace(now, manager=manager, effects=(*rest, *found), seen=summary(manager)))
+        return world.with_process(replace(now, manager=manager, effects=(*rest, *following), seen=summary(manager)))
 
     def _hear(self, world: World, process: Process) -> Iterator[Step]:
         """What may arrive at an idle process: a message of the upstream, an alarm, the lease."""
         manager = process.manager
         if process.inbox:
-            given, rest = process.inbox[0], process.inbox[1:]
-            link = "none" if isinstance(given, Closed) else process.link
+            input_, rest = process.inbox[0], process.inbox[1:]
+            link = "none" if isinstance(input_, Closed) else process.link
             heard = replace(process, inbox=rest, link=link)
-            label = f"{process.label} hears {name(given)}{detail(given)}"
-            yield Step(label, self._feed(world.with_process(heard), heard, given))
+            label = f"{process.label} hears {name(input_)}{detail(input_)}"
+            yield Step(label, self._feed(world.with_process(heard), heard, input_))
         # Its own alarms come in their order, and Woken first where both are due at once: so does the driver.
         wake_at_ms, due_ms = manager.wake_at_ms, manager.lease_due_ms
         reads_first = due_ms is not None and (wake_at_ms is None or due_ms < wake_at_ms)

@@ -136,13 +136,13 @@ class World:
 
     def with_process(self, process: Process) -> World:
         """The world with `process` in its new form."""
-        found = tuple(process if p.name == process.name else p for p in self.processes)
-        return replace(self, processes=found)
+        processes = tuple(process if p.name == process.name else p for p in self.processes)
+        return replace(self, processes=processes)
 
-    def with_lane(self, execution: int, lane: int, found: Lane) -> World:
+    def with_lane(self, execution: int, lane: int, position: Lane) -> World:
         """The world with one lane in its new state."""
         at = execution * 2 + lane
-        return replace(self, lanes=(*self.lanes[:at], found, *self.lanes[at + 1 :]))
+        return replace(self, lanes=(*self.lanes[:at], position, *self.lanes[at + 1 :]))
 
     def key(self, intern: dict[Any, int]) -> tuple[Any, ...]:
         """What two equal states have in common; parts of it are replaced by their number in `intern`."""
@@ -188,24 +188,24 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
         process.link,
         asked,
         process.deadline_ms - now,
-        tuple([_input_key(given) for given in process.inbox]),
+        tuple([_input_key(input_) for input_ in process.inbox]),
         tuple([_effect_key(effect, now) for effect in process.effects]),
         rank[process.manager.fence],
-        process.manager.__dict__["_stay"].__dict__["_beside"] == connected,
+        process.manager.__dict__["_lifetime"].__dict__["_beside"] == connected,
         tuple([None if at is None else max(at - now, -TICK_MS) for at in instants]),
         rest,
     )
 
 
-def _input_key(given: Input) -> Any:
-    match given:
+def _input_key(input_: Input) -> Any:
+    match input_:
         case Chunk(data):
             return data
         case Opened(status):
             return status
         case Closed(reason):
             return reason
-    return repr(given)
+    return repr(input_)
 
 
 def _effect_key(effect: Effect, now: int) -> Any:

@@ -70,7 +70,7 @@ OF_THE_MACHINE = {
         "test_a_function_that_was_killed_is_retried_without_leaving_its_state"
     ),
     "a second POST takes the stream": "test_a_second_execution_names_the_one_that_runs",
-    "a claim clears a younger wish": "test_a_wish_that_came_after_the_post_holds",
+    "a claim clears a younger stop request": "test_a_stop_request_after_the_post_holds",
 }
 # Seen in the local service on real processes and sockets (tests/chaos/real/test_real_teeth.py).
 REAL = (
@@ -92,11 +92,11 @@ UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE | OF_THE_RESTS
 
 def managers() -> Mapping[str, type[Manager]]:
     """The defective managers that a unit test catches; where both proofs have one of that name, the model's."""
-    found = {defect.name: defect.manager for defect in chaos_defects.DEFECTS if defect.manager is not None}
-    found |= {
+    defective = {defect.name: defect.manager for defect in chaos_defects.DEFECTS if defect.manager is not None}
+    defective |= {
         defect.what: defect.rules.manager for defect in model_defects.DEFECTS if defect.rules.manager is not Manager
     }
-    return {name: found[name] for name in OF_THE_MANAGER}
+    return {name: defective[name] for name in OF_THE_MANAGER}
 
 
 def table() -> str:

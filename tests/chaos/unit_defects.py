@@ -31,12 +31,12 @@ def without(clause: str, where: str) -> Callable[..., Any]:
     return update
 
 
-def raises_no_fence(store: Store, *given: Any, sound: Callable[..., Any] = Store._update, **named: Any) -> Any:
+def raises_no_fence(store: Store, *arguments: Any, sound: Callable[..., Any] = Store._update, **named: Any) -> Any:
     """A claim that leaves the fence as it is."""
-    values = dict(given[5])
+    values = dict(arguments[5])
     if ":one" in values:
         values[":one"] = values[":zero"]
-    return sound(store, *given[:5], values, *given[6:], **named)
+    return sound(store, *arguments[:5], values, *arguments[6:], **named)
 
 
 def _of_chaos(name: str) -> tuple[str, Callable[..., Any]]:
@@ -104,5 +104,5 @@ MACHINE: dict[str, Edit] = {
     "a lane waits after a drop": chaos_defects.waits_after_a_drop,
     "an execution ends with a killed function": ends_with_a_killed_function,
     "a second POST takes the stream": _claims_without("attribute_not_exists(execution) AND"),
-    "a claim clears a younger wish": _claims_without("attribute_not_exists(stop_at)"),
+    "a claim clears a younger stop request": _claims_without("attribute_not_exists(stop_at)"),
 }

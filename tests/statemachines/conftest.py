@@ -1,4 +1,4 @@
-"""What the tests of the deployed machine are given."""
+"""Fixtures of the tests of the deployed machine."""
 
 from collections.abc import Iterator
 

@@ -47,7 +47,7 @@ class Aws:
         self.executions = executions
         self.failures: dict[str, list[str]] = {}
         self.started: list[Any] = []
-        self.letters: list[Any] = []
+        self.dead_letters: list[Any] = []
 
     async def perform(self, call: TaskCall) -> Any:
         """What a call answers; `failures` names errors by action, each used once."""
@@ -62,7 +62,7 @@ class Aws:
             self.started.append(call.parameters)
             return {"ExecutionArn": f"{call.execution_arn}-successor-{len(self.started)}", "StartDate": 0}
         if call.action == "sendMessage":
-            self.letters.append(call.parameters)
+            self.dead_letters.append(call.parameters)
             return {"MessageId": "1"}
         operation = {"updateItem": self.dynamodb.update_item, "getItem": self.dynamodb.get_item}[call.action]
         try:
@@ -73,8 +73,8 @@ class Aws:
 
     def holder(self) -> str | None:
         """The execution that holds the stream, None if there is none."""
-        found = self.lease()
-        return found["execution"]["S"] if "execution" in found else None
+        lease = self.lease()
+        return lease["execution"]["S"] if "execution" in lease else None
 
     def lease(self) -> dict[str, Any]:
         """The lease as it stands."""

@@ -33,7 +33,7 @@ class World:
         self.executions: list[Execution] = []
         self.most_alive = 0
         self.names: dict[str, Execution] = {}
-        self.letters = 0
+        self.dead_letters = 0
         self.fence = 0
         self.away = away
         self.origin_ms = self.clock.now_ms()
@@ -47,14 +47,14 @@ class World:
     @property
     def lease(self) -> dict[str, Any]:
         """The lease as it stands."""
-        found: dict[str, Any] = self.table.get_item(TableName=TABLE, Key=LEASE).get("Item", {})
-        return found
+        item: dict[str, Any] = self.table.get_item(TableName=TABLE, Key=LEASE).get("Item", {})
+        return item
 
     @property
     def holder(self) -> str | None:
         """The execution in the lease; None where there is none."""
-        found: str | None = self.lease.get("execution", {}).get("S")
-        return found
+        holder: str | None = self.lease.get("execution", {}).get("S")
+        return holder
 
     @property
     def alive(self) -> list[str]:
@@ -66,15 +66,15 @@ class World:
         over = [one for one in self.executions if one.status not in ("RUNNING", "ABORTED")]
         return Counter(one.error or one.output["status"] for one in over)
 
-    def post(self, given: Any = INPUT) -> Execution:
+    def post(self, input_: Any = INPUT) -> Execution:
         """A new execution."""
         name = f"execution-{len(self.executions)}"
-        self.executions.append(MACHINE.start(given, clock=self.clock, perform=self.perform, name=name))
+        self.executions.append(MACHINE.start(input_, clock=self.clock, perform=self.perform, name=name))
         self.most_alive = max(self.most_alive, len(self.alive))
         return self.executions[-1]
 
     def stop(self) -> None:
-        """Writes the wish to stop, as DELETE does."""
+        """Requests the stop, as DELETE does."""
         values = {":yes": {"BOOL": True}, ":now": {"S": written(self.clock.now_ms())}}
         expression = "SET stop = :yes, stop_at = :now"
         self.table.update_item(
@@ -92,10 +92,10 @@ class World:
         if call.action == "startExecution":
             return {"ExecutionArn": self.start(call.parameters).arn}
         if call.action == "describeExecution":
-            (found,) = [one for one in self.executions if one.arn == call.parameters["ExecutionArn"]]
-            return {"Status": found.status}
+            (described,) = [one for one in self.executions if one.arn == call.parameters["ExecutionArn"]]
+            return {"Status": described.status}
         if call.action == "sendMessage":
-            self.letters += 1
+            self.dead_letters += 1
             return {}
         return self.request(call)
 

@@ -18,8 +18,8 @@ LANES = ("A", "B")
 def task(lane: str) -> dict[str, Any]:
     """A lane's Task state."""
     branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
-    found: dict[str, Any] = branch["States"][f"Connect {lane}"]
-    return found
+    state: dict[str, Any] = branch["States"][f"Connect {lane}"]
+    return state
 
 
 def worst(lane: str) -> Iterator[str | None]:
@@ -46,7 +46,7 @@ def claims(tries: int) -> Iterator[Any]:
 
 
 class Worst:
-    """Services of which everything fails in the worst order, until a lane's renewal was refused for so many passes."""
+    """Services of which everything fails in the worst order, until a lane's renewal was refused for so many cycles."""
 
     def __init__(self, refusals: int, tries: int = 0) -> None:
         self.refusals = refusals
@@ -80,7 +80,7 @@ class Worst:
 
 
 def run(renew_after: int, refusals: int = 2, give_up_after: int = 10**6, tries: int = 0) -> Execution:
-    """An execution whose lanes meet the worst in each pass until a renewal was refused for so many passes."""
+    """An execution whose lanes meet the worst in each cycle until a renewal was refused for so many cycles."""
     machine = after(renew_after, give_up_after)
     clock = VirtualClock()
 
@@ -106,8 +106,8 @@ def by_lane(execution: Execution, lane: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_the_worst_pass_is_as_long_as_computed(lane: str) -> None:
-    """A pass in which every name fails as often as its Retrier allows has exactly the computed number of events."""
+def test_the_worst_cycle_is_as_long_as_computed(lane: str) -> None:
+    """A cycle in which every name fails as often as its Retrier allows has exactly the computed number of events."""
     branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
     lengths = [len(one) for one in by_lane(run(4), lane)]
     assert lengths[1:4] == [bounds.cycle_events(branch)] * 3
@@ -168,7 +168,7 @@ def test_the_settings_allow_what_the_bound_allows(stage: str) -> None:
 
 
 def test_an_execution_lives_for_days() -> None:
-    """Two lanes that take turns at 15 minutes make a pass in twice the wait each; one is asked for for 14 hours."""
+    """Two lanes that take turns at 15 minutes have a cycle in twice the wait; 14 hours are left for a successor."""
     prod = stages.load("prod")
     cycle_s = 2 * int(prod["wait_s"])
     assert int(prod["renew_after"]) * cycle_s > 2.2 * 86_400

@@ -1,4 +1,4 @@
-"""What becomes of a claim that cannot be made for hours, and of what is no request at all."""
+"""How a claim that cannot be made for hours is delegated, and an input that is not a request rejected."""
 
 from itertools import pairwise
 from typing import Any
@@ -29,10 +29,10 @@ def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
     assert rests_s(execution) == [0, *[2] * 9, *[4] * 5, 0]
 
 
-def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
-    """With the deployed settings a hundred tries last for seven and a half hours; then a successor goes on.
+def test_a_claim_that_cannot_be_made_for_hours_is_delegated(aws: Aws) -> None:
+    """With the deployed settings 115 tries last for nine hours; then a successor goes on, and a person gets to know.
 
-    The successor knows when the stream was asked for and whose claim may have been made; a person is told.
+    The successor knows when the stream was asked for and whose claim may have been made.
     """
     aws.failures = {"updateItem": ["DynamoDB.InternalServerErrorException"] * 1000}
     execution = aws.run(ended, machine=definition("connections", "prod"))
@@ -44,9 +44,9 @@ def test_a_claim_that_is_not_to_be_had_for_hours_is_handed_on(aws: Aws) -> None:
     assert 8.7 * 3_600_000 < rows[-1][0] < 9.2 * 3_600_000
     (started,) = aws.started
     assert started["Name"].endswith("-claim")
-    wish = {"renews": "", "asked_at": "2026-01-01T00:00:00.000Z", "after": MINE}
-    assert started["Input"] == {**INPUT, **wish, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
-    assert [(letter["MessageBody"]["stream"], letter["MessageBody"]["error"]) for letter in aws.letters] == [
+    delegated = {"renews": "", "asked_at": "2026-01-01T00:00:00.000Z", "after": MINE}
+    assert started["Input"] == {**INPUT, **delegated, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
+    assert [(message["MessageBody"]["stream"], message["MessageBody"]["error"]) for message in aws.dead_letters] == [
         ("demo", "ClaimFailed")
     ]
 
@@ -66,7 +66,7 @@ def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("renews", ["", OTHER])
-def test_a_claim_that_was_handed_on_is_found_by_the_next(aws: Aws, renews: str) -> None:
+def test_a_claim_that_was_delegated_is_recognized_by_the_next(aws: Aws, renews: str) -> None:
     """The claim was made and its answer lost for hours: whoever goes on has it, though its maker has not ended yet."""
     before = f"{OTHER}-before"
     aws.executions[before] = "RUNNING"
@@ -77,8 +77,8 @@ def test_a_claim_that_was_handed_on_is_found_by_the_next(aws: Aws, renews: str) 
 
 
 @pytest.mark.parametrize("renews", ["", OTHER])
-def test_a_wish_that_came_while_nobody_could_claim_holds(aws: Aws, renews: str) -> None:
-    """It is older than this execution and younger than the POST, whose claim was handed on: nothing starts."""
+def test_a_stop_request_while_nobody_could_claim_holds(aws: Aws, renews: str) -> None:
+    """It is older than this execution and younger than the POST, whose claim was delegated: nothing starts."""
     aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T22:00:00.000Z"})
     before = aws.lease()
     asked_at = "1970-01-01T00:00:00Z" if renews else "2025-12-31T20:00:00.000Z"
@@ -86,7 +86,7 @@ def test_a_wish_that_came_while_nobody_could_claim_holds(aws: Aws, renews: str) 
     assert (execution.output, aws.lease()) == ({"status": "stopped"}, before)
 
 
-def test_a_wish_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aws) -> None:
+def test_a_stop_request_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aws) -> None:
     """The stream was stopped, and asked for an hour later, when the table could not be reached."""
     aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T19:00:00.000Z"})
     assert aws.run(ended, asked_at="2025-12-31T20:00:00.000Z", after=OTHER).output == {"status": "ended"}
@@ -110,18 +110,18 @@ def test_a_wish_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aw
         {**INPUT, "renews": OTHER, "asked_at": "2025-12-31T20:00:00.000Z"},
     ],
 )
-def test_what_is_no_request_is_rejected(aws: Aws, input_: Any) -> None:
-    """A clean end that says what a request is, and a letter, for whoever starts executions by hand or by a rule."""
+def test_what_is_not_a_request_is_rejected(aws: Aws, input_: Any) -> None:
+    """A clean end and a dead-letter message say what a request is, to whoever starts executions by hand."""
     execution = aws.run(scripted(), input_=input_)
     assert (execution.status, execution.output["status"]) == ("SUCCEEDED", "rejected")
     assert "pathParameters.streamId" in execution.output["cause"]
-    assert [letter["MessageBody"]["error"] for letter in aws.letters] == ["InvalidRequest"]
+    assert [message["MessageBody"]["error"] for message in aws.dead_letters] == ["InvalidRequest"]
     names = [name for _, name in entered(execution)]
     assert names == ["Read request", "Choose ending", "Send dead letter", "Choose ending", "Rejected"]
 
 
 def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
-    """Refused, it finds that nobody holds the stream any more, and claims it in the same millisecond."""
+    """Refused, it reads that nobody holds the stream any more, and claims it in the same millisecond."""
     aws.put(execution={"S": OTHER})
 
     class LetsGo(Aws):

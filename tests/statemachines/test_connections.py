@@ -67,8 +67,8 @@ def of_lanes(execution: Execution, *lanes: str) -> list[tuple[int, str]]:
 
 def rests_ms(execution: Execution, *lanes: str) -> list[int]:
     """How long the Waits of lanes lasted that are over."""
-    found = spans.spans(spans.rows(execution.history))
-    over = [span for span in found if span.kind == "wait" and span.lane in (lanes or "AB")]
+    lane_spans = spans.spans(spans.rows(execution.history))
+    over = [span for span in lane_spans if span.kind == "wait" and span.lane in (lanes or "AB")]
     return [span.to_ms - span.from_ms for span in over if span.to_ms is not None]
 
 
@@ -221,18 +221,18 @@ def test_a_rejected_stream_ends_cleanly_and_is_reported(aws: Aws, error: type[Ex
     names = [name for _, name in entered(execution)]
     assert names[-4:] == ["Choose ending", "Send dead letter", "Choose ending", "Rejected"]
     assert aws.holder() is None
-    (letter,) = aws.letters
-    assert letter["QueueUrl"] == f"https://sqs.us-east-1.amazonaws.com/111111111111/{NAMES['dead_letter_queue']}"
-    body = letter["MessageBody"]
+    (message,) = aws.dead_letters
+    assert message["QueueUrl"] == f"https://sqs.us-east-1.amazonaws.com/111111111111/{NAMES['dead_letter_queue']}"
+    body = message["MessageBody"]
     assert (body["stream"], body["execution"], body["error"]) == ("demo", MINE, error.__name__)
     assert "No such stream." in body["cause"] == execution.output["cause"]
 
 
 def test_a_rejection_that_cannot_be_reported_is_a_dirty_end(aws: Aws) -> None:
-    """Where the queue takes no letter the execution fails, for somebody must be told."""
+    """Where the queue takes no message the execution fails, so that an alarm says so."""
     aws.failures = {"sendMessage": ["SQS.SdkClientException"] * 6}
     execution = aws.run(scripted(errors.StreamRejected("No.")))
-    assert (execution.status, execution.error, aws.letters) == ("FAILED", "StreamRejected", [])
+    assert (execution.status, execution.error, aws.dead_letters) == ("FAILED", "StreamRejected", [])
     assert entered(execution)[-1][1] == "Broken"
 
 

@@ -50,7 +50,7 @@ def assigned(state: dict[str, Any], variable: str) -> Iterator[Any]:
 
 
 def test_every_machine_is_valid() -> None:
-    """asl-validator has nothing to say about any of the four."""
+    """asl-validator reports no problem of the four."""
     machines = {name: definition(name) for name in MACHINES}
     run = subprocess.run(
         ["node", "-e", VALIDATE], input=json.dumps(machines), cwd=ROOT, capture_output=True, text=True, check=True
@@ -125,9 +125,9 @@ def test_the_machine_fits_on_a_page() -> None:
 
 def test_the_jsonata_is_what_aws_documents() -> None:
     """Version 2.0.6 has neither ?? nor ?:, and Step Functions has no $eval."""
-    found = json.dumps(definition("connections"))
-    assert "JSONata" in found
-    assert re.findall(r"\?\?|\?:|\$eval\b", found) == []
+    text = json.dumps(definition("connections"))
+    assert "JSONata" in text
+    assert re.findall(r"\?\?|\?:|\$eval\b", text) == []
 
 
 def test_no_error_of_an_aws_call_is_unhandled() -> None:

@@ -36,13 +36,13 @@ def test_each_renews_the_other_with_the_stream_connected(
     """What runs goes on under its own definition, its successor runs the other; a handover is what it always is."""
     first, second = machines
     table = short(policy, machine=first, redeployments=[{"at_ms": 100_000, "machine": second}])
-    found = run_table(tmp_path, table)
-    assert (found.status, found.deliveries.lost == 0 or policy == "forbids") == ("RUNNING", True)
-    assert max((gap.to_ms - gap.from_ms for gap in found.gaps), default=0) <= (1_100 if policy == "forbids" else 0)
-    assert [run.output for run in found.runs[:-1]] == [{"status": "superseded"}] * (len(found.runs) - 1)
-    assert len(found.runs) >= 4
+    result = run_table(tmp_path, table)
+    assert (result.status, result.deliveries.lost == 0 or policy == "forbids") == ("RUNNING", True)
+    assert max((gap.to_ms - gap.from_ms for gap in result.gaps), default=0) <= (1_100 if policy == "forbids" else 0)
+    assert [run.output for run in result.runs[:-1]] == [{"status": "superseded"}] * (len(result.runs) - 1)
+    assert len(result.runs) >= 4
     # A cycle of the former machine is four transitions, one of the deployed two.
-    costs = [cost(found, number) for number in (0, 1)]
+    costs = [cost(result, number) for number in (0, 1)]
     assert (costs[0] > costs[1]) == (first == FORMER)
 
 
@@ -61,9 +61,9 @@ def test_no_fault_while_one_renews_the_other_breaks_the_promise(former_is_first:
         assert run_schedule(schedule, machine_of).violations == []
 
 
-def cost(found: Replay, number: int) -> float:
+def cost(result: Replay, number: int) -> float:
     """How many transitions an execution had for each connection."""
-    run = found.runs[number]
+    run = result.runs[number]
     return run.transitions / sum(row.what == "task_started" for row in run.rows)
 
 
@@ -97,7 +97,7 @@ def test_what_either_starts_its_successor_with_is_the_same(aws: Aws) -> None:
 
 
 def _limited(machine: Any) -> Any:
-    """The former machine, which renews after one pass."""
+    """The former machine, which renews after one cycle."""
     for branch in machine["States"]["Lanes"]["Branches"]:
         for state in branch["States"].values():
             for rule in state.get("Choices", []):
@@ -108,15 +108,15 @@ def _limited(machine: Any) -> Any:
 
 def test_a_timeline_reads_both(aws: Aws) -> None:
     """The same lanes, waits and Tasks, whatever the states are called and however many lie between."""
-    found = []
+    lanes = []
     for machine in (former(), definition("connections")):
         aws.put()
         execution = aws.run(_at_once(), machine=machine)
         rows = spans.rows(execution.history)
-        found.append([(span.lane, span.kind, span.from_ms, span.to_ms, span.error) for span in spans.spans(rows)])
+        lanes.append([(span.lane, span.kind, span.from_ms, span.to_ms, span.error) for span in spans.spans(rows)])
         assert {name[-1] for _, name in entered(execution) if name[-2:] in (" A", " B")} <= {"A", "B"}
-    assert found[0] == found[1]
-    assert [row[:2] for row in found[0]][:4] == [("A", "wait"), ("B", "task"), ("B", "wait"), ("A", "task")]
+    assert lanes[0] == lanes[1]
+    assert [row[:2] for row in lanes[0]][:4] == [("A", "wait"), ("B", "task"), ("B", "wait"), ("A", "task")]
 
 
 def _at_once() -> Any:

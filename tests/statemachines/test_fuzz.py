@@ -74,9 +74,9 @@ LAST = {
 }
 
 
-def answers(*given: Any) -> st.SearchStrategy[Behaviour]:
+def answers(*results: Any) -> st.SearchStrategy[Behaviour]:
     """One of these: an error where it is text, else an answer."""
-    return st.sampled_from([Behaviour(error=one) if isinstance(one, str) else Behaviour(answer=one) for one in given])
+    return st.sampled_from([Behaviour(error=one) if isinstance(one, str) else Behaviour(answer=one) for one in results])
 
 
 HELD = [{"Item": {"execution": {"S": f"{ARN}{name}"}}} for name in ("machine:mine", "other:one", "connections:before")]
@@ -97,7 +97,9 @@ CASES = st.builds(
     Case,
     input=REQUESTS,
     behaviours=st.fixed_dictionaries({name: st.lists(one, min_size=1, max_size=16) for name, one in USUAL.items()}).map(
-        lambda drawn: {name: [*found, *([LAST[name]] if name in LAST else [])] for name, found in drawn.items()}
+        lambda drawn: {
+            name: [*behaviours, *([LAST[name]] if name in LAST else [])] for name, behaviours in drawn.items()
+        }
     ),
     seed=st.integers(0, 9),
 )
@@ -110,7 +112,7 @@ def test_every_file_is_among_them() -> None:
 
 @pytest.mark.parametrize("name", LOADED)
 def test_no_input_and_no_failure_ends_a_machine_unhandled(name: str) -> None:
-    """Whatever is given, fails, never answers, answers too much or nonsense, it ends in a state that says how."""
+    """Whatever its input, and whatever fails, never answers, or answers nonsense: it ends in a state that says how."""
     machine = LOADED[name]
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -131,21 +133,21 @@ def test_answers_that_are_too_large_are_handled(name: str) -> None:
         assert unhandled(machine, case.run(machine)) is None
 
 
-def test_what_is_unhandled_is_found() -> None:
+def test_what_is_unhandled_shows() -> None:
     """The search comes upon a time-out, an answer too large and others, so that a green run means something."""
     machine = load(line(("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail"})))
-    found = set()
+    errors = set()
 
     @settings(max_examples=100, deadline=None, database=None, derandomize=True)
     @given(fuzz(machine))
     def look(case: Case) -> None:
-        found.add(unhandled(machine, case.run(machine)))
+        errors.add(unhandled(machine, case.run(machine)))
 
     look()
-    assert {None, "Sandbox.Timedout", "States.DataLimitExceeded"} < found
+    assert {None, "Sandbox.Timedout", "States.DataLimitExceeded"} < errors
 
 
-def test_what_expressions_and_calls_read_is_given() -> None:
+def test_inputs_have_what_expressions_and_calls_read() -> None:
     """Inputs have the members that JSONata and intrinsic functions name, and the constants that a Condition names."""
     choice = {"Type": "Choice", "Choices": [{"Condition": "{% $states.input.kind = 'zebra' %}", "Next": "Bad"}]}
     failing = {"Type": "Pass", "Output": "{% $error('no zebra') %}"}

@@ -9,8 +9,8 @@ from tests.chaos.unit_defects import MACHINE
 from tests.statemachines import connections, test_connections, test_renewal, test_stop
 from tests.statemachines.connections import Aws
 
-# What a test is given that takes more than the services.
-GIVEN: dict[str, tuple[Any, ...]] = {"test_a_wish_that_came_after_the_post_holds": ({}, test_stop.START)}
+# The further arguments of a test that takes more than the services.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"test_a_stop_request_after_the_post_holds": ({}, test_stop.START)}
 
 
 @pytest.mark.parametrize("name", OF_THE_MACHINE)
@@ -29,4 +29,4 @@ def test_the_named_unit_test_catches_the_defect_of_the_machine(
     test = OF_THE_MACHINE[name]
     unit_test = {**vars(test_connections), **vars(test_renewal), **vars(test_stop)}[test]
     with pytest.raises(AssertionError):
-        unit_test(aws, *GIVEN.get(test, ()))
+        unit_test(aws, *ARGUMENTS.get(test, ()))

@@ -64,8 +64,8 @@ def test_an_outage_of_the_table_starts_an_execution_every_nine_hours() -> None:
     world = World({"table"}, 1, 1 + 24 * DAYS)
     live(world, kept(world))
     assert world.ends() == {"handed_on": len(world.executions) - 1}
-    assert world.letters == len(world.executions) - 2  # the first had the stream when its history was full
-    assert 24 / 9.5 * DAYS - 1 <= world.letters <= 24 / 8.5 * DAYS
+    assert world.dead_letters == len(world.executions) - 2  # the first had the stream when its history was full
+    assert 24 / 9.5 * DAYS - 1 <= world.dead_letters <= 24 / 8.5 * DAYS
 
 
 @pytest.mark.parametrize("posts", [1, 3])
@@ -116,7 +116,7 @@ def renewal(world: World) -> dict[str, Any]:
     ("away", "at_h"),
     [({"lambda"}, 30), ({"table"}, 30), ({"table"}, 24 * DAYS + 1), ({"table", "lambda"}, 24 * DAYS + 1)],
 )
-def test_a_wish_to_stop_wins(away: Set[str], at_h: int) -> None:
+def test_a_stop_request_wins(away: Set[str], at_h: int) -> None:
     """It is written in the midst of the outage, or when that ends: nothing runs soon after, and a POST starts anew."""
     world = World(away, 1, 1 + 24 * DAYS)
 

@@ -75,12 +75,12 @@ def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(a
     assert (names[-1], aws.holder(), len(taken_over.started)) == ("Renewed", OTHER, 1)
 
 
-@pytest.mark.parametrize("wish", [{"execution": {"S": MINE}}, {}], ids=["it is the holder", "nobody is"])
-def test_a_wish_to_stop_is_read_in_the_lease_where_no_function_starts(aws: Aws, wish: dict[str, Any]) -> None:
+@pytest.mark.parametrize("lease", [{"execution": {"S": MINE}}, {}], ids=["it is the holder", "nobody is"])
+def test_a_stop_request_is_read_in_the_lease_where_no_function_starts(aws: Aws, lease: dict[str, Any]) -> None:
     """A lane that is due starts no successor, which would be turned away, and ends as stopped."""
 
     def never(_payload: Any, _lambda_context: Any) -> Any:
-        aws.put(stop={"BOOL": True}, **wish)
+        aws.put(stop={"BOOL": True}, **lease)
         raise ValueError("no function starts")
 
     execution = aws.run(never, machine=after(1))
@@ -167,7 +167,7 @@ RUNS = f"{OTHER}-successor"
     ids=["another successor has it", "it was stopped", "it is to be stopped"],
 )
 def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[str, Any], answer: Any) -> None:
-    """The lease stays as it is, the stop wish too, no function is called, and the end is clean."""
+    """The lease stays as it is, the stop request too, no function is called, and the end is clean."""
     aws.put(**standing)
     aws.executions[RUNS] = "RUNNING"
     execution = aws.run(scripted(), renews=OTHER)
@@ -199,12 +199,12 @@ def test_a_successor_that_cannot_reach_the_table_does_not_give_up(aws: Aws) -> N
     assert [name for _, name in entered(execution)].count("Back off") >= 12
 
 
-@pytest.mark.parametrize("wish", [{}, {"stop": {"BOOL": True}}])
-def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, wish: dict[str, Any]) -> None:
-    """A repeated claim finds its own name and goes on; a wish that came since stands, for its connections to obey."""
-    aws.put(execution={"S": MINE}, **wish)
+@pytest.mark.parametrize("stop", [{}, {"stop": {"BOOL": True}}])
+def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, stop: dict[str, Any]) -> None:
+    """A repeated claim reads its own name and goes on; a stop request that came since stands, for its connections."""
+    aws.put(execution={"S": MINE}, **stop)
     assert aws.run(scripted("stopped"), renews=OTHER).output == {"status": "stopped"}
-    assert {name: value for name, value in aws.lease().items() if name == "stop"} == wish
+    assert {name: value for name, value in aws.lease().items() if name == "stop"} == stop
     assert aws.holder() is None
 
 
@@ -231,7 +231,7 @@ def test_a_due_lane_reads_and_asks_where_the_function_does_not_say_so(aws: Aws) 
 
 
 def test_every_stage_renews() -> None:
-    """The function is told the stage's setting, and the machine compares its own count with it."""
+    """The function gets the stage's setting, and the machine compares its own count with it."""
     for stage in ("local", "test", "dev", "prod"):
         renew_after, give_up_after = (stages.load(stage)[name] for name in ("renew_after", "give_up_after"))
         for lane, branch in zip("AB", definition("connections", stage)["States"]["Lanes"]["Branches"], strict=True):

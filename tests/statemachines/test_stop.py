@@ -1,4 +1,4 @@
-"""The wish to stop and the machine's claim: who may take the wish away."""
+"""Stop requests and the machine's claim: which claim clears a request."""
 
 from typing import Any
 
@@ -30,8 +30,8 @@ class LetsGo(Aws):
         if call.action == "describeExecution":
             self.looks -= 1
             if not self.looks:
-                found = {name: value for name, value in self.lease().items() if name != "execution"}
-                self.put(**found, ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:01.000Z"})
+                rest = {name: value for name, value in self.lease().items() if name != "execution"}
+                self.put(**rest, ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:01.000Z"})
         return await super().perform(call)
 
 
@@ -55,24 +55,24 @@ def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
     ]
 
 
-def test_a_wish_after_the_post_that_waits_holds(aws: Aws) -> None:
+def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
     """The stream was stopped, asked for, and stopped again before the first had let go of it: nothing starts."""
 
-    class Wishes(LetsGo):
+    class StopsAgain(LetsGo):
         async def perform(self, call: TaskCall) -> Any:
             if call.action == "describeExecution":
                 self.put(**{**self.lease(), "stop_at": {"S": "2026-01-01T00:00:00.500Z"}})
             return await super().perform(call)
 
-    wishes = Wishes(aws.dynamodb, aws.executions)
-    wishes.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
-    execution = wishes.run(never)
+    stops_again = StopsAgain(aws.dynamodb, aws.executions)
+    stops_again.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
+    execution = stops_again.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
-    assert wishes.holder() == OTHER
+    assert stops_again.holder() == OTHER
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
-def test_a_post_after_a_stop_takes_the_wish_away(aws: Aws, holder: dict[str, Any]) -> None:
+def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]) -> None:
     """The next generation starts, also where the execution that was to be stopped died before it could let go."""
     aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, **holder)
     seen: list[Any] = []
@@ -82,7 +82,7 @@ def test_a_post_after_a_stop_takes_the_wish_away(aws: Aws, holder: dict[str, Any
         return {"status": "ended"}
 
     aws.run(function)
-    assert [(found["generation"]["N"], "stop" in found) for found in seen] == [("4", False)]
+    assert [(item["generation"]["N"], "stop" in item) for item in seen] == [("4", False)]
     assert lease(aws) == {
         **LEASE,
         "generation": {"N": "4"},
@@ -93,11 +93,11 @@ def test_a_post_after_a_stop_takes_the_wish_away(aws: Aws, holder: dict[str, Any
     }
 
 
-@pytest.mark.parametrize("wished_at", [START, "2026-01-01T00:00:00.001Z"])
+@pytest.mark.parametrize("stop_at", [START, "2026-01-01T00:00:00.001Z"])
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}, {"execution": {"S": OTHER}}])
-def test_a_wish_that_came_after_the_post_holds(aws: Aws, holder: dict[str, Any], wished_at: str) -> None:
+def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], stop_at: str) -> None:
     """The execution had not claimed the stream yet: it ends as stopped, starts nothing and leaves the lease alone."""
-    aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, stop_at={"S": wished_at}, **holder)
+    aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, stop_at={"S": stop_at}, **holder)
     before = lease(aws)
     execution = aws.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
@@ -105,8 +105,8 @@ def test_a_wish_that_came_after_the_post_holds(aws: Aws, holder: dict[str, Any],
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
-def test_a_wish_that_came_before_the_post_is_cleared(aws: Aws, holder: dict[str, Any]) -> None:
-    """A millisecond decides; nothing of the wish is left in the lease."""
+def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, Any]) -> None:
+    """A millisecond decides; nothing of the request is left in the lease."""
     aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T23:59:59.999Z"}, **holder)
     seen: list[Any] = []
 
@@ -115,11 +115,11 @@ def test_a_wish_that_came_before_the_post_is_cleared(aws: Aws, holder: dict[str,
         return {"status": "ended"}
 
     assert aws.run(function).output == {"status": "ended"}
-    assert [sorted(found) for found in seen] == [["PK", "SK", "execution", "generation", "started_at"]]
+    assert [sorted(item) for item in seen] == [["PK", "SK", "execution", "generation", "started_at"]]
 
 
 class LosesTheFirstAnswer(Aws):
-    """The first update is made, its answer is lost, and somebody wishes the stop before it is repeated."""
+    """The first update is made, its answer is lost, and the stop is requested before it is repeated."""
 
     lost = False
 
@@ -139,8 +139,8 @@ class LosesTheFirstAnswer(Aws):
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
-def test_a_claim_that_is_repeated_leaves_a_new_wish(aws: Aws, holder: dict[str, Any]) -> None:
-    """The repeated request is refused, the lease names this execution, and its first connection is told to stop."""
+def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: dict[str, Any]) -> None:
+    """The repeated request is refused, the lease names this execution, and its first connection reads the request."""
     aws.put(generation={"N": "3"}, fence={"N": "7"}, **holder)
     loses = LosesTheFirstAnswer(aws.dynamodb, aws.executions)
     seen: list[Any] = []
@@ -184,7 +184,7 @@ class LandsLate(Aws):
 
 
 def test_a_claim_that_lands_after_its_execution_gave_up_is_refused(aws: Aws) -> None:
-    """It told of the execution that ran, which has let go since: the stream stays nobody's."""
+    """Its answer was about the execution that ran, which has let go since: the stream stays nobody's."""
     aws.put(execution={"S": OTHER})
     late = LandsLate(aws.dynamodb, aws.executions)
     assert late.run(never).output == {"status": "AlreadyRunning", "execution": OTHER}

@@ -12,43 +12,43 @@ connections = st.lists(
 )
 
 
-def depth(found: list[Connection], at_ms: int) -> int:
-    return sum(c.from_ms <= at_ms < c.to_ms for c in found)
+def depth(opened: list[Connection], at_ms: int) -> int:
+    return sum(c.from_ms <= at_ms < c.to_ms for c in opened)
 
 
 @given(connections)
-def test_overlap_is_the_number_of_milliseconds_with_two_connections(found: list[Connection]) -> None:
+def test_overlap_is_the_number_of_milliseconds_with_two_connections(opened: list[Connection]) -> None:
     """Overlap counts each millisecond in which two or more connections were open, once."""
-    assert overlap_ms(found) == sum(depth(found, at) >= 2 for at in range(UNTIL_MS + 10))
+    assert overlap_ms(opened) == sum(depth(opened, at) >= 2 for at in range(UNTIL_MS + 10))
 
 
 @given(connections)
-def test_gaps_are_the_milliseconds_without_a_connection(found: list[Connection]) -> None:
+def test_gaps_are_the_milliseconds_without_a_connection(opened: list[Connection]) -> None:
     """The gaps hold exactly the milliseconds from the first opening to the end in which nothing was open."""
-    first = min((c.from_ms for c in found), default=UNTIL_MS)
-    missed = [at for at in range(first, UNTIL_MS) if depth(found, at) == 0]
-    assert [at for gap in gaps(found, UNTIL_MS) for at in range(gap.from_ms, gap.to_ms)] == missed
+    first = min((c.from_ms for c in opened), default=UNTIL_MS)
+    missed = [at for at in range(first, UNTIL_MS) if depth(opened, at) == 0]
+    assert [at for gap in gaps(opened, UNTIL_MS) for at in range(gap.from_ms, gap.to_ms)] == missed
 
 
 @given(connections, st.integers(1, 7), st.booleans())
-def test_every_event_is_stored_once_or_lost(found: list[Connection], every_ms: int, resumes: bool) -> None:
+def test_every_event_is_stored_once_or_lost(opened: list[Connection], every_ms: int, resumes: bool) -> None:
     """Stored and lost events add up to those sent, and every further delivery is a duplicate."""
-    first = min((c.from_ms for c in found), default=UNTIL_MS)
+    first = min((c.from_ms for c in opened), default=UNTIL_MS)
     sent = [at for at in range(0, UNTIL_MS, every_ms) if at >= first]
-    covered = [at for at in sent if depth(found, at)]
-    last_end = max((c.to_ms for c in found), default=0)
-    reached = [at for at in sent if depth(found, at) or (resumes and at < last_end)]
-    again = sum(depth(found, at) - 1 for at in covered)
-    assert deliveries(found, every_ms, UNTIL_MS, resumes=resumes) == Deliveries(
+    covered = [at for at in sent if depth(opened, at)]
+    last_end = max((c.to_ms for c in opened), default=0)
+    reached = [at for at in sent if depth(opened, at) or (resumes and at < last_end)]
+    again = sum(depth(opened, at) - 1 for at in covered)
+    assert deliveries(opened, every_ms, UNTIL_MS, resumes=resumes) == Deliveries(
         len(reached), again, len(sent) - len(reached)
     )
 
 
 def test_a_gap_is_named_after_the_connection_that_ended_last() -> None:
     """Of the connections before a gap the last to end is its cause; silence before a close is part of it."""
-    found = [
+    opened = [
         Connection("A", 0, 40, "dropped"),
         Connection("B", 10, 50, "stalled", covers_to_ms=45),
         Connection("A", 55, 58, "expired"),
     ]
-    assert gaps(found, 60) == [Gap(45, 55, "stalled"), Gap(58, 60, "expired")]
+    assert gaps(opened, 60) == [Gap(45, 55, "stalled"), Gap(58, 60, "expired")]

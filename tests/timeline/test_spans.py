@@ -11,11 +11,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    "found", [START, "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00.000+01:00", 1767225600.0, 1767225600000]
+    "written", [START, "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00.000+01:00", 1767225600.0, 1767225600000]
 )
-def test_every_spelling_of_a_time(found: Any) -> None:
+def test_every_spelling_of_a_time(written: Any) -> None:
     """boto3's datetime, the command line's text and seconds, and our milliseconds are the same instant."""
-    assert timestamp_ms({"timestamp": found}) == 1767225600000
+    assert timestamp_ms({"timestamp": written}) == 1767225600000
 
 
 def history(*events: tuple[int, int, str, int]) -> list[dict[str, Any]]:

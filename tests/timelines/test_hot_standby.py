@@ -8,7 +8,7 @@ from tests.timelines.test_replay import run_table, short
 
 def test_a_hot_standby_bridges_a_drop(tmp_path: Path) -> None:
     """With both lanes connected, one connection's end is covered by the other; the price is the overlap."""
-    found = run_table(
+    result = run_table(
         tmp_path,
         {
             "machine": "statemachines/connections.asl.yml",
@@ -17,22 +17,22 @@ def test_a_hot_standby_bridges_a_drop(tmp_path: Path) -> None:
             "upstream": {"policy": "tolerates", "standby": "hot"},
         },
     )
-    assert (found.gaps, found.status) == ([], "RUNNING")
-    assert found.overlap_ms > 330_000
+    assert (result.gaps, result.status) == ([], "RUNNING")
+    assert result.overlap_ms > 330_000
 
 
 def test_a_renewal_of_a_hot_standby_never_opens_a_third(tmp_path: Path) -> None:
     """Both lanes are connected and one comes to its renewal: the successor's connection takes its place."""
-    found = run_table(tmp_path, short("tolerates", upstream={"policy": "tolerates", "standby": "hot"}))
-    assert (found.gaps, found.status, len(found.runs) >= 4) == ([], "RUNNING", True)
-    edges = sorted(edge for c in found.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
+    result = run_table(tmp_path, short("tolerates", upstream={"policy": "tolerates", "standby": "hot"}))
+    assert (result.gaps, result.status, len(result.runs) >= 4) == ([], "RUNNING", True)
+    edges = sorted(edge for c in result.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
     assert max(itertools.accumulate(step for _, step in edges)) == 2
 
 
 def test_lanes_that_began_together_get_apart(tmp_path: Path) -> None:
     """A reset of both brings them into phase. Within a life they are apart, and no handover of theirs leaves a gap."""
     drop_ms, life_ms = 3_000_000, 880_000
-    found = run_table(
+    result = run_table(
         tmp_path,
         {
             "machine": "statemachines/connections.asl.yml",
@@ -42,8 +42,8 @@ def test_lanes_that_began_together_get_apart(tmp_path: Path) -> None:
             "upstream": {"policy": "tolerates", "standby": "hot", "drops": [{"at_ms": drop_ms}]},
         },
     )
-    assert [(gap.from_ms, gap.cause) for gap in found.gaps] == [(drop_ms, "reset")]
-    begun = sorted(c.from_ms for c in found.connections)
+    assert [(gap.from_ms, gap.cause) for gap in result.gaps] == [(drop_ms, "reset")]
+    begun = sorted(c.from_ms for c in result.connections)
     apart = [later - earlier for earlier, later in itertools.pairwise(begun)]
     first = next(number for number, at_ms in enumerate(begun) if at_ms > drop_ms)
     assert apart[first] < 2_000

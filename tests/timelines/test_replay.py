@@ -43,11 +43,11 @@ def recorded() -> list[tuple[int, str, str]]:
 
 def test_the_recorded_run_replays_to_the_millisecond() -> None:
     """Every row that was measured on AWS comes out of its latencies alone, at its millisecond, and no other."""
-    found = run("recorded.yml")
+    result = run("recorded.yml")
     # The record stops in the middle of its last row: the lane that was taken over at 144.974 s goes back to its Wait.
     expected = [*recorded(), (144_974, "A", "wait_started")]
-    assert sorted((row.at_ms, row.lane, row.what) for row in found.rows) == sorted(expected)
-    assert len({row.at_ms for row in found.rows}) == 13
+    assert sorted((row.at_ms, row.lane, row.what) for row in result.rows) == sorted(expected)
+    assert len({row.at_ms for row in result.rows}) == 13
 
 
 def test_the_recorded_durations() -> None:
@@ -60,23 +60,23 @@ def test_the_recorded_durations() -> None:
 @pytest.mark.parametrize("name", ["recorded.yml", "connections.yml", "day.yml"])
 def test_staggered_lanes_leave_no_gap(name: str) -> None:
     """Without faults the stream stays connected from the first opening to the end, and no event is lost."""
-    found = run(name)
-    assert (found.gaps, found.deliveries.lost, found.status) == ([], 0, "RUNNING")
+    result = run(name)
+    assert (result.gaps, result.deliveries.lost, result.status) == ([], 0, "RUNNING")
 
 
 def test_a_retrier_alone_leaves_a_gap_in_every_cycle() -> None:
     """One Task with a Retrier: each end is followed by the back-off and a connect, every time."""
-    found = run("retry.yml")
-    ends = [row.at_ms for row in found.rows if row.what == "task_ended"]
-    assert [gap.from_ms for gap in found.gaps] == ends
-    assert [gap.to_ms - gap.from_ms for gap in found.gaps] == [2_582, 1_946, 1_912] + [1_925] * (len(ends) - 3)
+    result = run("retry.yml")
+    ends = [row.at_ms for row in result.rows if row.what == "task_ended"]
+    assert [gap.from_ms for gap in result.gaps] == ends
+    assert [gap.to_ms - gap.from_ms for gap in result.gaps] == [2_582, 1_946, 1_912] + [1_925] * (len(ends) - 3)
 
 
 def test_a_join_leaves_a_gap_in_every_iteration() -> None:
     """Parallel of Task and Wait-then-Task, looped: nothing is connected between a pair's end and the next connect."""
-    found = run("staggered-join.yml")
-    assert [gap.from_ms for gap in found.gaps] == [75_136, 150_263, 225_488]
-    assert [gap.to_ms - gap.from_ms for gap in found.gaps] == [946, 925, 925]
+    result = run("staggered-join.yml")
+    assert [gap.from_ms for gap in result.gaps] == [75_136, 150_263, 225_488]
+    assert [gap.to_ms - gap.from_ms for gap in result.gaps] == [946, 925, 925]
 
 
 def test_a_drop_costs_one_reconnection_not_a_wait() -> None:
@@ -89,11 +89,11 @@ def test_a_drop_costs_one_reconnection_not_a_wait() -> None:
 
 def test_an_outage_ends_no_execution_and_the_end_of_the_stream_does() -> None:
     """Drop, stall and a minute and a half of 503 are survived; the stream's end ends both lanes at that instant."""
-    found = run("outage.yml")
-    assert [(gap.from_ms, gap.cause) for gap in found.gaps][:2] == [(50_000, "reset"), (100_000, "stalled")]
-    assert found.status == "SUCCEEDED"
-    assert found.rows[-1].at_ms == found.until_ms == 500_000
-    assert found.gaps[-1].to_ms < 290_000 + 5_000 + 900 + 1_000
+    result = run("outage.yml")
+    assert [(gap.from_ms, gap.cause) for gap in result.gaps][:2] == [(50_000, "reset"), (100_000, "stalled")]
+    assert result.status == "SUCCEEDED"
+    assert result.rows[-1].at_ms == result.until_ms == 500_000
+    assert result.gaps[-1].to_ms < 290_000 + 5_000 + 900 + 1_000
 
 
 def test_a_replay_is_the_same_to_the_byte() -> None:
@@ -105,11 +105,11 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
 
 def test_sixty_days_cross_renewals_without_a_gap() -> None:
     """At 15 minutes a function, 26 renewals in sixty days: no gap, no event lost, no history near its limit."""
-    found = run("sixty-days.yml")
-    assert (found.gaps, found.deliveries.lost, found.status) == ([], 0, "RUNNING")
-    assert len(found.runs) == 27
-    assert [run.output for run in found.runs[:-1]] == [{"status": "superseded"}] * 26
-    assert found.history_events == max(run.history_events for run in found.runs) <= bounds.ALLOWED
+    result = run("sixty-days.yml")
+    assert (result.gaps, result.deliveries.lost, result.status) == ([], 0, "RUNNING")
+    assert len(result.runs) == 27
+    assert [run.output for run in result.runs[:-1]] == [{"status": "superseded"}] * 26
+    assert result.history_events == max(run.history_events for run in result.runs) <= bounds.ALLOWED
 
 
 def short(policy: str, renew_after: int = 3, **rest: Any) -> dict[str, Any]:
@@ -127,10 +127,10 @@ def short(policy: str, renew_after: int = 3, **rest: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("policy", ["tolerates", "evicts"])
 def test_a_renewal_overlaps(tmp_path: Path, policy: str) -> None:
     """The successor begins while its predecessor runs; the stream stays connected from one to the next."""
-    found = run_table(tmp_path, short(policy))
-    assert (found.gaps, found.deliveries.lost, found.status) == ([], 0, "RUNNING")
-    assert len(found.runs) >= 4
-    for older, newer in itertools.pairwise(found.runs):
+    result = run_table(tmp_path, short(policy))
+    assert (result.gaps, result.deliveries.lost, result.status) == ([], 0, "RUNNING")
+    assert len(result.runs) >= 4
+    for older, newer in itertools.pairwise(result.runs):
         assert older.to_ms is not None
         assert newer.from_ms < older.to_ms <= newer.from_ms + 6_000
         assert older.output == {"status": "superseded"}
@@ -138,22 +138,22 @@ def test_a_renewal_overlaps(tmp_path: Path, policy: str) -> None:
 
 def test_a_renewal_where_two_are_forbidden_never_opens_a_second(tmp_path: Path) -> None:
     """The predecessor lets go when it sees the successor's claim; the gap is that of any handover."""
-    found = run_table(tmp_path, short("forbids"))
-    assert (found.overlap_ms, found.status) == (0, "RUNNING")
-    assert len(found.runs) >= 4
-    assert max(gap.to_ms - gap.from_ms for gap in found.gaps) <= 200 + 900
+    result = run_table(tmp_path, short("forbids"))
+    assert (result.overlap_ms, result.status) == (0, "RUNNING")
+    assert len(result.runs) >= 4
+    assert max(gap.to_ms - gap.from_ms for gap in result.gaps) <= 200 + 900
 
 
 def test_an_outage_renews_and_ends_no_stream(tmp_path: Path) -> None:
     """Hours in which every opening is answered 503 use up executions; the stream is connected when they are over."""
     refusals = [{"from_ms": 60_000, "to_ms": 7_260_000, "status": 503}]
-    found = run_table(
+    result = run_table(
         tmp_path, short("tolerates", 20, run_for_s=7_500, upstream={"policy": "tolerates", "refusals": refusals})
     )
-    assert found.status == "RUNNING"
-    assert len(found.runs) > 3
-    assert found.connections[-1].ended_by == "still open"
-    (gap,) = [one for one in found.gaps if one.to_ms > 7_000_000]
+    assert result.status == "RUNNING"
+    assert len(result.runs) > 3
+    assert result.connections[-1].ended_by == "still open"
+    (gap,) = [one for one in result.gaps if one.to_ms > 7_000_000]
     assert gap.to_ms - 7_260_000 <= 5_000 + 1_000 + 900
 
 
@@ -162,10 +162,10 @@ def test_the_end_of_the_stream_ends_a_renewal_with_it(tmp_path: Path) -> None:
     renewed_ms = run_table(tmp_path, short("tolerates")).runs[1].from_ms
     for late_ms in (0, 10, 25, 26, 500, 1_000, 3_000):
         table = short("tolerates", upstream={"policy": "tolerates", "ends_at_ms": renewed_ms + late_ms})
-        found = run_table(tmp_path, table)
-        assert {run.status for run in found.runs} == {"SUCCEEDED"}
-        assert len(found.runs) <= 2
-        assert max(run.to_ms or 0 for run in found.runs) <= renewed_ms + 60_000
+        result = run_table(tmp_path, table)
+        assert {run.status for run in result.runs} == {"SUCCEEDED"}
+        assert len(result.runs) <= 2
+        assert max(run.to_ms or 0 for run in result.runs) <= renewed_ms + 60_000
 
 
 def test_lanes_that_began_together_get_out_of_step(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_lanes_that_began_together_get_out_of_step(tmp_path: Path) -> None:
     for seed in (1, 1, 2):
         table = short("tolerates", 100, run_for_s=3_000, seed=seed)
         table["settings"] |= {"wait_s": 30, "jitter_s": 8}
-        found = run_table(tmp_path, table)
-        assert found.gaps == []
-        waits.append([span.to_ms - span.from_ms for span in found.spans if span.kind == "wait" and span.to_ms])
+        result = run_table(tmp_path, table)
+        assert result.gaps == []
+        waits.append([span.to_ms - span.from_ms for span in result.spans if span.kind == "wait" and span.to_ms])
     assert waits[0] == waits[1] != waits[2]
     assert {wait_ms - 60 for wait_ms in waits[0] + waits[2]} == set(range(22_000, 30_001, 1_000))
 
@@ -185,8 +185,8 @@ def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
     """What runs goes on under its own definition; its successor runs the new one, and the stream stays connected."""
     text = Path("statemachines/connections.asl.yml").read_text()
     (tmp_path / "changed.asl.yml").write_text(text.replace("${self:custom.settings.wait_s}", "20"))
-    found = run_table(tmp_path, short("tolerates", redeployments=[{"at_ms": 100_000, "machine": "changed.asl.yml"}]))
-    assert (found.gaps, found.status) == ([], "RUNNING")
+    result = run_table(tmp_path, short("tolerates", redeployments=[{"at_ms": 100_000, "machine": "changed.asl.yml"}]))
+    assert (result.gaps, result.status) == ([], "RUNNING")
 
     def waits_ms(run: Run) -> set[int]:
         return {
@@ -195,19 +195,19 @@ def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
             if span.kind == "wait" and span.to_ms is not None
         }
 
-    assert max(waits_ms(found.runs[0])) == 35_060
-    assert max(waits_ms(found.runs[1])) == 20_060
+    assert max(waits_ms(result.runs[0])) == 35_060
+    assert max(waits_ms(result.runs[1])) == 20_060
 
 
 def test_a_successor_that_is_slow_to_start_is_the_only_one(tmp_path: Path) -> None:
     """The other lane asks for it meanwhile, by the same name: no second starts, and the stream stays connected."""
     table = short("tolerates", 1, run_for_s=100, latencies_ms={"start": [25, 45_000, 25], "connect": 300})
-    found = run_table(tmp_path, table)
-    first, second = found.runs
+    result = run_table(tmp_path, table)
+    first, second = result.runs
     came_by_ms = [row.at_ms for row in first.rows if row.error == "RenewalDue"]
     begins_ms = second.rows[0].at_ms
     assert came_by_ms[0] == second.from_ms < came_by_ms[1] < begins_ms < (first.to_ms or 0)
-    assert (first.output, second.status, found.gaps) == ({"status": "superseded"}, "RUNNING", [])
+    assert (first.output, second.status, result.gaps) == ({"status": "superseded"}, "RUNNING", [])
 
 
 @given(st.integers(0, 300), st.sampled_from([(35, 45, 5), (840, 900, 20)]))
@@ -216,7 +216,7 @@ def test_no_overlap_that_a_profile_may_ask_for_leaves_a_gap(
 ) -> None:
     """A lane that reads on too long would be late for its next turn, so the settings bound the overlap."""
     wait_s, function_timeout_s, margin_s = limits
-    found = run_table(
+    result = run_table(
         tmp_path_factory.mktemp("replay"),
         {
             "machine": "statemachines/connections.asl.yml",
@@ -226,7 +226,7 @@ def test_no_overlap_that_a_profile_may_ask_for_leaves_a_gap(
             "upstream": {"policy": "tolerates", "overlap_s": overlap_s},
         },
     )
-    assert (found.gaps, found.deliveries.lost) == ([], 0)
+    assert (result.gaps, result.deliveries.lost) == ([], 0)
 
 
 policies = st.sampled_from(["evicts", "tolerates", "forbids"])
@@ -238,7 +238,7 @@ def test_without_faults_no_policy_loses_more_than_its_handover(
     tmp_path_factory: pytest.TempPathFactory, policy: str, connect: list[int], overshoot: int, seed: int
 ) -> None:
     """Whatever the latencies: evicting and tolerating upstreams leave no gap, a forbidding one never sees two."""
-    found = run_table(
+    result = run_table(
         tmp_path_factory.mktemp("replay"),
         {
             "machine": "statemachines/connections.asl.yml",
@@ -249,15 +249,15 @@ def test_without_faults_no_policy_loses_more_than_its_handover(
             "seed": seed,
         },
     )
-    assert found.status == "RUNNING"
+    assert result.status == "RUNNING"
     if policy == "forbids":
-        assert found.overlap_ms == 0
+        assert result.overlap_ms == 0
         # The older sees the claim at its next reading of the lease (1 s); the successor polls for the release.
-        assert all(gap.to_ms - gap.from_ms <= 200 + max(connect) for gap in found.gaps)
+        assert all(gap.to_ms - gap.from_ms <= 200 + max(connect) for gap in result.gaps)
     else:
-        assert found.gaps == []
+        assert result.gaps == []
     if policy == "evicts":
-        assert found.overlap_ms == 0
+        assert result.overlap_ms == 0
 
 
 @given(
@@ -274,7 +274,7 @@ def test_after_any_faults_the_stream_comes_back(
     seed: int,
 ) -> None:
     """Drops and refusals at any instants end no execution; the stream is connected again and both lanes take turns."""
-    found = run_table(
+    result = run_table(
         tmp_path_factory.mktemp("replay"),
         {
             "machine": "statemachines/connections.asl.yml",
@@ -289,8 +289,8 @@ def test_after_any_faults_the_stream_comes_back(
             "seed": seed,
         },
     )
-    assert found.status == "RUNNING"
-    assert found.connections[-1].to_ms > 490_000
-    assert {connection.lane for connection in found.connections if connection.from_ms > 300_000} == {"A", "B"}
+    assert result.status == "RUNNING"
+    assert result.connections[-1].to_ms > 490_000
+    assert {connection.lane for connection in result.connections if connection.from_ms > 300_000} == {"A", "B"}
     if policy == "forbids":
-        assert found.overlap_ms == 0
+        assert result.overlap_ms == 0

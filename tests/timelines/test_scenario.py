@@ -20,11 +20,11 @@ def write(folder: Path, table: Any) -> Path:
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     """A machine and a duration are enough; a latency may be a number or a list, and is absent as 0."""
-    found = read(write(tmp_path, {**GOOD, "latencies_ms": {"start": 25, "connect": [0, 900]}}), "local")
-    assert found.run_for_ms == 10_000
-    assert found.latencies_ms == {"start": (25,), "wait_overshoot": (0,), "wait_to_task": (0,), "connect": (0, 900)}
-    assert (found.upstream.policy, found.upstream.events_every_ms) == ("tolerates", 1000)
-    assert found.settings["wait_s"] == 35
+    scenario = read(write(tmp_path, {**GOOD, "latencies_ms": {"start": 25, "connect": [0, 900]}}), "local")
+    assert scenario.run_for_ms == 10_000
+    assert scenario.latencies_ms == {"start": (25,), "wait_overshoot": (0,), "wait_to_task": (0,), "connect": (0, 900)}
+    assert (scenario.upstream.policy, scenario.upstream.events_every_ms) == ("tolerates", 1000)
+    assert scenario.settings["wait_s"] == 35
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 The replays of `test_recorded` take the services' answers from the recordings; here the local run's own integrations
 ask the embedded AWS. Left out are the cases in which the embedded AWS itself answers unlike AWS: it takes any name of a
-secret and any entry of an event, words a missing topic otherwise, and its S3 tells neither checksums nor encryption.
+secret and any entry of an event, words a missing topic otherwise, and its S3 reports neither checksums nor encryption.
 """
 
 import asyncio
@@ -64,8 +64,8 @@ async def local_run(folder: Path) -> AsyncIterator[Ask]:
 
         def ask(case: dict[str, Any]) -> list[dict[str, Any]]:
             history = asyncio.run_coroutine_threadsafe(run(case), loop).result(30).history
-            found: list[dict[str, Any]] = json.loads(json.dumps([*map(flattened, history)]).replace(HERE, THERE))
-            return found
+            events: list[dict[str, Any]] = json.loads(json.dumps([*map(flattened, history)]).replace(HERE, THERE))
+            return events
 
         try:
             yield ask
