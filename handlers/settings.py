@@ -1,7 +1,7 @@
-"""Decides what a function's environment says; no other module reads it.
+"""Reads a function's settings from its environment; no other module reads that.
 
 A missing or bad variable is a `SettingsError` that names it, raised where the module that needs the settings is
-imported: the cold start fails, before any stream is touched. Values never stand in the sentence; one may be a secret.
+imported: the cold start fails, before any stream is touched. The sentence never holds a value, which may be a secret.
 """
 
 import re
@@ -150,10 +150,10 @@ def _is_root(url: str) -> bool:
 
 
 def _streams_dir(environment: Mapping[str, str]) -> Path:
-    found = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
-    if not found.is_dir():
+    folder = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
+    if not folder.is_dir():
         raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
-    return found
+    return folder
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

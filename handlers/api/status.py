@@ -1,8 +1,8 @@
-"""Decides what is told about a stream: its status, its lanes, and what the newest connections covered.
+"""Computes what `GET /connections/{streamId}` shows: status, lanes, and what the newest connections covered.
 
-It sees the records of the control table and nothing else: it cannot ask whether an execution still runs, only how long
-nobody has been heard of. Invariant: the answer follows from the records and the instant alone; a connection counts as
-open only while its function is known to live.
+It has the records of the control table and nothing else. It cannot ask whether an execution still runs; it knows only
+how long no connection has written anything. Invariant: the answer follows from the records and the instant alone; a
+connection counts as open only while its function is known to live.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLAIMED = (*_ACTIVE, "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" where no end is told."""
+    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" until its end."""
 
     fence: int
     lane: str
@@ -54,7 +54,7 @@ class Connection:
 class Records:
     """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
 
-    A loss is a gap that the upstream told of: events of it may be missing although a connection was open.
+    A loss is a gap that the upstream announced: events of it may be missing although a connection was open.
     """
 
     lease: Lease
@@ -154,12 +154,12 @@ class _View:
         """Each lane's phase and its last connection, by lane."""
         newest = {one.lane: one for one in self._all}
         names = {*newest, *(LANES if self._lease.execution else ())}
-        found = {name: {"phase": self._phase(newest.get(name)), **_shown(newest.get(name))} for name in sorted(names)}
+        lanes = {name: {"phase": self._phase(newest.get(name)), **_shown(newest.get(name))} for name in sorted(names)}
         # A claim that has no record yet: this lane's function is opening the stream.
         lane = self._lease.holder.partition("/")[0]
-        if lane in found and self.status in _ACTIVE and self._lease.fence > (self._all[-1].fence if self._all else 0):
-            found[lane]["phase"] = "connecting"
-        return found
+        if lane in lanes and self.status in _ACTIVE and self._lease.fence > (self._all[-1].fence if self._all else 0):
+            lanes[lane]["phase"] = "connecting"
+        return lanes
 
     def _phase(self, last: Connection | None) -> str:
         if last in self._open:
@@ -188,7 +188,7 @@ class _View:
             to_ms = self._now_ms
         losses = [loss for loss in self._losses if loss.fence >= self._run()[0].fence]
         shown = sorted([*missed, *losses], key=lambda gap: gap.from_ms)
-        # A loss may lie in a gap, or before the start that coverage is told of.
+        # A loss may lie in a gap, or before the start from which coverage counts.
         gap_ms = _length_ms((max(gap.from_ms, from_ms), min(gap.to_ms, to_ms)) for gap in [*shown, *pending])
         length_ms = max(1, to_ms - from_ms)
         return {
@@ -235,7 +235,7 @@ class _View:
     def last_error(self) -> dict[str, Any] | None:
         """How the newest connection that ended by an error ended, or the execution after it; None where none did.
 
-        A refusal of the upstream's is told as the connection met it, which has its lane.
+        A refusal of the upstream's is shown as the connection met it, which has its lane.
         """
         lease = self._lease
         if lease.ending not in ("", "StreamEnded", "StreamRejected"):

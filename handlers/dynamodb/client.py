@@ -1,8 +1,8 @@
-"""A DynamoDB client that is small: the calls the store makes, signed, sent over http.client, retried.
+"""A small DynamoDB client: the calls that the store makes, signed, sent over http.client, retried.
 
 It has the methods, the parameters, the answers and the errors of boto3's client, so that either can stand behind the
-store; decision 18 says why there are two. Decides what is retried, and after what rest. Invariants: a request
-is sent `tries` times at most; what is raised after that is botocore's own error, and it holds no credential.
+store; decision 18 says why there are two. It decides what is retried, and after which delay. Invariants: a request is
+sent `tries` times at most; then botocore's own error is raised, and it holds no credential.
 """
 
 import base64
@@ -146,8 +146,8 @@ class DynamoDb:
             connection = self._idle.pop()
             if not _is_readable(connection):
                 return connection
-            # DynamoDB closed it while it was idle. Found only when a request is written, that would be a retry, and a
-            # retry makes the store ask whether the item that is there is its own.
+            # DynamoDB closed it while it was idle. Were that seen only when a request is written, it would be a retry,
+            # and after a retry the store must ask whether the item that is there is its own.
             connection.close()
         connection = self._new()
         try:
@@ -168,7 +168,7 @@ class DynamoDb:
         return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=tls())
 
     def _broken(self, error: Exception, other: Any = None) -> "_Failed":
-        """What an error of the transport is to whoever asked; `other` where it is nothing more special."""
+        """botocore's error for an error of the transport; `other` where none is more specific."""
         errors = _botocore()
         if isinstance(error, ssl.SSLCertVerificationError):
             return _Failed(errors.SSLError(endpoint_url=self._url, error="the certificate cannot be trusted"), 0)
@@ -188,11 +188,11 @@ class _Failed(Exception):
 
 
 def _refused(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
-    """What an answer says that is no success: `__type` is a name behind a "#", where it is DynamoDB's."""
-    found = answer if isinstance(answer, dict) else {}
-    code = str(found.get("__type", "")).rpartition("#")[2] or str(status)
-    message = str(found.get("message") or found.get("Message") or "")
-    response = {**found, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
+    """The error of an answer that is not a success: `__type` ends with the error's name behind a "#"."""
+    fields = answer if isinstance(answer, dict) else {}
+    code = str(fields.get("__type", "")).rpartition("#")[2] or str(status)
+    message = str(fields.get("message") or fields.get("Message") or "")
+    response = {**fields, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
     rest_s = TRANSIENT_REST_S if status in _TRANSIENT_STATUS or status == 200 else 0
     return _Failed(_botocore().ClientError(response, operation), THROTTLED_REST_S if code in _THROTTLED else rest_s)
 

@@ -1,8 +1,8 @@
-"""Sends one POST on a connection that is kept, and reads its answer.
+"""Sends one POST on a connection that stays open, and reads the response.
 
-Decides nothing of what is sent or retried. An answer as DynamoDB gives it, its head in one piece and with a length, is
-read here; every other is read by http.client, which takes three times as long over a head alone. Invariant: what an
-answer's body is, and whether the connection may be used again, is the same either way.
+A response as DynamoDB sends it, with its head in one piece and a Content-Length, is read here. http.client reads every
+other one; it takes three times as long over a head alone. Invariant: both ways return the same body, and agree on
+whether the connection may be used again.
 """
 
 import contextlib
@@ -44,15 +44,15 @@ def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: 
 
 def answered(file: io.BufferedReader) -> Answered:
     """The answer that stands in `file`, which is used up; raises OSError and HTTPException."""
-    found = _PLAIN.match(file.peek())
-    if found is None:
+    head = _PLAIN.match(file.peek())
+    if head is None:
         return by_http_client(file)
-    file.read(found.end())
-    length = int(found[2])
+    file.read(head.end())
+    length = int(head[2])
     data = file.read(length)
     if len(data) < length:
         raise http.client.IncompleteRead(data, length - len(data))
-    return Answered(int(found[1]), data, True)
+    return Answered(int(head[1]), data, True)
 
 
 def by_http_client(file: io.BufferedReader) -> Answered:

@@ -1,9 +1,11 @@
-"""Lease, cursor and ledger of streams in DynamoDB; their events by way of handlers/store/event_writer.py.
+"""Stores what one connection needs kept: its lease, cursor and ledger in DynamoDB, its events by the event writer.
 
-Decides no protocol: it turns each wish of the manager into one conditional write and tells what came of it. Every write
+Each effect of the manager becomes one conditional write, and the result says whether the condition held. Every write
 may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this changes
-nothing. Invariants: fence, connected and released only grow; a cursor is never moved back by an older fence. Whatever
-else AWS answers is `StoreUnavailable`, after the client's own retries.
+nothing. For example a cursor is saved only over an older fencing token, or over the same one and not later.
+
+Invariants: the counters `fence`, `connected` and `released` only grow; an older connection never moves a cursor back.
+Any other answer of AWS raises `StoreUnavailable`, after the client's own retries.
 """
 
 import contextlib
@@ -34,7 +36,7 @@ LOOK_BACK = 25
 class Store:
     """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
 
-    `rest` waits for the seconds it is given: the back-off of a throttled write. Records of connections and gaps expire
+    `rest` sleeps for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
     after `ledger_keep_days`, 0 for never.
     """
 
@@ -66,10 +68,7 @@ class Store:
         events: Sequence[StreamEvent],
         policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
-        """How many of `events` were new, known already, or dead letters; `first` numbers the first of them.
-
-        All are answered for when it returns.
-        """
+        """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
         return self._writer.write(stream_id, fence, first, events, policy)
 
     # --- the lease ----------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ class Store:
         `holder` names this invocation alone. `after_fence` is the last fence that it claimed already.
         `partitions` is what the stream's events are spread over from its first claim on.
         """
-        # No stop is wished for: while one is, nobody may connect.
+        # No stop is requested: while one is, nobody may connect.
         condition = "(attribute_not_exists(#stop) OR #stop = :no)"
         values = {":zero": {"N": "0"}, ":one": {"N": "1"}, ":no": {"BOOL": False}, ":holder": {"S": holder}}
         values[":partitions"] = control_items.number(partitions)
@@ -102,12 +101,12 @@ class Store:
         except ConditionFailed:
             return ClaimRefused(self.read_lease(stream_id))
         except StoreUnavailable as lost:
-            # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
+            # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
-                found = self._table.get(stream_id, "lease") or {}
-                lease = control_items.lease(found)
+                item = self._table.get(stream_id, "lease") or {}
+                lease = control_items.lease(item)
                 if lease.holder == holder and lease.fence > after_fence:
-                    return Claimed(lease, control_items.partitions(found))
+                    return Claimed(lease, control_items.partitions(item))
             raise lost
         return Claimed(control_items.lease(answer), control_items.partitions(answer))
 
@@ -207,13 +206,13 @@ class Store:
             for item in self._table.newest(stream_id, "connection#", LOOK_BACK)
             if (record := control_items.record(item)) is not None
         ]
-        found = [
+        new = [
             control_items.gap(stream_id, gap) | control_items.expiry(gap.to_ms, self._ledger_keep_days)
             for gap in gaps(records, now_ms, dead_after_ms)
         ]
         # A put for each that is known already would be refused, one after the other, while the stream is down.
-        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if found else set()
-        for item in found:
+        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if new else set()
+        for item in new:
             if item["SK"]["S"] in known:
                 continue
             with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
@@ -280,8 +279,8 @@ class Store:
                 ExpressionAttributeValues=values,
                 ReturnValues=answer,
             )
-        found: control_items.Item = response.get("Attributes", {})
-        return found
+        attributes: control_items.Item = response.get("Attributes", {})
+        return attributes
 
 
 @lru_cache(maxsize=64)

@@ -1,8 +1,7 @@
 """Opens one connection to an upstream, reads it in a thread of its own, and says why it ended.
 
-Knows neither framing nor events. Invariants: the last that arrives is `Closed`, whatever happened; each error of the
-transport is mapped once, here; no text holds an address, a header or anything the upstream sent, for any of them may
-hold a secret.
+Invariants: the last arrival is `Closed`, whatever happened; each error of the transport is mapped once, here; no text
+holds an address, a header or anything the upstream sent, for any of them may hold a secret.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import RedirectRefused, opened
 from handlers.upstream.strict_response import BadAnswer, JoiningResponse, StrictResponse, TooSlow
 
-# As much as one read takes, and as much of what waits as is handed over at once: enough to fill several batches, and
+# As much as one read takes, and as much of what waits as is returned at once: enough to fill several batches, and
 # small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
 # 100 bytes take it 0.2 s where a batch takes 8 ms.
 CHUNK_BYTES = 64 * 1024
@@ -130,7 +129,7 @@ class Upstream:
                 self._socket = None
 
     def _connected(self, connected: socket.socket) -> None:
-        """Takes note of the socket for `close`; raises where that was called already, so that nothing is sent."""
+        """Records the socket for `close`; raises where that was called already, so that nothing is sent."""
         with self._lock:
             self._socket = connected
             if self._closed:
@@ -143,16 +142,16 @@ def explain(error: BaseException, stall_after_s: float) -> Closed:
     if isinstance(error, exceptions.ReadTimeoutError):
         return Closed("stalled", f"no byte came for {stall_after_s:g} s")
     if isinstance(error, exceptions.NameResolutionError):
-        return Closed("unreachable", "the host's name was not found")
+        return Closed("unreachable", "the host's name cannot be resolved")
     if isinstance(error, exceptions.NewConnectionError):
         return _not_connected(causes)
     if isinstance(error, exceptions.ConnectTimeoutError):
         return Closed("unreachable", "the connection was not accepted in time")
     for cause in causes:
-        found = _explain_cause(cause)
-        if found is not None:
-            return found
-    return Closed("protocol", f"the answer is no HTTP ({type(error).__name__})")
+        closed = _explain_cause(cause)
+        if closed is not None:
+            return closed
+    return Closed("protocol", f"the answer is not valid HTTP ({type(error).__name__})")
 
 
 def _explain_cause(cause: BaseException) -> Closed | None:
@@ -195,8 +194,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     waiting: list[object] = [error]
     while waiting:
-        found = waiting.pop(0)
-        if isinstance(found, BaseException) and id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            waiting += [*found.args, found.__cause__, found.__context__]
+        cause = waiting.pop(0)
+        if isinstance(cause, BaseException) and id(cause) not in seen:
+            seen.add(id(cause))
+            yield cause
+            waiting += [*cause.args, cause.__cause__, cause.__context__]
