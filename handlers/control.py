@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from aws_lambda_powertools import Logger
 
 from handlers.api import event_pages, status, stream_pages
-from handlers.api.queries import BadQuery, Wanted
+from handlers.api.queries import BadQuery, PageRequest
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
@@ -69,10 +69,10 @@ def handler(event: object, _lambda_context: object) -> Answer:
     resource, query = str(fields.get("resource", "")), fields.get("queryStringParameters")
     try:
         if method == "GET" and resource == ALL:
-            return _streams(stream_pages.LISTING.wanted(query))
+            return _streams(stream_pages.LISTING.read(query))
         profile = check_stream_id(stream_id)
         if method == "GET" and resource.endswith(EVENTS):
-            return _events(stream_id, profile, event_pages.LISTING.wanted(query))
+            return _events(stream_id, profile, event_pages.LISTING.read(query))
         if method == "GET":
             return _get(stream_id, profile)
         if method == "DELETE":
@@ -102,27 +102,27 @@ def _get(stream_id: str, profile: str) -> Answer:
     return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS))
 
 
-def _streams(wanted: Wanted) -> Answer:
+def _streams(request: PageRequest) -> Answer:
     """200 with a page of the streams that were ever started, as handlers/api/stream_pages.py builds it."""
     late_at_s = time.monotonic() + PAGE_S
     # One more than is shown: whether there is a next page.
-    ids = store.streams(wanted.after, wanted.limit + 1)
+    ids = store.streams(request.after, request.limit + 1)
     page = stream_pages.page(
-        ids, store.read_briefly, wanted.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
+        ids, store.read_briefly, request.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
     )
     return _json(200, page)
 
 
-def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
+def _events(stream_id: str, profile: str, request: PageRequest) -> Answer:
     """200 with a page of events, as docs/store.md describes it."""
     partitions = store.partitions(stream_id)
     if partitions is None:
         return _unknown(stream_id, profile)
     late_at_s = time.monotonic() + PAGE_S
     entries = reader.entries(
-        stream_id, partitions, _now_ms(), wanted.after, wanted.limit, most_bytes=event_pages.BODY_BYTES
+        stream_id, partitions, _now_ms(), request.after, request.limit, most_bytes=event_pages.BODY_BYTES
     )
-    return _json(200, event_pages.page(stream_id, entries, wanted.limit, lambda: time.monotonic() > late_at_s))
+    return _json(200, event_pages.page(stream_id, entries, request.limit, lambda: time.monotonic() > late_at_s))
 
 
 def _delete(stream_id: str, profile: str) -> Answer:

@@ -83,7 +83,7 @@ class WatchSettings:
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
-    """What the SDK's variables say of DynamoDB, where they say all of it; None where botocore must find it out.
+    """What the SDK's variables say of DynamoDB, where they say all of it; None where botocore must resolve it.
 
     That is so without credentials in the environment (profiles, containers, single sign-on), in a partition with other
     endpoints, and where a variable asks for FIPS, dual stack, a proxy or other certificates.

@@ -16,7 +16,7 @@ from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import Entry
 
 LIMIT, MOST = 100, 1000
-# Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what stands around the events.
+# Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what surrounds the events.
 PAGE_BYTES = 6_000_000
 # A body of more than this is left out before it is unpacked.
 BODY_BYTES = 5_000_000
@@ -78,5 +78,5 @@ def _left_out(event: StoredEvent) -> dict[str, Any]:
 
 
 def _bytes(body: Mapping[str, Any]) -> int:
-    """At most so many bytes does it need in the function's answer, where the body is a text of JSON within JSON."""
+    """At most how many bytes it takes in the function's answer, whose body is JSON as a text within JSON."""
     return len(json.dumps(json.dumps(body, ensure_ascii=False)))

@@ -16,8 +16,8 @@ class BadQuery(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is wanted: what comes behind the place `after` ("" for the beginning), `limit` entries at most."""
+class PageRequest:
+    """Which page: at most `limit` entries behind the place `after`, "" for the beginning."""
 
     after: str
     limit: int
@@ -32,7 +32,7 @@ class Listing:
     limit: int
     most: int
 
-    def wanted(self, query: object) -> Wanted:
+    def read(self, query: object) -> PageRequest:
         """What the query's parameters say; raises BadQuery. None is a query without parameters."""
         parameters = dict(query) if isinstance(query, Mapping) else {}
         after, limit = str(parameters.pop("after", "")), str(parameters.pop("limit", self.limit))
@@ -42,4 +42,4 @@ class Listing:
             raise BadQuery(f"the parameter after must be {self.place_is}")
         if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= self.most):
             raise BadQuery(f"the parameter limit must be a whole number from 1 to {self.most}")
-        return Wanted(after, int(limit))
+        return PageRequest(after, int(limit))

@@ -20,7 +20,7 @@ from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
 LANES = ("A", "B")
 # The ends after which nobody was to be connected.
 _OVER = ("stopped", "ended")
-# The ends that are no error.
+# The ends that are not an error.
 _CALM = ("taken_over", *_OVER)
 # What the machine wrote down when it let go of the stream; any other error is a dirty end.
 _ENDINGS = {"": "ended", "StreamEnded": "ended", "StreamRejected": "rejected", "InvalidRequest": "rejected"}
@@ -166,7 +166,7 @@ class _View:
             return "connected"
         if self.status not in _ACTIVE:
             return self.status
-        # How a connection ended before the stream was started anew says nothing of the lane that has not connected yet.
+        # A connection from before the last start says nothing of a lane that has not connected since.
         if last is None or last.ended_by == "taken_over" or not self._is_of_this_start(last):
             return "waiting"
         return "ending" if last.ended_by in _OVER else "reconnecting"
@@ -204,7 +204,7 @@ class _View:
         }
 
     def _record(self, one: Connection, opened_ms: int) -> Record:
-        """The connection as the ledger's rules take it; one whose function was killed closed when it was last seen."""
+        """The connection as the ledger's rules need it; one whose function was killed closed when it was last seen."""
         closed_ms = one.closed_ms
         if closed_ms is None and one not in self._open:
             closed_ms = max(opened_ms, one.seen_ms)
@@ -215,7 +215,7 @@ class _View:
         return one.ended_by or ("" if one in self._open else UNRECORDED)
 
     def _run(self) -> list[Connection]:
-        """The connections since the stream was last started; that it was over before is no gap."""
+        """The connections since the last start; the time between an earlier stop and that start is not a gap."""
         start = 0
         for number, (one, following) in enumerate(zip(self._all, self._all[1:], strict=False), 1):
             if one.ended_by in _OVER and following.claimed_ms >= (one.closed_ms or one.seen_ms):

@@ -23,7 +23,7 @@ from handlers.tls import tls
 
 Answer = dict[str, Any]
 
-# What the first rest lasts at most, in seconds; each further one twice as long, up to a limit. A throttled table needs
+# The longest first delay, in seconds; each further one is twice as long, up to a limit. A throttled table needs
 # time, a connection that broke does not. Full jitter: "sleep = random_between(0, min(cap, base * 2 ** attempt))".
 TRANSIENT_REST_S = 0.05
 THROTTLED_REST_S = 0.25
@@ -125,7 +125,7 @@ class DynamoDb:
             status, data, is_kept = post(connection, headers, body)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise self._broken(error) from None
+            raise self._transport_error(error) from None
         if is_kept:
             self._idle.append(connection)
         else:
@@ -136,7 +136,7 @@ class DynamoDb:
             answer = None
         metadata = {"HTTPStatusCode": status, "RetryAttempts": retries}
         if status != 200 or not isinstance(answer, dict):
-            raise _refused(operation, status, answer, metadata)
+            raise _service_error(operation, status, answer, metadata)
         answer["ResponseMetadata"] = metadata
         return answer
 
@@ -157,7 +157,7 @@ class DynamoDb:
             raise _Failed(_botocore().ConnectTimeoutError(endpoint_url=self._url), TRANSIENT_REST_S) from None
         except OSError as error:
             connection.close()
-            raise self._broken(error, _botocore().EndpointConnectionError) from None
+            raise self._transport_error(error, _botocore().EndpointConnectionError) from None
         connection.sock.settimeout(self._read_timeout_s)
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
@@ -167,7 +167,7 @@ class DynamoDb:
             return http.client.HTTPConnection(self._host, self._port, timeout=self._connect_timeout_s)
         return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=tls())
 
-    def _broken(self, error: Exception, other: Any = None) -> "_Failed":
+    def _transport_error(self, error: Exception, other: Any = None) -> "_Failed":
         """botocore's error for an error of the transport; `other` where none is more specific."""
         errors = _botocore()
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -179,7 +179,7 @@ class DynamoDb:
 
 
 class _Failed(Exception):
-    """One try failed: what to raise if it was the last, and the first rest where another may help, else 0."""
+    """One try failed: the error to raise if it was the last, and the first delay before another, 0 for none."""
 
     def __init__(self, error: Exception, rest_s: float) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class _Failed(Exception):
         self.rest_s = rest_s
 
 
-def _refused(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
+def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
     """The error of an answer that is not a success: `__type` ends with the error's name behind a "#"."""
     fields = answer if isinstance(answer, dict) else {}
     code = str(fields.get("__type", "")).rpartition("#")[2] or str(status)
@@ -205,7 +205,7 @@ def _botocore() -> Any:
 
 
 def _is_readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether an idle connection has something to say: its end, or what belongs to no request."""
+    """Whether an idle connection can be read: it has ended, or sent something that belongs to no request."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))

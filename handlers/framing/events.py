@@ -109,7 +109,7 @@ def _hash(frame: Frame) -> str:
 
 
 def _fitting(key: str | None) -> str | None:
-    """`key` where DynamoDB takes it as a sort key, its hash where it is too long, None where it is empty."""
+    """`key` where DynamoDB accepts it as a sort key, its hash where it is too long, None where it is empty."""
     if not key:
         return None
     if len(key) * _MOST_BYTES_A_CHARACTER <= MAX_KEY_BYTES:

@@ -60,7 +60,7 @@ class FramingError(Exception):
 
 
 class BadFrame(FramingError):
-    """What came is not what the profile's framing says; the message holds none of it."""
+    """The bytes do not follow the profile's framing; the message repeats none of them."""
 
 
 class FrameTooLong(FramingError):
@@ -103,7 +103,7 @@ class Decoder(Protocol):
 
 
 class Wireless:
-    """What a framing says whose wire carries neither ids nor reconnection times."""
+    """The answers of a framing that carries neither ids nor reconnection times."""
 
     @property
     def last_event_id(self) -> str | None:
@@ -129,7 +129,7 @@ class Head:
         self._looks = markup_within >= 0
         self._blanks_left = markup_within
         self._is_markup = False
-        # Whether all that comes is handed through as it is: `strip` need not be called any more.
+        # Whether all further data passes unchanged: `strip` need not be called any more.
         self.is_passed = False
 
     def strip(self, data: bytes) -> bytes:

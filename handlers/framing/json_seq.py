@@ -91,7 +91,7 @@ class JsonSeqDecoder(Wireless):
         return self._depth <= 0 and not self._is_broken
 
     def _end(self, frames: list[Body]) -> None:
-        """What the next RS makes of a text that no LF ended."""
+        """Ends a text that no LF ended, as the next RS does."""
         # Section 2.4: "parsers MUST drop JSON-text sequence elements consisting of non-self-delimited top-level values
         # that may have been truncated (that are not delimited by whitespace)": numbers, true, false and null.
         is_delimited = self._text.startswith(_OPENS_ITSELF) or self._text.endswith((b" ", b"\t", b"\r", b"\n"))

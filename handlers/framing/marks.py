@@ -45,7 +45,7 @@ class Mark:
     json: tuple[tuple[JsonPath, Value], ...] = ()
 
     def fits(self, frame: Frame, body: Any) -> bool:
-        """Whether `frame`, whose data is the JSON value `body` (None where it is none), is of this kind."""
+        """Whether `frame`, whose data is the JSON value `body` (None where it is not JSON), is of this kind."""
         if frame.is_comment or self.comment is not None:
             # Frames of both sorts are texts; a comment is not an event, even if it says the same.
             is_one = frame.is_comment and self.comment is not None and isinstance(frame.data, str)
@@ -92,5 +92,5 @@ def marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:
 
 def _holds(body: Any, path: JsonPath, value: Value) -> bool:
     there, at_path = at(body, path)
-    # JSON's true is no 1, as Python's is.
+    # True equals 1 in Python, but not in JSON.
     return there and (value == ANYTHING or (at_path == value and isinstance(at_path, bool) == isinstance(value, bool)))

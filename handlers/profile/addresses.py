@@ -25,7 +25,7 @@ def check_stream_id(stream_id: str) -> str:
         shown = stream_id if len(stream_id) <= 64 else stream_id[:64] + "..."
         raise ProfileError(f"the stream id {shown!r} is malformed: it is 1 to 64 of the characters A-Z a-z 0-9 . _ : -")
     parts = stream_id.split(":")
-    # RFC 3986, section 5.2.4: "." and ".." are taken out of a path, with what stands before them.
+    # RFC 3986, section 5.2.4: "." and ".." are removed from a path, with the segment before them.
     if not parts[0] or "." in parts or ".." in parts:
         raise ProfileError(
             f"the stream id {stream_id!r} is malformed: its first part names a profile, and no part is '.' or '..'"

@@ -22,7 +22,7 @@ class BadProfile(ProfileError):
 
 
 class Fields:
-    """The fields of one table. What a method finds wrong it notes, and it returns the default in its place.
+    """The fields of one table. A method notes a wrong value and returns the default in its place.
 
     `within` is the field whose table this is, "" for the profile itself.
     """

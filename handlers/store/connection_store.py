@@ -78,7 +78,7 @@ class Store:
     ) -> Claimed | ClaimRefused:
         """The claim, or its refusal with the lease as it stands; `execution` "" asks for no execution's right.
 
-        `holder` names this invocation alone. `after_fence` is the last fence that it claimed already.
+        `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already.
         `partitions` is what the stream's events are spread over from its first claim on.
         """
         # No stop is requested: while one is, nobody may connect.
@@ -116,15 +116,15 @@ class Store:
 
     def mark_connected(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
         """Whether it was marked: False where a newer connection is connected already, or the lease is gone."""
-        # The fence was claimed (so connected never passes it), and no newer one is connected.
+        # The token was claimed (so `connected` never passes it), and no newer one is connected.
         condition = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
         update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
         values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
         return self._applied(stream_id, "lease", update, condition, ("fence", "connected", "expires_at_ms"), values)
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
-        """The lease afterwards: `connected` is `fence` where the turn was taken. For upstreams that forbid a second."""
-        # The fence was claimed, and no newer one took its turn. And nobody's turn lasts: nobody was ever connected, or
+        """The lease afterwards; its connected token is `fence` where the turn was taken; for "forbids"."""
+        # The token was claimed, and no newer one took its turn. And nobody's turn lasts: nobody was ever connected, or
         # the last that was is closed, or it stopped renewing; or the turn is this one's, by a request that came before.
         condition = (
             "#fence >= :fence AND (attribute_not_exists(#connected) OR (#connected <= :fence AND "
@@ -147,7 +147,7 @@ class Store:
 
     def mark_released(self, stream_id: str, fence: int) -> bool:
         """Whether it was marked: False where a newer connection is released already, or the lease is gone."""
-        # The fence was claimed, and released never decreases.
+        # The token was claimed, and `released` never decreases.
         condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
         values = {":fence": control_items.number(fence)}
         return self._applied(stream_id, "lease", "SET #released = :fence", condition, ("fence", "released"), values)
@@ -197,7 +197,7 @@ class Store:
         )
 
     def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
-        """Writes down the gaps between the last connections that are not written down yet.
+        """Records the gaps between the last connections that are not recorded yet.
 
         A connection that is killed records none, so the next one looks back over those before it.
         """
@@ -244,7 +244,7 @@ class Store:
         return self._applied(stream_id, "rest", update, condition, names, values | {":holder": {"S": holder}})
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
-        """Writes down a gap that the upstream announced; written twice it is the same."""
+        """Records a gap that the upstream announced; recorded twice it is the same."""
         with translate_errors("PutItem"):
             self._dynamodb.put_item(TableName=self._control_table, Item=control_items.loss(stream_id, loss))
 

@@ -27,7 +27,7 @@ def key(stream_id: str, sort_key: str) -> Item:
 
 
 def connection_key(fence: int) -> str:
-    """The sort key of a connection's record; records sort by their fence."""
+    """The sort key of a connection's record; records sort by their fencing token."""
     return f"connection#{fence:012d}"
 
 

@@ -79,7 +79,7 @@ class StreamRecords:
                 response = self._dynamodb.update_item(
                     TableName=self._table,
                     Key=control_items.key(stream_id, "lease"),
-                    # The request alone: fence, holder and execution stay as whoever holds the stream wrote them. Its
+                    # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its
                     # instant holds it against a POST that came before and has not claimed the stream yet. Written
                     # twice it is the same, so a request that is repeated after a lost answer changes nothing.
                     UpdateExpression="SET #stop = :yes, #stop_at = :now",

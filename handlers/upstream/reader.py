@@ -23,11 +23,11 @@ from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import RedirectRefused, opened
 from handlers.upstream.strict_response import BadAnswer, JoiningResponse, StrictResponse, TooSlow
 
-# As much as one read takes, and as much of what waits as is returned at once: enough to fill several batches, and
+# How much one read takes, and how much `get` returns at once: enough to fill several batches, and
 # small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
 # 100 bytes take it 0.2 s where a batch takes 8 ms.
 CHUNK_BYTES = 64 * 1024
-# As much as may wait between the two threads.
+# How much may wait between the two threads.
 INBOX_BYTES = 1024 * 1024
 # How long `close` waits for the reader: a shut-down socket answers at once, a connect that is under way does not.
 JOIN_S = 0.1
@@ -68,12 +68,12 @@ class Upstream:
 
     @property
     def taken_s(self) -> float:
-        """How long ago what `get` returned last had come."""
+        """How long ago the bytes that `get` returned last had arrived."""
         return self._inbox.taken_s
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest had come that `get` has not returned yet; None where there is none."""
+        """How long ago the oldest bytes had arrived that `get` has not returned yet; None where there are none."""
         return self._inbox.unread_s
 
     def start(self) -> None:
@@ -91,7 +91,7 @@ class Upstream:
 
     def close(self) -> None:
         """Closes the connection, whatever it is doing; what was read before can still be taken."""
-        # First the inbox: what a reader of TLS finds after the shutdown may be ciphertext.
+        # First the inbox: over TLS, what is read after the shutdown may be ciphertext.
         self._inbox.close()
         with self._lock:
             self._closed = True
@@ -119,8 +119,8 @@ class Upstream:
                         if not self._inbox.put(Chunk(piece), len(piece)):
                             return
                 body.close()
-            # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets take an
-            # end without TLS's close for an end.
+            # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept
+            # an end without TLS's close_notify.
             self._inbox.put(Closed("ended_by_upstream"))
         except Exception as error:
             self._inbox.put(explain(error, self._stall_after_s))
@@ -137,7 +137,7 @@ class Upstream:
 
 
 def explain(error: BaseException, stall_after_s: float) -> Closed:
-    """Why the connection ended. `reason` is one word that code may compare, `detail` a phrase for people."""
+    """Why the connection ended; `reason` is one word that code may compare, `detail` a phrase for people."""
     causes = list(_causes(error))
     if isinstance(error, exceptions.ReadTimeoutError):
         return Closed("stalled", f"no byte came for {stall_after_s:g} s")

@@ -27,11 +27,11 @@ _NEXT_CHUNK = re.compile(rb"\r\n([0-9A-Fa-f]{1,16})\r\n")
 
 
 class BadAnswer(http.client.HTTPException):
-    """The upstream speaks no HTTP, or more of it than anybody needs; the message holds nothing of what came."""
+    """The response is not valid HTTP, or exceeds the bounds; the message repeats nothing that was received."""
 
 
 class TooSlow(BadAnswer):
-    """Bytes came, but too few of them in the time there was."""
+    """Bytes came, but too few of them within the time-out."""
 
 
 class StrictResponse(http.client.HTTPResponse):
@@ -106,7 +106,7 @@ class StrictResponse(http.client.HTTPResponse):
 
 
 class JoiningResponse(StrictResponse):
-    """As StrictResponse, for whom chunks mean nothing: with a piece come the whole chunks behind it that have come."""
+    """As StrictResponse, for a body whose chunks mean nothing: a read returns all whole chunks that have arrived."""
 
     def read1(self, n: int = -1) -> bytes:
         """The next bytes of the body; none at its end. Waits for no more than one chunk's."""
@@ -115,7 +115,7 @@ class JoiningResponse(StrictResponse):
             return data
         held = self._lines.held()
         pieces, at, left = [data], 0, n - len(data)
-        # What is anything else than the next chunk, whole and plainly said, is left to `_next_chunk`.
+        # Anything but a whole chunk in its plainest form is left to `_next_chunk`.
         while (match := _NEXT_CHUNK.match(held, at)) is not None:
             begin, size = match.end(), int(match[1], 16)
             if not size or begin + size > len(held) or (n >= 0 and size > left):
@@ -136,12 +136,12 @@ class _Lines(io.BufferedReader):
         super().__init__(self._timed, BUFFER_BYTES)
 
     def body_goes_on(self) -> None:
-        """What comes next is of the body; the lines that follow it are counted anew."""
+        """The body follows; the lines behind it are counted anew."""
         self._line_bytes = 0
         self._timed.stop()
 
     def held(self) -> bytes:
-        """What has come and is not read yet; waits for nothing."""
+        """The bytes that have arrived and are not read yet; does not wait."""
         self._timed.is_held_back = True
         try:
             return self.peek()
@@ -178,7 +178,7 @@ class _Timed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
-        """As the socket's; nothing while it is held back; raises TooSlow where what came came too late."""
+        """As the socket's; nothing while it is held back; raises TooSlow where bytes come too late."""
         if self.is_held_back:
             return None
         count = self._raw.readinto(buffer)
