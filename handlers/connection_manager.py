@@ -1,8 +1,8 @@
 """The Task of the state machines: keeps one stream connected for one invocation, then returns or raises by name.
 
-Decides only what the event asks for and what is told to logs and metrics. The clients, the logger and the metrics are
-made once, at the cold start, where a bad environment fails it. Invariant: a log line and an error hold the stream's id
-and our own words, never an address, a header or what the upstream sent.
+Reads the event and the profile, runs the invocation, and writes one log line and one metrics document a connection.
+The clients, the logger and the metrics are made once, at the cold start, where a bad environment fails it. Invariant: a
+log line and an error hold the stream's id and our own words, never an address, a header or what the upstream sent.
 """
 
 import functools
@@ -54,7 +54,7 @@ settings = load(os.environ)
 
 store = Store(
     dynamodb(plain_aws(os.environ), tries=TRIES),
-    # The first dead letter makes the queue's client, the first event that no item holds the bucket's: few need either.
+    # The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
     lambda: boto3_client("sqs"),
     events_table=settings.events_table,
     control_table=settings.control_table,
@@ -68,7 +68,7 @@ secrets = SecretValues(boto3_client)
 
 
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
-    """What the connection did: `status` is "ended", "stopped" or "superseded", beside it counts.
+    """How the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
     Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong.
     """
@@ -102,7 +102,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     except errors.StreamkeeperError as error:
         logger.info(str(error), extra={"outcome": type(error).__name__})
         raise
-    return _answer(report)
+    return _to_response(report)
 
 
 def read_event(event: object) -> tuple[str, str, str]:
@@ -172,13 +172,13 @@ def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
     metrics.flush_metrics()
 
 
-def _answer(report: Report) -> dict[str, Any]:
-    """What the function returns; raises what the outcome names instead."""
+def _to_response(report: Report) -> dict[str, Any]:
+    """What the function returns; raises the error that the outcome names."""
     outcome = report.outcome
     if outcome.error:
         message = outcome.message
         if outcome.retry_after_s is not None:
-            message += f" and asked for {outcome.retry_after_s:g} s of peace"
+            message += f" (Retry-After: {outcome.retry_after_s:g} s)"
         error: type[errors.StreamkeeperError] = getattr(errors, outcome.error)
         raise error(message)
     return {"status": outcome.status, **_counts(report)}

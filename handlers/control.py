@@ -1,10 +1,13 @@
-"""The control API: `GET /connections/{streamId}` tells how a stream stands, `DELETE` asks for its stop.
+"""The control API: shows a stream, its events or all streams, and records the request to stop one.
 
-`GET /connections/{streamId}/events` gives its events and `GET /connections` all streams, a page at a time and in order.
+    GET    /connections                     all streams that were ever started, a page at a time
+    GET    /connections/{streamId}          the status of a stream
+    GET    /connections/{streamId}/events   its events in order, a page at a time
+    DELETE /connections/{streamId}          asks for its stop
 
-Decides which HTTP answer a request gets; the events are API Gateway's Lambda proxy's. The client and the logger are
-made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the
-wish to stop and nothing else, so it may be repeated; no answer quotes what AWS said.
+The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
+bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the stop request and nothing else, so it may
+be repeated; no answer quotes what AWS said.
 """
 
 import json
@@ -17,7 +20,7 @@ from urllib.parse import unquote
 from aws_lambda_powertools import Logger
 
 from handlers.api import event_pages, status, stream_pages
-from handlers.api.queries import BadQuery, Wanted
+from handlers.api.queries import BadQuery, PageRequest
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
@@ -56,20 +59,20 @@ DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress
 
 
 def handler(event: object, _lambda_context: object) -> Answer:
-    """The answer as the Lambda proxy takes it: 200 and 202 as told above each method, else one sentence.
+    """The answer as the Lambda proxy takes it: 200 or 202 with a body, else one sentence.
 
     400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 503: DynamoDB does
     not answer.
     """
     method, stream_id = read_event(event)
-    found = event if isinstance(event, Mapping) else {}
-    resource, query = str(found.get("resource", "")), found.get("queryStringParameters")
+    fields = event if isinstance(event, Mapping) else {}
+    resource, query = str(fields.get("resource", "")), fields.get("queryStringParameters")
     try:
         if method == "GET" and resource == ALL:
-            return _streams(stream_pages.LISTING.wanted(query))
+            return _streams(stream_pages.LISTING.read(query))
         profile = check_stream_id(stream_id)
         if method == "GET" and resource.endswith(EVENTS):
-            return _events(stream_id, profile, event_pages.LISTING.wanted(query))
+            return _events(stream_id, profile, event_pages.LISTING.read(query))
         if method == "GET":
             return _get(stream_id, profile)
         if method == "DELETE":
@@ -84,73 +87,76 @@ def handler(event: object, _lambda_context: object) -> Answer:
 
 def read_event(event: object) -> tuple[str, str]:
     """The method and the stream id of a Lambda proxy's event, "" for what it lacks."""
-    found = event if isinstance(event, Mapping) else {}
-    parameters = found.get("pathParameters")
+    fields = event if isinstance(event, Mapping) else {}
+    parameters = fields.get("pathParameters")
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
     # No stream id has a percent sign: where a client encoded its colons and nobody decoded them, this does.
-    return str(found.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
+    return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
 
 
 def _get(stream_id: str, profile: str) -> Answer:
-    """200 with all that handlers/api/status.py tells."""
+    """200 with what handlers/api/status.py computes."""
     records = store.read(stream_id)
     if records is None:
         return _unknown(stream_id, profile)
     return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS))
 
 
-def _streams(wanted: Wanted) -> Answer:
-    """200 with a page of the streams that were ever started; handlers/api/stream_pages.py tells what it holds."""
+def _streams(request: PageRequest) -> Answer:
+    """200 with a page of the streams that were ever started, as handlers/api/stream_pages.py builds it."""
     late_at_s = time.monotonic() + PAGE_S
     # One more than is shown: whether there is a next page.
-    ids = store.streams(wanted.after, wanted.limit + 1)
-    found = stream_pages.page(
-        ids, store.read_briefly, wanted.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
+    ids = store.streams(request.after, request.limit + 1)
+    page = stream_pages.page(
+        ids, store.read_briefly, request.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
     )
-    return _json(200, found)
+    return _json(200, page)
 
 
-def _events(stream_id: str, profile: str, wanted: Wanted) -> Answer:
-    """200 with a page of events; docs/store.md tells what it holds."""
+def _events(stream_id: str, profile: str, request: PageRequest) -> Answer:
+    """200 with a page of events, as docs/store.md describes it."""
     partitions = store.partitions(stream_id)
     if partitions is None:
         return _unknown(stream_id, profile)
     late_at_s = time.monotonic() + PAGE_S
     entries = reader.entries(
-        stream_id, partitions, _now_ms(), wanted.after, wanted.limit, most_bytes=event_pages.BODY_BYTES
+        stream_id, partitions, _now_ms(), request.after, request.limit, most_bytes=event_pages.BODY_BYTES
     )
-    return _json(200, event_pages.page(stream_id, entries, wanted.limit, lambda: time.monotonic() > late_at_s))
+    return _json(200, event_pages.page(stream_id, entries, request.limit, lambda: time.monotonic() > late_at_s))
 
 
 def _delete(stream_id: str, profile: str) -> Answer:
-    """202 with what follows from the wish, which is written; the same again for a stream that stops or has stopped."""
-    wished_at = status.at(_now_ms())
-    assert wished_at is not None
-    if store.stop(stream_id, wished_at, may_start=_has_profile(profile)) is None:
+    """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
+    requested_at = status.at(_now_ms())
+    assert requested_at is not None
+    if store.stop(stream_id, requested_at, may_start=_has_profile(profile)) is None:
         return _unknown(stream_id, profile)
-    logger.info("to be stopped", extra={"stream_id": stream_id})
+    logger.info("stop requested", extra={"stream_id": stream_id})
     records = store.read(stream_id)
     if records is None:  # somebody has deleted the records just now
         return _unknown(stream_id, profile)
-    told = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS)
-    shown = {name: told[name] for name in ("stream", "status", "execution", "holder")}
-    return _json(202, {**shown, "message": _what_follows(told)})
+    stream = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS)
+    shown = {name: stream[name] for name in ("stream", "status", "execution", "holder")}
+    return _json(202, {**shown, "message": _what_follows(stream)})
 
 
-def _what_follows(told: Mapping[str, Any]) -> str:
-    """What a person may expect after the wish."""
-    if told["generation"] == told["fence"] == 0:
+def _what_follows(stream: Mapping[str, Any]) -> str:
+    """What the caller may expect after the stop request."""
+    if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
-    if told["status"] == "stopped":
+    if stream["status"] == "stopped":
         return "Nobody is connected and no lane may connect; a POST starts the stream again."
-    if told["holder"] is None:
+    if stream["holder"] is None:
         return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     within_s = settings.lease_every_ms // 1000
-    return f"The connection sees the wish within {within_s} s, stores what it has read and closes; the execution ends."
+    return (
+        f"The connection sees the stop request within {within_s} s, stores what it has read and closes; "
+        "the execution ends."
+    )
 
 
 def _unknown(stream_id: str, profile: str) -> Answer:
-    """404 that tells a stream which was never started from one that cannot be."""
+    """404: the stream was never started, or no profile is named so."""
     if _has_profile(profile):
         return _sentence(404, f"the stream {stream_id!r} was never started")
     return _sentence(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}")

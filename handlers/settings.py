@@ -1,7 +1,7 @@
-"""Decides what a function's environment says; no other module reads it.
+"""Reads a function's settings from its environment; no other module reads that.
 
 A missing or bad variable is a `SettingsError` that names it, raised where the module that needs the settings is
-imported: the cold start fails, before any stream is touched. Values never stand in the sentence; one may be a secret.
+imported: the cold start fails, before any stream is touched. The sentence never holds a value, which may be a secret.
 """
 
 import re
@@ -83,7 +83,7 @@ class WatchSettings:
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
-    """What the SDK's variables say of DynamoDB, where they say all of it; None where botocore must find it out.
+    """What the SDK's variables say of DynamoDB, where they say all of it; None where botocore must resolve it.
 
     That is so without credentials in the environment (profiles, containers, single sign-on), in a partition with other
     endpoints, and where a variable asks for FIPS, dual stack, a proxy or other certificates.
@@ -150,10 +150,10 @@ def _is_root(url: str) -> bool:
 
 
 def _streams_dir(environment: Mapping[str, str]) -> Path:
-    found = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
-    if not found.is_dir():
+    folder = Path(environment.get("LAMBDA_TASK_ROOT") or ".") / (environment.get("STREAMS_DIR") or "env/streams")
+    if not folder.is_dir():
         raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
-    return found
+    return folder
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

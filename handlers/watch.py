@@ -1,9 +1,8 @@
-"""Watches all streams at once: once a minute it tells for how long a stream that should be connected is not.
+"""Watches all streams: reports once a minute for how long each stream that should be connected is not.
 
-Decides nothing about a stream: handlers/connection/lease.py says which should be connected, and since when one is
-not. It
-knows neither Lambda nor Step Functions, so it sees what goes wrong there too. Invariants: it writes nothing; it tells
-its numbers in every run, also where there is no stream, for the alarm takes silence for the worst.
+handlers/connection/lease.py says which stream should be connected, and since when one is not. The function needs
+neither Lambda's nor Step Functions' API, so it sees their outages too. Invariants: it writes nothing; it reports its
+numbers in every run, also where there is no stream, because the alarm treats missing data as a breach.
 """
 
 import os
@@ -51,8 +50,8 @@ def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
         if length_ms:
             missing_s[stream_id] = length_ms // 1000
         if length_ms >= settings.unconnected_after_ms:
-            told = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": length_ms // 1000}
-            logger.error("a stream that should be connected is not", extra=told)
+            fields = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": length_ms // 1000}
+            logger.error("a stream that should be connected is not", extra=fields)
     longest_s = max(missing_s.values(), default=0)
     metrics.add_metric("Wanted", MetricUnit.Count, wanted)
     metrics.add_metric("Unconnected", MetricUnit.Count, len(missing_s))
@@ -65,8 +64,8 @@ def leases() -> Iterator[tuple[str, Lease]]:
     """Every stream that was ever started, with its lease as it stands now."""
     pages = dynamodb.get_paginator("scan").paginate(TableName=settings.control_table, IndexName=LEASES)
     for page in pages:
-        for found in page["Items"]:
-            key = {name: found[name] for name in ("PK", "SK")}
+        for entry in page["Items"]:
+            key = {name: entry[name] for name in ("PK", "SK")}
             # The index may be behind, and has no heartbeat in it; the lease itself is read consistently.
             answer = dynamodb.get_item(TableName=settings.control_table, Key=key, ConsistentRead=True)
             yield key["PK"]["S"], control_items.lease(answer.get("Item", {}))

@@ -26,6 +26,7 @@ SLOW = (
     "tests/local/service/test_lifecycle.py",
     "tests/real/",
     "tests/timelines/",
+    "tests/test_install.py",
     "tests/deploy/",
     "tests/statemachines/",
     "tests/chaos/",

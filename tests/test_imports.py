@@ -1,8 +1,10 @@
 """What may import what. The failure message of this test is the rule."""
 
 import ast
+import importlib.metadata
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ RULE = (
     "handlers/connection, handlers/framing and handlers/profile import nothing but each other and the standard "
     "library; the rest of handlers may import them; handlers never imports local, timeline or the interpreter; the "
     "interpreter imports nothing of ours; timeline imports neither handlers nor local; local may import all; no "
-    "cycles, and an import for types alone counts."
+    "cycles, neither of modules nor of the rooms of local, and an import for types alone counts."
 )
 
 
@@ -80,9 +82,9 @@ def with_packages(name: str, target: str) -> Iterator[str]:
     yield target
 
 
-def cycles() -> list[str]:
-    """The modules from which an import chain leads back to themselves."""
-    ours = {
+def module_imports() -> dict[str, set[str]]:
+    """The modules that each module runs before itself."""
+    return {
         name: {
             needed
             for target in imported(name, path)
@@ -91,18 +93,33 @@ def cycles() -> list[str]:
         }
         for name, path in MODULES.items()
     }
-    found = []
-    for name in ours:
+
+
+def room_imports() -> dict[str, set[str]]:
+    """The rooms of local that each of them imports; a module that lies in none is a room by itself."""
+    rooms: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
+        if inside(name, "local"):
+            room = ".".join(name.split(".")[:2])
+            targets = (".".join(target.split(".")[:2]) for target in imported(name, path) if inside(target, "local"))
+            rooms.setdefault(room, set()).update(target for target in targets if target not in ("local", room))
+    return rooms
+
+
+def cycles(imports: dict[str, set[str]]) -> list[str]:
+    """The names from which an import chain leads back to themselves."""
+    circular = []
+    for name in imports:
         reached: set[str] = set()
-        ahead = list(ours[name])
+        ahead = list(imports[name])
         while ahead:
             target = ahead.pop()
             if target not in reached:
                 reached.add(target)
-                ahead.extend(ours[target])
+                ahead.extend(imports[target])
         if name in reached:
-            found.append(name)
-    return found
+            circular.append(name)
+    return circular
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -113,8 +130,10 @@ def test_a_module_imports_only_what_the_rule_allows(name: str) -> None:
 
 
 def test_no_chain_of_imports_leads_back() -> None:
-    """The modules form no cycle."""
-    assert not cycles(), f"These modules import each other: {', '.join(cycles())}. The rule: {RULE}"
+    """The modules form no cycle, and the rooms of local form none."""
+    for imports in (module_imports(), room_imports()):
+        circular = cycles(imports)
+        assert not circular, f"These import each other: {', '.join(circular)}. The rule: {RULE}"
 
 
 def test_an_import_for_types_alone_counts(tmp_path: Path) -> None:
@@ -142,6 +161,37 @@ def test_the_product_uses_what_the_interpreter_offers(name: str) -> None:
     assert not private, f"{name} imports {', '.join(private)}, which the docstring of states_language does not offer"
 
 
+def declared(folder: Path, *extras: str) -> set[str]:
+    """The distributions that a pyproject.toml names, with those of its extras."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    texts = project["dependencies"] + [text for extra in extras for text in project["optional-dependencies"][extra]]
+    return {re.split(r"[^\w-]", text)[0].lower() for text in texts}
+
+
+DECLARED = {
+    "handlers": declared(ROOT) | {"boto3", "botocore"},  # the runtime of Lambda has these two
+    "local": declared(ROOT, "local") | {"states-language", "botocore"},  # boto3 is made of botocore
+    "timeline": set[str](),
+    "states_language": declared(ROOT / "states-language", "fuzz"),
+    "pytest_states_language": declared(ROOT / "states-language", "pytest"),
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_room_imports_is_declared(room: str) -> None:
+    """pip installs what is imported: each package is named in pyproject.toml, the command's in the extra local."""
+    distributions = importlib.metadata.packages_distributions()
+    modules = [(name, path) for name, path in MODULES.items() if inside(name, room)]
+    packages = {target.partition(".")[0] for name, path in modules for target in imported(name, path)}
+    packages -= {*sys.stdlib_module_names, *ROOMS}
+    missing = {
+        package
+        for package in packages
+        if not DECLARED[room] & {name.lower().replace("_", "-") for name in distributions.get(package, [])}
+    }
+    assert not missing, f"{room} imports {', '.join(sorted(missing))}, which pyproject.toml does not name"
+
+
 def test_the_rule_can_fail() -> None:
     """What the rule forbids is found, so that a green run means something."""
     assert not allowed("handlers.framing.sse", "urllib3")
@@ -152,3 +202,4 @@ def test_the_rule_can_fail() -> None:
     assert allowed("handlers.framing.sse", "handlers.connection.lease")
     assert allowed("handlers.profile.parse", "urllib.parse")
     assert allowed("local.service.embedded_aws", "handlers.settings")
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]

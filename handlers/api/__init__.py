@@ -1,1 +1,1 @@
-"""What the control API answers: status of a stream, pages of events and of streams."""
+"""The bodies of the control API's answers: a stream's status, pages of events and of streams."""

@@ -1,7 +1,7 @@
-"""Decides what of a stream's events one answer of the control API holds.
+"""Builds one page of a stream's events for the control API.
 
-It knows no table and no clock. Invariants: an answer is small enough for Lambda however its bodies are written; a page
-ends with `next` where there may be more, and the next one begins there, so no event is skipped and none comes twice.
+Invariants: a page fits Lambda's limit however its bodies are written; it ends with `next` where there may be more, and
+the next page begins there, so no event is skipped and none comes twice.
 """
 
 import base64
@@ -16,7 +16,7 @@ from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import Entry
 
 LIMIT, MOST = 100, 1000
-# Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what stands around the events.
+# Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what surrounds the events.
 PAGE_BYTES = 6_000_000
 # A body of more than this is left out before it is unpacked.
 BODY_BYTES = 5_000_000
@@ -34,15 +34,15 @@ def page(stream_id: str, entries: Iterable[Entry], limit: int, is_late: Callable
     last: str | None = None
     for entry in entries:
         if entry.event is not None:
-            found = shown(entry.event)
-            found_bytes = _bytes(found)
-            if found_bytes > PAGE_BYTES:
-                found = _left_out(entry.event)
-                found_bytes = _bytes(found)
-            if size + found_bytes > PAGE_BYTES:
+            body = shown(entry.event)
+            body_bytes = _bytes(body)
+            if body_bytes > PAGE_BYTES:
+                body = _left_out(entry.event)
+                body_bytes = _bytes(body)
+            if size + body_bytes > PAGE_BYTES:
                 break
-            size += found_bytes
-            events.append(found)
+            size += body_bytes
+            events.append(body)
         count, last = count + 1, entry.position
         if count == limit or is_late():
             break
@@ -77,6 +77,6 @@ def _left_out(event: StoredEvent) -> dict[str, Any]:
     return _head(event) | {"left_out": "table" if event.object is None else event.object}
 
 
-def _bytes(found: Mapping[str, Any]) -> int:
-    """At most so many bytes does it need in the function's answer, where the body is a text of JSON within JSON."""
-    return len(json.dumps(json.dumps(found, ensure_ascii=False)))
+def _bytes(body: Mapping[str, Any]) -> int:
+    """At most how many bytes it takes in the function's answer, whose body is JSON as a text within JSON."""
+    return len(json.dumps(json.dumps(body, ensure_ascii=False)))

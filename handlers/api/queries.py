@@ -1,7 +1,7 @@
-"""Decides what the query of a request for a page says: where the page begins, and how long it may be.
+"""Reads the query of a request for a page: where the page begins, and how many entries it may have.
 
-It knows neither what is listed nor where that is kept. Invariant: a query that is understood is understood whole; one
-parameter that is malformed or not known is a sentence that names it.
+Invariant: a query is understood whole or not at all; a parameter that is malformed or unknown is one sentence that
+names it.
 """
 
 import re
@@ -16,8 +16,8 @@ class BadQuery(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is wanted: what comes behind the place `after` ("" for the beginning), `limit` entries at most."""
+class PageRequest:
+    """Which page: at most `limit` entries behind the place `after`, "" for the beginning."""
 
     after: str
     limit: int
@@ -32,14 +32,14 @@ class Listing:
     limit: int
     most: int
 
-    def wanted(self, query: object) -> Wanted:
+    def read(self, query: object) -> PageRequest:
         """What the query's parameters say; raises BadQuery. None is a query without parameters."""
-        given = dict(query) if isinstance(query, Mapping) else {}
-        after, limit = str(given.pop("after", "")), str(given.pop("limit", self.limit))
-        if given:
+        parameters = dict(query) if isinstance(query, Mapping) else {}
+        after, limit = str(parameters.pop("after", "")), str(parameters.pop("limit", self.limit))
+        if parameters:
             raise BadQuery("the query has a parameter that is not known: there are after and limit")
         if after and not self.place.fullmatch(after):
             raise BadQuery(f"the parameter after must be {self.place_is}")
         if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= self.most):
             raise BadQuery(f"the parameter limit must be a whole number from 1 to {self.most}")
-        return Wanted(after, int(limit))
+        return PageRequest(after, int(limit))

@@ -1,8 +1,8 @@
-"""Decides what is told about a stream: its status, its lanes, and what the newest connections covered.
+"""Computes what `GET /connections/{streamId}` shows: status, lanes, and what the newest connections covered.
 
-It sees the records of the control table and nothing else: it cannot ask whether an execution still runs, only how long
-nobody has been heard of. Invariant: the answer follows from the records and the instant alone; a connection counts as
-open only while its function is known to live.
+It has the records of the control table and nothing else. It cannot ask whether an execution still runs; it knows only
+how long no connection has written anything. Invariant: the answer follows from the records and the instant alone; a
+connection counts as open only while its function is known to live.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
 LANES = ("A", "B")
 # The ends after which nobody was to be connected.
 _OVER = ("stopped", "ended")
-# The ends that are no error.
+# The ends that are not an error.
 _CALM = ("taken_over", *_OVER)
 # What the machine wrote down when it let go of the stream; any other error is a dirty end.
 _ENDINGS = {"": "ended", "StreamEnded": "ended", "StreamRejected": "rejected", "InvalidRequest": "rejected"}
@@ -32,7 +32,7 @@ _CLAIMED = (*_ACTIVE, "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" where no end is told."""
+    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" until its end."""
 
     fence: int
     lane: str
@@ -54,7 +54,7 @@ class Connection:
 class Records:
     """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
 
-    A loss is a gap that the upstream told of: events of it may be missing although a connection was open.
+    A loss is a gap that the upstream announced: events of it may be missing although a connection was open.
     """
 
     lease: Lease
@@ -154,19 +154,19 @@ class _View:
         """Each lane's phase and its last connection, by lane."""
         newest = {one.lane: one for one in self._all}
         names = {*newest, *(LANES if self._lease.execution else ())}
-        found = {name: {"phase": self._phase(newest.get(name)), **_shown(newest.get(name))} for name in sorted(names)}
+        lanes = {name: {"phase": self._phase(newest.get(name)), **_shown(newest.get(name))} for name in sorted(names)}
         # A claim that has no record yet: this lane's function is opening the stream.
         lane = self._lease.holder.partition("/")[0]
-        if lane in found and self.status in _ACTIVE and self._lease.fence > (self._all[-1].fence if self._all else 0):
-            found[lane]["phase"] = "connecting"
-        return found
+        if lane in lanes and self.status in _ACTIVE and self._lease.fence > (self._all[-1].fence if self._all else 0):
+            lanes[lane]["phase"] = "connecting"
+        return lanes
 
     def _phase(self, last: Connection | None) -> str:
         if last in self._open:
             return "connected"
         if self.status not in _ACTIVE:
             return self.status
-        # How a connection ended before the stream was started anew says nothing of the lane that has not connected yet.
+        # A connection from before the last start says nothing of a lane that has not connected since.
         if last is None or last.ended_by == "taken_over" or not self._is_of_this_start(last):
             return "waiting"
         return "ending" if last.ended_by in _OVER else "reconnecting"
@@ -188,7 +188,7 @@ class _View:
             to_ms = self._now_ms
         losses = [loss for loss in self._losses if loss.fence >= self._run()[0].fence]
         shown = sorted([*missed, *losses], key=lambda gap: gap.from_ms)
-        # A loss may lie in a gap, or before the start that coverage is told of.
+        # A loss may lie in a gap, or before the start from which coverage counts.
         gap_ms = _length_ms((max(gap.from_ms, from_ms), min(gap.to_ms, to_ms)) for gap in [*shown, *pending])
         length_ms = max(1, to_ms - from_ms)
         return {
@@ -204,7 +204,7 @@ class _View:
         }
 
     def _record(self, one: Connection, opened_ms: int) -> Record:
-        """The connection as the ledger's rules take it; one whose function was killed closed when it was last seen."""
+        """The connection as the ledger's rules need it; one whose function was killed closed when it was last seen."""
         closed_ms = one.closed_ms
         if closed_ms is None and one not in self._open:
             closed_ms = max(opened_ms, one.seen_ms)
@@ -215,7 +215,7 @@ class _View:
         return one.ended_by or ("" if one in self._open else UNRECORDED)
 
     def _run(self) -> list[Connection]:
-        """The connections since the stream was last started; that it was over before is no gap."""
+        """The connections since the last start; the time between an earlier stop and that start is not a gap."""
         start = 0
         for number, (one, following) in enumerate(zip(self._all, self._all[1:], strict=False), 1):
             if one.ended_by in _OVER and following.claimed_ms >= (one.closed_ms or one.seen_ms):
@@ -235,7 +235,7 @@ class _View:
     def last_error(self) -> dict[str, Any] | None:
         """How the newest connection that ended by an error ended, or the execution after it; None where none did.
 
-        A refusal of the upstream's is told as the connection met it, which has its lane.
+        A refusal of the upstream's is shown as the connection met it, which has its lane.
         """
         lease = self._lease
         if lease.ending not in ("", "StreamEnded", "StreamRejected"):

@@ -1,7 +1,7 @@
-"""Decides what of all streams one answer of the control API holds: each as `GET` of it alone would tell, in few words.
+"""Builds one page of all streams for the control API, each with the most important fields of its own `GET`.
 
-It knows no table and no clock. Invariants: streams come in the order of their ids, so that page behind page each that
-is there throughout comes exactly once; a status is the one that handlers/api/status.py decides, and no other.
+Invariants: streams come in the order of their ids, so a stream that exists throughout appears exactly once in a walk
+over the pages; a status is the one that handlers/api/status.py computes.
 """
 
 import re
@@ -15,7 +15,7 @@ from handlers.api.status import Records
 # A stream costs two requests to the table.
 LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(r"[A-Za-z0-9._:-]{1,64}"), "a stream id", LIMIT, MOST)
-# What `GET` of the stream tells besides is of its cursor and its newest connections.
+# `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = ("stream", "status", "execution", "generation", "fence", "holder", "last_error")
 
 
@@ -37,8 +37,8 @@ def page(
     for count, stream_id in enumerate(ids, 1):
         records = read(stream_id)
         if records is not None:
-            told = status.answer(stream_id, records, now_ms, dead_after_ms)
-            streams.append({name: told[name] for name in SHOWN})
+            stream = status.answer(stream_id, records, now_ms, dead_after_ms)
+            streams.append({name: stream[name] for name in SHOWN})
         if count < len(ids) and (count == limit or is_late()):
             return {"streams": streams, "next": stream_id}
     return {"streams": streams, "next": None}

@@ -1,1 +1,1 @@
-"""What the functions ask of AWS besides DynamoDB: clients, secrets, and what an error of AWS means."""
+"""AWS besides DynamoDB's requests: clients, secrets, and the translation of errors."""

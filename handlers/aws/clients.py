@@ -1,8 +1,8 @@
-"""Makes the clients of AWS that a function needs: DynamoDB's at the cold start, every other with its first use.
+"""Makes the AWS clients that a function needs: DynamoDB's at the cold start, every other one at its first use.
 
-Decides their limits, and which of two clients DynamoDB gets: the small one of handlers/dynamodb/client.py where the
-environment says all that it needs, as Lambda's does, and boto3's else. boto3 is imported where one of its clients is
-made: to import it takes longer than all the rest of a cold start.
+DynamoDB gets the small client of handlers/dynamodb/client.py where the environment says all that it needs, as Lambda's
+does, and boto3's otherwise. boto3 is imported where one of its clients is made: the import takes longer than the rest
+of a cold start.
 """
 
 from functools import cache

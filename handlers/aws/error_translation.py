@@ -1,6 +1,10 @@
-"""Decides what an answer of AWS means, in one place for all who ask it something.
+"""Translates the errors of AWS's clients into the few that the callers act on.
 
-It does not know what was asked. Invariant: a sentence holds AWS's code alone, for AWS's message may quote the data.
+    ConditionFailed    the condition of a write did not hold
+    Refused            the item itself is not valid, where the caller expects that
+    StoreUnavailable   anything else, after the client's own retries
+
+Invariant: a message holds AWS's error code alone, for AWS's message may quote the data.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """Reads the secrets that a profile refers to, from Secrets Manager and from the Parameter Store.
 
-Decides what a failure means: a secret that is not there, or may not be read, is the user's to mend; anything else
-passes. Powertools keeps each value for a moment; it is imported with the first reference, since few profiles have one.
-Invariant: a value stands in no message and no log; what is told of a secret is its name.
+A secret that is missing or forbidden raises StreamRejected, since only the user can fix it; any other failure raises
+StreamDropped, since it passes. Powertools caches each value for a minute; it is imported with the first reference,
+since few profiles have one. Invariant: no message and no log holds a value; they hold the secret's name.
 """
 
 import json
@@ -31,7 +31,7 @@ _FINAL = frozenset(
 
 
 class SecretValues:
-    """The values of references; `client` makes a client of the service that it is given the name of."""
+    """The values of references; `client` makes the client of a service by its name."""
 
     def __init__(self, client: Callable[[str], Any]) -> None:
         self._provider = cache(lambda kept_in: _provider(kept_in, client))
@@ -42,14 +42,14 @@ class SecretValues:
         Raises StreamRejected where one is missing or forbidden or is not what the reference says, StreamDropped where
         AWS does not answer.
         """
-        found: dict[Reference, str] = {}
+        values: dict[Reference, str] = {}
         fresh: set[tuple[str, str]] = set()
         for reference in references:
             place = (reference.kept_in, reference.name)
             text = self._text(reference, anew=anew and place not in fresh)
             fresh.add(place)
-            found[reference] = _part(reference, text)
-        return found
+            values[reference] = _part(reference, text)
+        return values
 
     def _text(self, reference: Reference, *, anew: bool) -> str:
         from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
@@ -64,7 +64,7 @@ class SecretValues:
         except BotoCoreError as error:  # the client itself cannot be made: no region, no such profile of AWS's
             raise _explained(reference, error) from None
         if not isinstance(value, str) or not value:
-            raise StreamRejected(f"{_named(reference)} is no text")
+            raise StreamRejected(f"{_named(reference)} is not a text")
         return value
 
 
@@ -92,9 +92,9 @@ def _part(reference: Reference, text: str) -> str:
     try:
         value = json.loads(text)[reference.key]
     except (ValueError, RecursionError, KeyError, TypeError):
-        raise StreamRejected(f"{_named(reference)} is no JSON object with the field {reference.key!r}") from None
+        raise StreamRejected(f"{_named(reference)} is not a JSON object with the field {reference.key!r}") from None
     if not isinstance(value, str) or not value:
-        raise StreamRejected(f"the field {reference.key!r} of {_named(reference)} is no text")
+        raise StreamRejected(f"the field {reference.key!r} of {_named(reference)} is not a text")
     return value
 
 

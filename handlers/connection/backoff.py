@@ -1,8 +1,8 @@
-"""Decides how long a stream is left in peace after a connection failed, and how that grows.
+"""Decides how long a stream's upstream is left alone after a connection failed, and how that grows.
 
 Three kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (an answer
-that a retry may better), `throttled` (429 or 420). Knows no clock: instants are passed in. Invariant: a rest is never
-shorter than what the upstream asked for in Retry-After, and failures in a row never shorten it.
+that a retry may better), `throttled` (429 or 420). It knows no clock: instants are passed in. Invariant: a rest is
+never shorter than what the upstream asked for in Retry-After, and failures in a row never shorten it.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is known of a stream's failures: how many of which kind in a row, and until when it is left in peace."""
+    """What is known of a stream's failures: how many of which kind in a row, and until when it is left alone."""
 
     kind: str = ""
     failures: int = 0
@@ -42,5 +42,5 @@ def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retr
     """What is known after one more failure; without a pace only Retry-After makes a rest."""
     failures = before.failures + 1 if before.kind == kind else 1
     wait_ms = pace.rest_ms(failures) if pace is not None else 0
-    wished_ms = round(retry_after_s * 1000) if retry_after_s is not None else 0
-    return Rest(kind, failures, now_ms + max(wait_ms, wished_ms))
+    asked_ms = round(retry_after_s * 1000) if retry_after_s is not None else 0
+    return Rest(kind, failures, now_ms + max(wait_ms, asked_ms))

@@ -36,9 +36,9 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class TakeTurn:
-    """Where two are forbidden: mark this fence connected before it opens, if no other is; answered by LeaseRead.
+    """Where two are forbidden: mark this one as connected before it opens, if no other is; answered by LeaseRead.
 
-    The turn counts as given back at `expires_at_ms` unless the connection is answered and renews.
+    The turn ends at `expires_at_ms` unless the connection is answered and renews.
     """
 
     fence: int
@@ -47,7 +47,7 @@ class TakeTurn:
 
 @dataclass(frozen=True, slots=True)
 class MarkConnected:
-    """Record that this fence is connected, and that it counts as dead at `expires_at_ms` unless it renews."""
+    """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews."""
 
     fence: int
     expires_at_ms: int
@@ -101,7 +101,7 @@ class CloseUpstream:
 
 @dataclass(frozen=True, slots=True)
 class MarkReleased:
-    """Record that this fence's upstream connection is closed."""
+    """Record that this connection's upstream connection is closed."""
 
     fence: int
 
@@ -129,7 +129,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class RecordGaps:
-    """Write down the gaps that the ledger tells by now; a connection silent for `dead_after_ms` counts as killed."""
+    """Write down the gaps that the ledger shows by now; a connection silent for `dead_after_ms` counts as killed."""
 
     dead_after_ms: int
 

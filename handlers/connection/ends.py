@@ -1,4 +1,4 @@
-"""Decides as what a connection ends: what it raises or returns, which is the contract with the machine.
+"""The ends of a connection: what it raises or returns, which is the contract with the machine.
 
 It knows no phase, no clock and no store. Invariant: only a newer connection that is known to be connected makes an end
 a takeover; of every other end the machine connects again at once.
@@ -26,12 +26,12 @@ def refused(lease: Lease) -> Outcome:
     return Outcome("", status, f"the claim was refused: {status}")
 
 
-def dropped(given: Closed, was_connected: bool) -> Outcome:
+def dropped(closed: Closed, was_connected: bool) -> Outcome:
     """Returns the end of one that the network ended, should the lease not explain it."""
-    detail = f": {given.detail}" if given.detail else ""
+    detail = f": {closed.detail}" if closed.detail else ""
     verb = "closed" if was_connected else "not opened"
-    error = "StreamRejected" if given.reason == "rejected" else "StreamDropped"
-    return Outcome(error, "", f"the stream was {verb} ({given.reason}){detail}")
+    error = "StreamRejected" if closed.reason == "rejected" else "StreamDropped"
+    return Outcome(error, "", f"the stream was {verb} ({closed.reason}){detail}")
 
 
 def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
@@ -48,13 +48,13 @@ def renewal_due(outcome: Outcome) -> Outcome:
     return Outcome("RenewalDue", "", f"{outcome.error}: {outcome.message}")
 
 
-def explained(found: LeaseView, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
-    """Returns the end of a closed connection to which the lease says `found`; None while a successor may yet connect.
+def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Outcome | None:
+    """Returns the end of a closed connection whose view of the lease is `view`; None while a successor may yet connect.
 
     `takeover` is its end if that is a takeover; None where it stays whoever connects.
     """
-    if found is LeaseView.STOPPED:
+    if view is LeaseView.STOPPED:
         return STOPPED
-    if takeover is not None and found is LeaseView.TAKEN_OVER:
+    if takeover is not None and view is LeaseView.TAKEN_OVER:
         return takeover
-    return None if takeover is not None and found is LeaseView.CLAIMED else ending
+    return None if takeover is not None and view is LeaseView.CLAIMED else ending

@@ -32,25 +32,25 @@ class End(NamedTuple):
 
 
 class Intake:
-    """Of one connection; all that it is given is what the upstream sent, in order."""
+    """Of one connection; it is fed what the upstream sent, in order."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._decoder = profile.decoder()
         self._discards = False
 
-    def answer(self, now_ms: int, given: Opened, record: Record) -> tuple[list[Effect], End | None]:
-        """Returns what follows from the answer, and why it is no connection; `record` learns of it where it is one."""
-        meaning = self._profile.meaning(given.status)
+    def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
+        """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
+        meaning = self._profile.meaning(opened.status)
         if meaning == "expired" and record.resumed:
             self._discards = True
-            return self._cursor_expired(now_ms, record, record.vouching.heard_ms)
-        refusal = judge(self._profile, given, meaning)
+            return self._cursor_expired(now_ms, record, record.liveness.heard_ms)
+        refusal = judge(self._profile, opened, meaning)
         if refusal is not None:
             self._discards = True
             return [], End(refusal, "refused" if refusal.error else "ended")
         record.opened(now_ms)
-        if not record.resumed or is_confirmed(self._profile, given, record.pending.asked_from or ""):
+        if not record.resumed or is_confirmed(self._profile, opened, record.pending.asked_from or ""):
             return [], None
         return [record.lost_since_cursor(now_ms, "cursor_unknown")], None
 
@@ -62,24 +62,24 @@ class Intake:
             frames, failure = self._decoder.feed(data), None
         except FramingError as error:
             frames, failure = error.frames, error
-        before_ms = record.vouching.heard()
+        before_ms = record.liveness.heard()
         last_id = self._decoder.last_event_id
-        found = read(self._profile, frames, last_id, now_ms, f"{record.fence:012d}", record.events)
-        record.frames += found.frames
+        reading = read(self._profile, frames, last_id, now_ms, f"{record.fence:012d}", record.events)
+        record.frames += reading.frames
         record.bytes += len(data)
         writes: list[Effect] = []
-        for first in range(0, len(found.events), MOST_EVENTS):
-            events = found.events[first : first + MOST_EVENTS]
+        for first in range(0, len(reading.events), MOST_EVENTS):
+            events = reading.events[first : first + MOST_EVENTS]
             writes.append(Write(record.fence, record.events, events))
             record.sent(len(events), next((one.cursor for one in reversed(events) if one.cursor is not None), None))
-        if found.cursor is not None:
-            record.pending.skipped(found.cursor)
+        if reading.cursor is not None:
+            record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
-        losses: list[Effect] = [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(found.losses)]
-        if found.stop is None and failure is None:
+        losses: list[Effect] = [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(reading.losses)]
+        if reading.stop is None and failure is None:
             return losses + writes, None
         self._discards = True
-        expired, end = self._stopped(now_ms, found, failure, record, before_ms)
+        expired, end = self._stopped(now_ms, reading, failure, record, before_ms)
         return losses + expired + writes, end
 
     def tail_bytes(self) -> int:
@@ -87,13 +87,13 @@ class Intake:
         return self._decoder.close()
 
     def _stopped(
-        self, now_ms: int, found: Reading, failure: FramingError | None, record: Record, before_ms: int
+        self, now_ms: int, reading: Reading, failure: FramingError | None, record: Record, before_ms: int
     ) -> tuple[list[Effect], End | None]:
-        if found.stop is Kind.END:
+        if reading.stop is Kind.END:
             return [], End(ends.ENDED, "ended")
-        if found.stop is Kind.EXPIRED:
+        if reading.stop is Kind.EXPIRED:
             return self._cursor_expired(now_ms, record, before_ms)
-        if found.stop is Kind.DISCONNECT:
+        if reading.stop is Kind.DISCONNECT:
             return [], End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
         assert failure is not None
         return [], End(Outcome("StreamDropped", "", str(failure)), failure.reason)

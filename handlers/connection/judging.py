@@ -1,7 +1,7 @@
 """Decides what an upstream's answer means, before any of its body is read.
 
-Knows no lease and no phase. Invariant: what a profile says of a status outranks what HTTP says of it; a page for people
-is no stream, whatever its status.
+It knows no lease and no phase. Invariant: what a profile says of a status outranks what HTTP says of it; a page for
+people is not a stream, whatever its status.
 """
 
 from datetime import UTC, datetime
@@ -15,24 +15,24 @@ from handlers.profile.sections import Meaning
 
 # RFC 9110, section 5.6.7: "a sender MUST generate timestamps in the IMF-fixdate format".
 _INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
-# A wish for peace may have any length; longer than a day is no different from a day.
-MOST_PEACE_S = 86_400.0
+# Retry-After may be of any length; longer than a day is no different from a day.
+MOST_RETRY_AFTER_S = 86_400.0
 
 
-def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
-    """Returns why the answer is no connection, or None when it is one."""
-    status = given.status
+def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
+    """Returns why the answer is not a connection, or None when it is one."""
+    status = opened.status
     if meaning == "ended":
         return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
     if meaning == "success":
-        if what := refuses(profile.framing, given.headers.get("content-type")):
+        if what := refuses(profile.framing, opened.headers.get("content-type")):
             return Outcome("StreamRejected", "", f"the upstream answered with {what}")
         try:
-            content_codings.coding(given.headers.get("content-encoding"))
+            content_codings.coding(opened.headers.get("content-encoding"))
         except content_codings.UnknownCoding as error:
             return Outcome("StreamRejected", "", str(error))
         return None
-    wait_s = _retry_after_s(given.headers.get("retry-after", ""), given.headers.get("date", ""))
+    wait_s = _retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
     if meaning == "throttled":
         return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status)
     if meaning == "dropped":
@@ -40,25 +40,25 @@ def judge(profile: Profile, given: Opened, meaning: Meaning) -> Outcome | None:
     return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help", http_status=status)
 
 
-def is_confirmed(profile: Profile, given: Opened, cursor: str) -> bool:
+def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
     """Returns False where the answer itself says that it does not begin behind the cursor that was asked for."""
     resume = profile.resume
     if resume is None or not resume.confirmed_by:
         return True
-    confirmed = given.headers.get(resume.confirmed_by)
+    confirmed = opened.headers.get(resume.confirmed_by)
     return confirmed is None or confirmed == resume.spelled(cursor)
 
 
 def _retry_after_s(value: str, date: str) -> float | None:
     """Returns RFC 9110's delay (section 10.2.3), at most a day; None where there is none.
 
-    An instant in place of seconds is told by the upstream's clock, and so is its answer's Date: ours plays no part.
+    An instant in place of seconds is by the upstream's clock, and so is its answer's Date: ours plays no part.
     """
     digits = value.strip()
     if digits.isascii() and digits.isdigit():
-        return min(float(digits), MOST_PEACE_S)
+        return min(float(digits), MOST_RETRY_AFTER_S)
     try:
         until, since = (datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC) for text in (value, date))
     except ValueError:
         return None
-    return min(max((until - since).total_seconds(), 0.0), MOST_PEACE_S)
+    return min(max((until - since).total_seconds(), 0.0), MOST_RETRY_AFTER_S)

@@ -1,4 +1,4 @@
-"""Decides which gaps the ledger's records of connections tell.
+"""Decides which gaps follow from the ledger's records of connections.
 
 A gap is an interval in which nothing was connected between two connections: events may have been missed in it. It ends
 where the next connection was answered; whether that one asked the upstream for what came since the cursor is noted,
@@ -51,18 +51,18 @@ class Gap:
 
 def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:
     """Returns the gaps between the records, oldest first, but none that an undecided connection may yet cover."""
-    found: list[Gap] = []
+    between: list[Gap] = []
     covered_ms: int | None = None
     cause = ""
     for record in sorted(records, key=lambda record: (record.opened_ms, record.fence)):
         if covered_ms is not None and record.opened_ms > covered_ms:
             closed = record.closes(record.opened_ms - covered_ms)
-            found.append(Gap(record.fence, covered_ms, record.opened_ms, cause, closed))
+            between.append(Gap(record.fence, covered_ms, record.opened_ms, cause, closed))
         end_ms = record.closed_ms
         if end_ms is None and now_ms - record.seen_ms > dead_after_ms:
             end_ms = record.seen_ms
         if end_ms is None:
-            return found  # it is open, so it covers all that follows; or it is dead and not known to be
+            return between  # it is open, so it covers all that follows; or it is dead and not yet known to be
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
-    return found
+    return between

@@ -2,7 +2,7 @@
 must get apart from another.
 
 Of the margin before the deadline the first half is kept for a successor that is connecting right now, the second for
-what was read and is not stored: by a quarter of it that is stored or given up.
+what was read and is not stored: by a quarter of the margin that is stored or left.
 
 Two hot connections that began together, after an outage say, would reach their deadlines together, and nothing would
 move them apart again. So the older leaves one life half-way: from then on they are half a life apart, and while one
@@ -21,7 +21,7 @@ from handlers.connection.lease import Lease, LeaseView, superseded
 NEAR, APART = 4, 2
 
 
-def parts_at_ms(claimed_ms: int, leave_at_ms: int, newer_ms: int) -> int | None:
+def separate_at_ms(claimed_ms: int, leave_at_ms: int, newer_ms: int) -> int | None:
     """Returns when the older of two hot connections leaves to get apart; None where its deadline comes before.
 
     It claimed at `claimed_ms`, would leave at `leave_at_ms` and first saw the newer one connected at `newer_ms`.
@@ -32,10 +32,10 @@ def parts_at_ms(claimed_ms: int, leave_at_ms: int, newer_ms: int) -> int | None:
     return newer_ms + life_ms // APART
 
 
-class Stay:
-    """One connection's stay; `is_hot`: its lane stays connected beside another of its execution.
+class Lifetime:
+    """How long one connection lives; `is_hot`: its lane stays connected beside another of its execution.
 
-    `deadline_ms` is when the function is killed. The lease vouches for a connection for `ttl_ms` after each renewal. An
+    `deadline_ms` is when the function is killed. A connection counts as connected for `ttl_ms` after each renewal. An
     overlap lasts `overlap_ms`. `execution` is the one that started the connection ("" where none is known).
     """
 
@@ -43,10 +43,10 @@ class Stay:
         self, *, deadline_ms: int, margin_ms: int, ttl_ms: int, overlap_ms: int, is_hot: bool, execution: str
     ) -> None:
         self._leave_at_ms = deadline_ms - margin_ms
-        self._give_up_at_ms = deadline_ms - margin_ms // 2
+        self._last_ms = deadline_ms - margin_ms // 2
         self._spare_ms = margin_ms // 4
         self._ttl_ms = ttl_ms
-        # A newer connection that the lease vouches for so long stays; one that goes on renewing always is by far.
+        # A newer connection whose lease lasts that long stays; one that goes on renewing has longer by far.
         self._stays_ms = min(self._spare_ms, ttl_ms // 2)
         self._overlap_ms = overlap_ms
         self._is_hot = is_hot
@@ -55,24 +55,24 @@ class Stay:
         self._is_expiring = False
         self._overlap_ends_ms: int | None = None
         self._beside = 0  # the newest connection that was seen connected beside this one
-        self._part_at_ms: int | None = None
-        self._is_parting = False
+        self._separate_at_ms: int | None = None
+        self._is_separating = False
 
     def begins(self, now_ms: int) -> None:
-        """Takes the instant of the claim."""
+        """Records the instant of the claim."""
         self._claimed_ms = now_ms
 
     def overlaps(self, now_ms: int) -> None:
-        """Takes that it was taken over and reads on for its overlap."""
+        """Records that it was taken over and reads on for its overlap."""
         self._overlap_ends_ms = now_ms + self._overlap_ms
 
     @property
     def alarm_ms(self) -> int:
-        """When `asks_lease`, or else `is_over`, wants to be asked."""
+        """Returns when `asks_lease`, or else `is_over`, is to be called."""
         if self._overlap_ends_ms is not None:
             return min(self._overlap_ends_ms, self._leave_at_ms)
-        if self._part_at_ms is not None and not self._is_parting:
-            return min(self._part_at_ms, self._leave_at_ms)
+        if self._separate_at_ms is not None and not self._is_separating:
+            return min(self._separate_at_ms, self._leave_at_ms)
         return self._leave_at_ms
 
     def is_over(self, now_ms: int) -> bool:
@@ -84,27 +84,27 @@ class Stay:
         """Returns whether a connected one reads the lease now to learn if it may leave; `may_leave` decides."""
         if now_ms >= self._leave_at_ms and not self._is_expiring:
             self._is_expiring = True
-            self._leave_at_ms = self._give_up_at_ms
+            self._leave_at_ms = self._last_ms
             return True
-        asks = self._part_at_ms is not None and not self._is_parting and now_ms >= self._part_at_ms
-        self._is_parting = self._is_parting or asks
+        asks = self._separate_at_ms is not None and not self._is_separating and now_ms >= self._separate_at_ms
+        self._is_separating = self._is_separating or asks
         return asks
 
-    def may_leave(self, now_ms: int, lease: Lease, found: LeaseView) -> bool:
-        """Returns whether `lease`, which says `found` to the connection, lets it leave before it must.
+    def may_leave(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
+        """Returns whether `lease`, whose view for this connection is `view`, lets it leave before it must.
 
         At its margin: where nobody is on the way. Where another execution keeps the stream by now, its first function
         is. Of two hot connections the older goes first; if the newer is about to go, its return is waited for.
         """
         if not self.keeps(lease):
-            return self._is_expiring and found is LeaseView.HOLDER and not self.is_superseded(lease)
-        if found is not LeaseView.TAKEN_OVER or lease.expires_at_ms <= now_ms + self._stays_ms:
+            return self._is_expiring and view is LeaseView.HOLDER and not self.is_superseded(lease)
+        if view is not LeaseView.TAKEN_OVER or lease.expires_at_ms <= now_ms + self._stays_ms:
             return False
         if self._beside != lease.connected_token and not self._is_expiring:
             self._beside = lease.connected_token
-            self._part_at_ms = parts_at_ms(self._claimed_ms, self._leave_at_ms, now_ms)
-            self._is_parting = False
-        return self._is_expiring or (self._part_at_ms is not None and now_ms >= self._part_at_ms)
+            self._separate_at_ms = separate_at_ms(self._claimed_ms, self._leave_at_ms, now_ms)
+            self._is_separating = False
+        return self._is_expiring or (self._separate_at_ms is not None and now_ms >= self._separate_at_ms)
 
     def keeps(self, lease: Lease) -> bool:
         """Returns whether being taken over is no reason to go: both hot lanes of an execution stay connected."""
@@ -115,18 +115,18 @@ class Stay:
         return superseded(lease, self._execution)
 
     def expires_at_ms(self, now_ms: int) -> int:
-        """Returns until when the lease vouches for the connection if it is renewed now.
+        """Returns until when the connection counts as connected if its lease is renewed now.
 
-        A hot one's does not outlast its stay, so that the older of two can see whether the newer is about to go.
+        A hot one's lease does not outlast its stay, so that the older of two can see whether the newer is about to go.
         """
         until_ms = now_ms + self._ttl_ms
-        return min(until_ms, self._give_up_at_ms) if self._is_hot else until_ms
+        return min(until_ms, self._last_ms) if self._is_hot else until_ms
 
     def drains_until_ms(self, now_ms: int) -> int:
         """Returns until when what was read may be stored by one that leaves now; late, it has half as long again."""
-        until_ms = self._give_up_at_ms + (self._spare_ms if now_ms >= self._give_up_at_ms else 0)
+        until_ms = self._last_ms + (self._spare_ms if now_ms >= self._last_ms else 0)
         return max(now_ms, until_ms)
 
-    def settles_until_ms(self, now_ms: int, wait_ms: int) -> int:
+    def watches_until_ms(self, now_ms: int, wait_ms: int) -> int:
         """Returns until when a closed connection watches its successor, `wait_ms` at most."""
-        return min(now_ms + wait_ms, max(now_ms, self._give_up_at_ms))
+        return min(now_ms + wait_ms, max(now_ms, self._last_ms))

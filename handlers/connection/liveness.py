@@ -1,9 +1,16 @@
-"""Decides what instants the ledger may vouch for: when all that the upstream sent was heard, and is stored.
+"""Decides until when a connection is known to be good: when all that the upstream had sent was heard, and is stored.
 
 A quiet stream is connected all the same: what is seen is the connection, not its bytes. But what was read and is not
 stored, or has arrived and is not read, dies with the function. And of a connection that broke nobody knows what came
-after the last byte: the peer may have been gone since. It knows no clock: times are integer milliseconds that the
-caller passes. Invariant: no instant is vouched for after the arrival of something that is not stored.
+after the last byte: the peer may have been gone since.
+
+    1.0 s  two events arrive        known good until 1.0 s while they are on their way to the store
+    1.4 s  they are stored          known good until 1.4 s
+    5.0 s  nothing has arrived      known good until 5.0 s
+    5.1 s  the connection breaks    known good until 1.0 s, when it was last heard
+
+It knows no clock: times are integer milliseconds that the caller passes. Invariant: no connection is known good after
+the arrival of something that is not stored.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from collections import deque
 BROKEN = frozenset({"stalled", "reset", "truncated", "tls", "protocol"})
 
 
-class Vouching:
+class Liveness:
     """Of one connection: when it heard what, and since when what of it is not stored."""
 
     def __init__(self) -> None:
@@ -22,27 +29,27 @@ class Vouching:
         self._unread_ms: int | None = None
         self._unstored: deque[int] = deque()  # when the events of each unanswered write had arrived
 
-    def given(self, now_ms: int, arrived_ms: int | None, unread_ms: int | None) -> None:
-        """Takes when the input of now had come, where it had to wait, and since when the oldest waits on."""
+    def begins_input(self, now_ms: int, arrived_ms: int | None, unread_ms: int | None) -> None:
+        """Records when the input of now had come, where it had to wait, and since when the oldest arrival waits."""
         self._arrived_ms = now_ms if arrived_ms is None else min(arrived_ms, now_ms)
         self._unread_ms = unread_ms
 
     def heard(self) -> int:
-        """Takes that the input of now is something that the upstream said; returns when it said something before."""
+        """Records that the input of now is something that the upstream sent; returns when it sent something before."""
         before_ms, self._heard_ms = self._heard_ms, self._arrived_ms
         return before_ms
 
     @property
     def heard_ms(self) -> int:
-        """When the upstream last said something; 0 before its answer."""
+        """When the upstream last sent something; 0 before its answer."""
         return self._heard_ms
 
     def sent(self) -> None:
-        """Takes that events of the input of now are on their way to the store."""
+        """Records that events of the input of now are on their way to the store."""
         self._unstored.append(self._arrived_ms)
 
     def stored(self) -> None:
-        """Takes that the oldest of them are stored."""
+        """Records that the oldest of them are stored."""
         self._unstored.popleft()
 
     def until_ms(self, ended_by: str, opened_ms: int) -> int:
@@ -52,6 +59,6 @@ class Vouching:
         return max(until_ms, opened_ms)
 
     def seen_ms(self, now_ms: int, before_ms: int) -> int:
-        """Returns until when an open connection is vouched for should nothing more be heard of it; `before_ms` was."""
+        """Returns until when an open connection is known good; it was until `before_ms`."""
         unstored = [instant for instant in (*self._unstored, self._unread_ms) if instant is not None]
         return max(before_ms, min([now_ms, *unstored]))

@@ -1,4 +1,4 @@
-"""The loop of one connection: which effect is performed next, and what the manager hears of it.
+"""The loop of one connection: which effect is performed next, and which input the manager gets of it.
 
 It is the only loop. Whoever performs its steps (`steps.py` says who) orders nothing and drops nothing. Its rules:
 

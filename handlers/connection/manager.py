@@ -1,14 +1,42 @@
-"""Decides what one connection does next: claim, open, store, let go, leave; inputs in, effects out.
+"""Decides what one connection does next: inputs in, effects out.
 
-A connection goes through *phases* (`phases.py`). `Manager._TABLE` lists the phases in which each input is legal;
-anything else is a driver's mistake and raises `ProtocolMisuse`, except that what comes after the end is ignored (bytes
-already read, say). What the bytes come to is `intake.py`'s, what is written down `record.py`'s, how long it stays
-`handlers/connection/lifetime.py`'s, how it ends `closing.py`'s.
+A connection goes through *phases*, and never back (`phases.py` says what each is):
 
-The manager knows no socket, clock, table or log: `now_ms` comes with every input, a driver performs the effects in
-order, and reads `wake_at_ms` and `lease_due_ms` to learn when it must come back. Invariants: nobody connects before the
-claim is granted, and nobody is marked as connected before the upstream has answered, but where two are forbidden;
-exactly one Finish is emitted, as the last effect.
+    phase             what happens                                  next phase
+    CLAIMING          the claim is granted                          OPENING, or AWAITING_RELEASE where two are forbidden
+                      the claim is refused                          FINISHED
+    AWAITING_RELEASE  the turn is this connection's                 OPENING
+                      a stop, a newer claim, the deadline           DRAINING
+    OPENING           the upstream answers with a stream            CONNECTED
+                      another answer, a close, a stop, the deadline DRAINING
+    CONNECTED         a newer connection is connected               OVERLAPPING
+                      a close, a stop, an end, the deadline         DRAINING
+    OVERLAPPING       the overlap is over, or any of those          DRAINING
+    DRAINING          all is stored and the lease explains the end  FINISHED
+                      no time is left                               FINISHED
+    any               the store refuses                             FINISHED
+
+`_TABLE` lists the phases in which each input is legal. Any other is a mistake of the performer and raises
+`ProtocolMisuse`; but what comes after the end (bytes that were read already, say) is ignored.
+
+Two orders are the promise.
+
+*Claim, open, mark.* The fencing token is raised before the upstream is asked, and marked as connected after it has
+answered: an older connection that the upstream ends meanwhile reads in the lease that it was relieved, and does not
+come back to evict the newer one. Where two are forbidden the mark comes first, as a turn that is taken.
+
+*Close, store, save, release, finish.* A connection that leaves closes the upstream, for what it reads afterwards nobody
+would store. It waits until every event that it has read is stored. Only then does it save the cursor, which so passes
+nothing that a kill could lose. Then it marks itself as released: a successor that waited for that mark reads a cursor
+that is complete. What a connection wrote down of itself is true whenever it is killed in between.
+
+How long a connection stays is `lifetime.py`'s, what bytes come to `intake.py`'s, what is written down `record.py`'s,
+and as what a connection ends `draining.py`'s and `ends.py`'s. The manager knows no socket, clock, table or log:
+`now_ms` comes with every input, the loop (`loop.py`) orders the effects and reads `wake_at_ms` and `lease_due_ms` to
+learn when it must come back.
+
+Invariants: nobody connects before the claim is granted, and nobody is marked as connected before the upstream has
+answered, but where two are forbidden; exactly one Finish is returned, as the last effect.
 """
 
 from __future__ import annotations
@@ -17,17 +45,19 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from handlers.connection import ends
-from handlers.connection.draining import Closing
+from handlers.connection.draining import Draining
 from handlers.connection.effects import (
     Claim,
     CloseUpstream,
     Effect,
     Finish,
     MarkConnected,
+    MarkReleased,
     Open,
     Outcome,
     Progress,
     ReadCursor,
+    SaveProgress,
     TakeTurn,
 )
 from handlers.connection.inputs import (
@@ -43,17 +73,20 @@ from handlers.connection.inputs import (
     Woken,
     Written,
 )
-from handlers.connection.lease import LeaseView, lease_view, may_open
-from handlers.connection.lifetime import Stay
+from handlers.connection.intake import Intake
+from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
+from handlers.connection.lifetime import Lifetime
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase, ProtocolMisuse
+from handlers.connection.record import Record
 from handlers.profile.behaviour import Profile
 
 RELEASE_POLL_MS = 200
+WATCH_POLL_MS = 100
 # A holder counts as dead after this many of its renewals have failed to come.
 LEASE_TTL_READS = 4
 
 
-class Manager(Closing):
+class Manager:
     """One connection's decisions in its phases (`phases.py`).
 
     `deadline_ms` is when the function is killed, `margin_ms` what is kept before (`handlers/connection/lifetime.py`).
@@ -75,7 +108,7 @@ class Manager(Closing):
         after_fence: int = 0,
     ) -> None:
         ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
-        stay = Stay(
+        self._lifetime = Lifetime(
             deadline_ms=deadline_ms,
             margin_ms=margin_ms,
             ttl_ms=ttl_ms,
@@ -83,15 +116,23 @@ class Manager(Closing):
             is_hot=profile.standby == "hot",
             execution=execution,
         )
-        super().__init__(profile, stay, ttl_ms)
+        self._profile = profile
+        self._intake = Intake(profile)
+        self._record = Record()
+        self._draining = Draining(profile.connect_timeout_ms if profile.overlap == "forbids" else 0)
         self._lease_every_ms = lease_every_ms
         self._progress_every_ms = progress_every_ms
         self._after_fence = after_fence
+        self._lease = Lease()
+        self._has_turn = False
+        self.lease_ttl_ms = ttl_ms
+        self.phase = Phase.CLAIMING
         self.wake_at_ms: int | None = None
+        self.lease_due_ms: int | None = None
 
     @property
     def fence(self) -> int:
-        """Returns this connection's fence; 0 before the claim is answered."""
+        """Returns this connection's fencing token; 0 before the claim is answered."""
         return self._record.fence
 
     @property
@@ -99,51 +140,56 @@ class Manager(Closing):
         """Returns the ledger's record of this connection so far."""
         return self._record.progress
 
+    def expires_at_ms(self, now_ms: int) -> int:
+        """Returns until when this connection counts as connected if its lease is renewed now."""
+        return self._lifetime.expires_at_ms(now_ms)
+
     def start(self, now_ms: int) -> list[Effect]:
         """Returns the first effects."""
         self._record.begins(now_ms)
-        self._stay.begins(now_ms)
-        self.wake_at_ms = self._stay.alarm_ms
+        self._lifetime.begins(now_ms)
+        self.wake_at_ms = self._lifetime.alarm_ms
         return [Claim(self._after_fence)]
 
     def handle(
-        self, now_ms: int, given: Input, *, arrived_ms: int | None = None, unread_ms: int | None = None
+        self, now_ms: int, input_: Input, *, arrived_ms: int | None = None, unread_ms: int | None = None
     ) -> list[Effect]:
         """Returns the effects of one input, in order; ProtocolMisuse where the phase does not know it.
 
-        `arrived_ms` is when `given` had come, where it had to wait; `unread_ms` the same of the oldest that waits on.
+        `arrived_ms` is when the input had come, where it had to wait; `unread_ms` is the same of the oldest arrival
+        that still waits.
         """
         if self.phase is Phase.FINISHED:
             return []
-        self._record.vouching.given(now_ms, arrived_ms, unread_ms)
-        phases, method = self._TABLE[type(given)]
+        self._record.liveness.begins_input(now_ms, arrived_ms, unread_ms)
+        phases, method = self._TABLE[type(input_)]
         if self.phase not in phases:
-            if self.phase is Phase.SETTLING and isinstance(given, CursorRead | Opened):
+            if self.phase is Phase.DRAINING and isinstance(input_, CursorRead | Opened):
                 return []  # the answer to a question that is not of interest any more
-            raise ProtocolMisuse(f"{type(given).__name__} in the phase {self.phase.value}")
-        effects: list[Effect] = method(self, now_ms, given)
+            raise ProtocolMisuse(f"{type(input_).__name__} in the phase {self.phase.value}")
+        effects: list[Effect] = method(self, now_ms, input_)
         if effects and isinstance(effects[-1], Finish):
             self.phase = Phase.FINISHED
             self.lease_due_ms = self.wake_at_ms = None
         else:
-            self.wake_at_ms = self._settle_until_ms if self.phase is Phase.SETTLING else self._stay.alarm_ms
+            self.wake_at_ms = self._draining.until_ms if self.phase is Phase.DRAINING else self._lifetime.alarm_ms
         return effects
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def _claimed(self, now_ms: int, given: Claimed) -> list[Effect]:
-        self._lease = given.lease
-        self._record.fence = given.lease.fence
+    def _claimed(self, now_ms: int, claimed: Claimed) -> list[Effect]:
+        self._lease = claimed.lease
+        self._record.fence = claimed.lease.fence
         if self._profile.overlap == "forbids":
             self.phase = Phase.AWAITING_RELEASE
             return self._await_release(now_ms, LeaseView.HOLDER)
         self.phase = Phase.OPENING
         return [ReadCursor()]
 
-    def _claim_refused(self, _now_ms: int, given: ClaimRefused) -> list[Effect]:
-        return [Finish(ends.refused(given.lease))]
+    def _claim_refused(self, _now_ms: int, refused: ClaimRefused) -> list[Effect]:
+        return [Finish(ends.refused(refused.lease))]
 
-    def _await_release(self, now_ms: int, found: LeaseView) -> list[Effect]:
+    def _await_release(self, now_ms: int, view: LeaseView) -> list[Effect]:
         if self._lease.connected_token == self.fence:
             # The turn is this connection's. It is marked before the request goes out: a connection that opens and
             # stands in no mark would be invisible to the next one.
@@ -151,19 +197,19 @@ class Manager(Closing):
             self.phase = Phase.OPENING
             self.lease_due_ms = now_ms + self._lease_every_ms  # the turn is renewed while the upstream keeps it waiting
             return [ReadCursor()]
-        if found is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
+        if view is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
             return self._leave(now_ms, None, "claimed_by_successor")
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
         if not may_open(self._lease, self.fence, now_ms):
             return []
         return [TakeTurn(self.fence, self.expires_at_ms(now_ms))]
 
-    def _cursor_read(self, _now_ms: int, given: CursorRead) -> list[Effect]:
-        self._record.resumes(given, self._profile.asks(given.cursor), self._profile.reach_ms)
-        return [Open(given.cursor)]
+    def _cursor_read(self, _now_ms: int, read: CursorRead) -> list[Effect]:
+        self._record.resumes(read, self._profile.asks(read.cursor), self._profile.reach_ms)
+        return [Open(read.cursor)]
 
-    def _opened(self, now_ms: int, given: Opened) -> list[Effect]:
-        effects, end = self._intake.answer(now_ms, given, self._record)
+    def _opened(self, now_ms: int, opened: Opened) -> list[Effect]:
+        effects, end = self._intake.answer(now_ms, opened, self._record)
         if end is not None:
             return [*effects, *self._leave(now_ms, end.outcome, end.ended_by, ask_lease=end.asks_lease)]
         self.phase = Phase.CONNECTED
@@ -172,15 +218,15 @@ class Manager(Closing):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _chunk(self, now_ms: int, given: Chunk) -> list[Effect]:
-        effects, end = self._intake.chunk(now_ms, given.data, self._record)
+    def _chunk(self, now_ms: int, chunk: Chunk) -> list[Effect]:
+        effects, end = self._intake.chunk(now_ms, chunk.data, self._record)
         if end is not None:
             effects += self._leave(now_ms, end.outcome, end.ended_by, ask_lease=end.asks_lease)
         return effects
 
-    def _written(self, now_ms: int, given: Written) -> list[Effect]:
-        self._record.stored(given)
-        return self._drained(now_ms) if self.phase is Phase.SETTLING else self._progress_made(now_ms)
+    def _written(self, now_ms: int, written: Written) -> list[Effect]:
+        self._record.stored(written)
+        return self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms)
 
     def _progress_made(self, now_ms: int) -> list[Effect]:
         """Returns the writes that are due while it is connected: cursor and ledger, and once what gaps there were.
@@ -191,55 +237,114 @@ class Manager(Closing):
         is_due = now_ms - record.saved_at_ms >= self._progress_every_ms or record.pending.is_first
         if record.opened_ms is None or not is_due:
             return []
-        is_settled = now_ms - record.opened_ms > self.lease_ttl_ms
-        return [self._save(now_ms), *(self._gaps() if is_settled else [])]
+        # Who was silent before it must be dead by now, so the gap before it is known.
+        is_known = now_ms - record.opened_ms > self.lease_ttl_ms
+        return [self._save(now_ms), *(record.gaps(self.lease_ttl_ms) if is_known else [])]
 
-    def _store_failed(self, _now_ms: int, given: StoreFailed) -> list[Effect]:
+    def _store_failed(self, _now_ms: int, failed: StoreFailed) -> list[Effect]:
         close: list[Effect] = [] if self.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE) else [CloseUpstream()]
-        return [*close, Finish(Outcome("StoreUnavailable", "", given.detail))]
+        return [*close, Finish(Outcome("StoreUnavailable", "", failed.detail))]
 
     # --- staying or leaving -------------------------------------------------------------------------------------------
 
-    def _lease_read(self, now_ms: int, given: LeaseRead) -> list[Effect]:
-        self._lease = given.lease
-        found = lease_view(given.lease, self.fence)
-        if self.phase is Phase.SETTLING:
-            return self._settle(now_ms, found)
+    def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
+        self._lease = lease = read.lease
+        view = lease_view(lease, self.fence)
+        if self.phase is Phase.DRAINING:
+            return self._explain_end(now_ms, view)
         self.lease_due_ms = now_ms + self._lease_every_ms
-        if found is LeaseView.STOPPED:
+        if view is LeaseView.STOPPED:
             return self._leave(now_ms, ends.STOPPED, "stopped")
         if self.phase is Phase.AWAITING_RELEASE:
-            return self._await_release(now_ms, found)
+            return self._await_release(now_ms, view)
         if self.phase is Phase.OPENING:
             return [MarkConnected(self.fence, self.expires_at_ms(now_ms))] if self._has_turn else []
-        if found is LeaseView.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._stay.keeps(given.lease):
+        if view is LeaseView.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._lifetime.keeps(lease):
             self.phase = Phase.OVERLAPPING
-            self._stay.overlaps(now_ms)
-        elif found is LeaseView.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
+            self._lifetime.overlaps(now_ms)
+        elif view is LeaseView.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
-        elif self._stay.may_leave(now_ms, given.lease, found):
+        elif self._lifetime.may_leave(now_ms, lease, view):
             return self._leave(now_ms, ends.EXPIRED, "expired", ask_lease=True)
         return self._progress_made(now_ms)
 
-    def _woken(self, now_ms: int, _given: Woken) -> list[Effect]:
-        if self.phase is Phase.SETTLING:
-            return self._give_up(now_ms)
-        if self.phase is Phase.CONNECTED and self._stay.asks_lease(now_ms):
+    def _woken(self, now_ms: int, _woken: Woken) -> list[Effect]:
+        if self.phase is Phase.DRAINING:
+            return self._drain_timeout(now_ms)
+        if self.phase is Phase.CONNECTED and self._lifetime.asks_lease(now_ms):
             self.lease_due_ms = now_ms
             return []
-        if not self._stay.is_over(now_ms):
+        if not self._lifetime.is_over(now_ms):
             return []
         if self.phase is Phase.OVERLAPPING:
             return self._leave(now_ms, self._taken_over(), "taken_over")
         return self._leave(now_ms, ends.EXPIRED, "expired", ask_lease=True)
 
-    def _closed(self, now_ms: int, given: Closed) -> list[Effect]:
-        was_closed, self._is_closed = self._is_closed, True
-        if self.phase is Phase.SETTLING:
-            self._record.closed(given.reason)
-            return [] if was_closed else self._drained(now_ms)
-        outcome = ends.dropped(given, self._record.opened_ms is not None)
-        return self._leave(now_ms, outcome, given.reason, ask_lease=outcome.error == "StreamDropped")
+    def _closed(self, now_ms: int, closed: Closed) -> list[Effect]:
+        is_first = self._draining.closes()
+        if self.phase is Phase.DRAINING:
+            self._record.closed(closed.reason)
+            return self._drained(now_ms) if is_first else []
+        outcome = ends.dropped(closed, self._record.opened_ms is not None)
+        return self._leave(now_ms, outcome, closed.reason, ask_lease=outcome.error == "StreamDropped")
+
+    # --- leaving ------------------------------------------------------------------------------------------------------
+
+    def _leave(self, now_ms: int, outcome: Outcome | None, ended_by: str, *, ask_lease: bool = False) -> list[Effect]:
+        """Stops reading. `outcome` None means: a successor claimed, taken over if it connects, else dropped."""
+        self._draining.ends_as(outcome or ends.LET_GO, asks_lease=ask_lease or outcome is None)
+        if self.phase is Phase.DRAINING:
+            self._record.ending = ended_by
+            return []  # the end of the stream stood in what it had read before
+        has_asked = self.phase in HAS_ASKED
+        self.phase = Phase.DRAINING
+        self.lease_due_ms = None
+        self._draining.begins(self._lifetime.drains_until_ms(now_ms), has_asked=has_asked)
+        self._record.closes(ended_by)
+        return ([CloseUpstream()] if has_asked else []) + self._drained(now_ms)
+
+    def _drained(self, now_ms: int) -> list[Effect]:
+        """Returns what follows once all that was read is stored; nothing before."""
+        draining, record = self._draining, self._record
+        if not draining.is_drained(record):
+            return []
+        record.unterminated_bytes = self._intake.tail_bytes()
+        effects: list[Effect] = [self._save(now_ms)]
+        if record.opened_ms is not None or self._has_turn:
+            # Else an older connection may still be open, and must not count as closed.
+            effects += [MarkReleased(record.fence), *record.gaps(self.lease_ttl_ms)]
+        if not draining.asks_lease:
+            return [*effects, Finish(draining.outcome)]
+        draining.until_ms = self._lifetime.watches_until_ms(now_ms, draining.watch_ms)
+        self.lease_due_ms = now_ms
+        return effects
+
+    def _explain_end(self, now_ms: int, view: LeaseView) -> list[Effect]:
+        """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
+        draining = self._draining
+        if not draining.is_drained(self._record):
+            return []
+        takeover = None if self._lifetime.keeps(self._lease) else self._taken_over()
+        outcome = ends.explained(view, draining.outcome, takeover)
+        if outcome is None:
+            self.lease_due_ms = now_ms + WATCH_POLL_MS
+            return []
+        if outcome is not takeover:
+            return [Finish(outcome)]
+        self._record.ending = "taken_over"
+        return [self._save(now_ms), Finish(outcome)]
+
+    def _drain_timeout(self, now_ms: int) -> list[Effect]:
+        """Returns the end when nothing explained the close in time; nothing before."""
+        outcome = self._draining.timed_out(now_ms, self._record)
+        # Where events are in flight the ledger's record stays as it is: it covers nothing that is not stored.
+        return [] if outcome is None else [Finish(outcome)]
+
+    def _taken_over(self) -> Outcome:
+        return ends.taken_over(self._lease, self._lifetime.is_superseded(self._lease))
+
+    def _save(self, now_ms: int) -> SaveProgress:
+        return self._record.save(now_ms, self.expires_at_ms(now_ms), self.phase in LIVE)
 
     _ANY = frozenset(Phase)
     _TABLE: ClassVar[dict[type, tuple[frozenset[Phase], Callable[..., list[Effect]]]]] = {
@@ -247,9 +352,9 @@ class Manager(Closing):
         ClaimRefused: (frozenset({Phase.CLAIMING}), _claim_refused),
         CursorRead: (frozenset({Phase.OPENING}), _cursor_read),
         Opened: (frozenset({Phase.OPENING}), _opened),
-        Chunk: (LIVE | {Phase.SETTLING}, _chunk),
-        Closed: (HAS_ASKED | {Phase.SETTLING}, _closed),
-        Written: (LIVE | {Phase.SETTLING}, _written),
+        Chunk: (LIVE | {Phase.DRAINING}, _chunk),
+        Closed: (HAS_ASKED | {Phase.DRAINING}, _closed),
+        Written: (LIVE | {Phase.DRAINING}, _written),
         LeaseRead: (_ANY - {Phase.CLAIMING}, _lease_read),
         StoreFailed: (_ANY, _store_failed),
         Woken: (_ANY, _woken),

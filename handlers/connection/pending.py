@@ -1,8 +1,8 @@
 """Decides which cursor may be saved: that of the last event that is stored and that no unstored event precedes.
 
 Events go to the store in writes, which are answered in order. A cursor of a frame that is no event counts when all that
-came before it is stored. It knows no store, no event and no time. Invariant: the cursor that is given out was reached
-when no write before it was unanswered, and it is given out once.
+came before it is stored. It knows no store, no event and no time. Invariant: the cursor that `take` returns was reached
+when no write before it was unanswered, and it is returned once.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ class Pending:
         self.asked_from: str | None = None
 
     def begins(self, cursor: str | None) -> None:
-        """Takes the cursor that is saved: the upstream is asked to go on behind it."""
+        """Records the saved cursor: the upstream is asked to go on behind it."""
         self._saved = self._reached = self.asked_from = cursor
 
     def sent(self, cursor: str | None) -> None:
-        """Takes that a write is on its way, `cursor` the last in it."""
+        """Records that a write is on its way, `cursor` the last in it."""
         self._writes.append(cursor)
 
     def stored(self) -> None:
-        """Takes that the oldest write is answered."""
+        """Records that the oldest write is answered."""
         cursor = self._writes.popleft()
         self._reached = self._reached if cursor is None else cursor
 
     def skipped(self, cursor: str) -> None:
-        """Takes the cursor of what is not stored: it counts once all that came before it is."""
+        """Records the cursor of what is not stored: it counts once all that came before it is."""
         if self._writes:
             self._writes[-1] = cursor
         else:
             self._reached = cursor
 
     def expired(self, fallback: str) -> None:
-        """Takes that the upstream knows no cursor of this connection any more: `fallback` is saved in its place."""
+        """Records that the upstream knows no cursor of this connection any more: `fallback` is saved in its place."""
         self._reached = fallback
         self._writes = deque(None for _ in self._writes)
 

@@ -1,12 +1,12 @@
 """The phases of a connection; which inputs are legal in which is `Manager._TABLE`'s.
 
-    CLAIMING          the fence is being raised                          → AWAITING_RELEASE, OPENING
-    AWAITING_RELEASE  the upstream forbids two: the older is still open  → OPENING, SETTLING
-    OPENING           the request is sent, no answer yet                 → CONNECTED, SETTLING
-    CONNECTED         reading                                            → OVERLAPPING, SETTLING
-    OVERLAPPING       taken over, reads on until `overlap_s` is over     → SETTLING
-    SETTLING          closing: what was read before is drained and       → FINISHED
-                      stored, then the lease says why it closed
+    CLAIMING          the token is being raised                          → AWAITING_RELEASE, OPENING
+    AWAITING_RELEASE  the upstream forbids two: the older is still open  → OPENING, DRAINING
+    OPENING           the request is sent, no answer yet                 → CONNECTED, DRAINING
+    CONNECTED         reading                                            → OVERLAPPING, DRAINING
+    OVERLAPPING       taken over, reads on until `overlap_s` is over     → DRAINING
+    DRAINING          closed: what was read before is stored,          → FINISHED
+                      then the lease says why it closed
     FINISHED          the outcome is known; nothing may follow
 
 It decides and knows nothing else. Invariant: no phase is come back to.
@@ -23,7 +23,7 @@ class Phase(enum.Enum):
     OPENING = "opening"
     CONNECTED = "connected"
     OVERLAPPING = "overlapping"
-    SETTLING = "settling"
+    DRAINING = "draining"
     FINISHED = "finished"
 
 
@@ -32,4 +32,4 @@ HAS_ASKED = LIVE | {Phase.OPENING}
 
 
 class ProtocolMisuse(RuntimeError):
-    """The driver gave an input that the phase does not know: a defect of the driver, never of the upstream."""
+    """An input came that the phase does not know: a defect of the performer, never of the upstream."""

@@ -1,13 +1,13 @@
 """Decides what the frames of one chunk come to: which are events to be stored, where to resume, what they announce.
 
-Knows no lease, no clock and no store. Invariants: nothing behind an end, a disconnect or an expired cursor counts; the
-cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
+It knows no lease, no clock and no store. Invariants: nothing behind an end, a disconnect or an expired cursor counts;
+the cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
 """
 
 from dataclasses import dataclass
 
 from handlers.framing.events import StreamEvent
-from handlers.framing.frames import Found, Frame, as_frames
+from handlers.framing.frames import Decoded, Frame, as_frames
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
 
@@ -28,7 +28,7 @@ class Reading:
     stop: Kind | None
 
 
-def read(profile: Profile, frames: Found, last_id: str | None, now_ms: int, place: str, first: int) -> Reading:
+def read(profile: Profile, frames: Decoded, last_id: str | None, now_ms: int, place: str, first: int) -> Reading:
     """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
 
     `last_id` is the last event ID behind them, as the decoder has it.

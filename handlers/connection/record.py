@@ -1,15 +1,16 @@
 """Decides what is written down of a connection: its record in the ledger, its cursor, and what the upstream lost.
 
-It joins what may be said (`vouching.py`) with what may be saved (`pending.py`) and counts the rest. It knows no phase,
+It joins until when the connection is known good (`liveness.py`) with the cursor that may be saved (`pending.py`), and
+counts the rest. It knows no phase,
 no lease and no clock. Invariants: an end is in the record only together with what was stored until then; each loss of a
 connection has a number of its own.
 """
 
 from __future__ import annotations
 
-from handlers.connection.effects import Progress, RecordLoss, SaveProgress
+from handlers.connection.effects import Effect, Progress, RecordGaps, RecordLoss, SaveProgress
 from handlers.connection.inputs import CursorRead, Written
-from handlers.connection.liveness import Vouching
+from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
 
 CURSOR_EXPIRED = "cursor_expired"
@@ -20,7 +21,7 @@ class Record:
 
     def __init__(self) -> None:
         self.pending = Pending()
-        self.vouching = Vouching()
+        self.liveness = Liveness()
         self.fence = 0
         self.claimed_ms = 0
         self.opened_ms: int | None = None
@@ -34,6 +35,7 @@ class Record:
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = 0
         self._losses = 0
+        self._gaps_recorded = False
         self._cursor_at_ms: int | None = None
 
     @property
@@ -57,58 +59,58 @@ class Record:
         )
 
     def begins(self, now_ms: int) -> None:
-        """Takes that the claim is on its way."""
+        """Records that the claim is on its way."""
         self.claimed_ms = self._seen_ms = now_ms
 
-    def resumes(self, given: CursorRead, is_asked: bool, reach_ms: int | None = None) -> None:
-        """Takes the cursor that is saved, whether it is asked for what came since, and how far back that goes."""
-        self.pending.begins(given.cursor)
-        self._cursor_at_ms = given.saved_ms
+    def resumes(self, read: CursorRead, is_asked: bool, reach_ms: int | None = None) -> None:
+        """Records the saved cursor, whether the upstream is asked for what came since, and how far back it goes."""
+        self.pending.begins(read.cursor)
+        self._cursor_at_ms = read.saved_ms
         self.resumed = is_asked
         self._reach_ms = reach_ms
 
     def opened(self, now_ms: int) -> None:
-        """Takes that the upstream has answered with the stream."""
-        self.vouching.heard()
+        """Records that the upstream has answered with the stream."""
+        self.liveness.heard()
         self.opened_ms = self._seen_ms = now_ms
 
     def sent(self, count: int, cursor: str | None) -> None:
-        """Takes that `count` events are on their way to the store."""
+        """Records that `count` events are on their way to the store."""
         self.events += count
         self.pending.sent(cursor)
-        self.vouching.sent()
+        self.liveness.sent()
 
-    def stored(self, given: Written) -> None:
-        """Takes the answer to the oldest of those writes."""
+    def stored(self, written: Written) -> None:
+        """Records the answer to the oldest of those writes."""
         self.pending.stored()
-        self.vouching.stored()
-        self._stored += given.stored
-        self._duplicates += given.duplicates
-        self._dead_lettered += given.dead_lettered
+        self.liveness.stored()
+        self._stored += written.stored
+        self._duplicates += written.duplicates
+        self._dead_lettered += written.dead_lettered
 
     def closes(self, ended_by: str) -> None:
-        """Takes that reading has ended, and why."""
+        """Records that reading has ended, and why."""
         self.ending = ended_by
-        self.closed_ms = None if self.opened_ms is None else self.vouching.until_ms(ended_by, self.opened_ms)
+        self.closed_ms = None if self.opened_ms is None else self.liveness.until_ms(ended_by, self.opened_ms)
 
     def closed(self, ended_by: str) -> None:
-        """Takes that the upstream closed it as well, which may have been before."""
+        """Records that the upstream closed it as well, which may have been before."""
         if self.closed_ms is not None:
-            self.closed_ms = min(self.closed_ms, self.vouching.until_ms(ended_by, self.opened_ms or 0))
+            self.closed_ms = min(self.closed_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
 
     def lost(self, from_ms: int, to_ms: int, cause: str) -> RecordLoss:
-        """Returns the record of events that the upstream says it has lost."""
+        """Returns the effect that writes down events that the upstream says it has lost."""
         self._losses += 1
         return RecordLoss(self.fence, self._losses, from_ms, to_ms, cause)
 
     def lost_since_cursor(self, now_ms: int, cause: str) -> RecordLoss:
-        """Returns the record of what came since the saved cursor, where the upstream cannot give it any more."""
+        """Returns the effect that writes down the loss of what came since the saved cursor."""
         self.resumed = False
         since_ms = self.claimed_ms if self._cursor_at_ms is None else self._cursor_at_ms
         return self.lost(min(since_ms, now_ms), now_ms, cause)
 
     def cursor_expired(self, now_ms: int, fallback: str, heard_ms: int) -> RecordLoss:
-        """Returns the record of the loss where the upstream knows no cursor; `fallback` is saved in place of one.
+        """Returns the effect that writes down the loss where the upstream knows no cursor; `fallback` is saved instead.
 
         What it sent on this connection up to `heard_ms` is known.
         """
@@ -119,9 +121,16 @@ class Record:
         return self.lost(heard_ms, now_ms, CURSOR_EXPIRED)
 
     def save(self, now_ms: int, expires_at_ms: int, is_open: bool) -> SaveProgress:
-        """Returns what is written now; `is_open` while the connection reads, and is vouched for until now."""
+        """Returns the effect that saves the record as it is now; `is_open` while the connection reads."""
         if is_open:
-            self._seen_ms = self.vouching.seen_ms(now_ms, self._seen_ms)
+            self._seen_ms = self.liveness.seen_ms(now_ms, self._seen_ms)
         self._ended_by = self.ending
         self.saved_at_ms = now_ms
         return SaveProgress(self.pending.take(), self.progress, expires_at_ms)
+
+    def gaps(self, dead_after_ms: int) -> list[Effect]:
+        """Returns the effect that writes down the gaps before it, which each connection does once."""
+        if self._gaps_recorded:
+            return []
+        self._gaps_recorded = True
+        return [RecordGaps(dead_after_ms)]

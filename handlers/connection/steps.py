@@ -128,7 +128,7 @@ Step = Effect | ReadSecrets | ReadRest | ChangeRest | ReadLease | Pause | Await 
 
 
 class Answer(NamedTuple):
-    """What came of a step, and when: `value` is what the step says that it is answered by, None for nothing.
+    """The result of a step, and when it was there: `value` is what the step is answered by, None for nothing.
 
     `arrived_ms` is when `value` had come, where it had to wait; `unread_ms` is the same of the oldest arrival that
     still waits, None where none does.

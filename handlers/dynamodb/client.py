@@ -1,8 +1,8 @@
-"""A DynamoDB client that is small: the calls the store makes, signed, sent over http.client, retried.
+"""A small DynamoDB client: the calls that the store makes, signed, sent over http.client, retried.
 
 It has the methods, the parameters, the answers and the errors of boto3's client, so that either can stand behind the
-store; decision 18 says why there are two. Decides what is retried, and after what rest. Invariants: a request
-is sent `tries` times at most; what is raised after that is botocore's own error, and it holds no credential.
+store; decision 18 says why there are two. It decides what is retried, and after which delay. Invariants: a request is
+sent `tries` times at most; then botocore's own error is raised, and it holds no credential.
 """
 
 import base64
@@ -23,7 +23,7 @@ from handlers.tls import tls
 
 Answer = dict[str, Any]
 
-# What the first rest lasts at most, in seconds; each further one twice as long, up to a limit. A throttled table needs
+# The longest first delay, in seconds; each further one is twice as long, up to a limit. A throttled table needs
 # time, a connection that broke does not. Full jitter: "sleep = random_between(0, min(cap, base * 2 ** attempt))".
 TRANSIENT_REST_S = 0.05
 THROTTLED_REST_S = 0.25
@@ -125,7 +125,7 @@ class DynamoDb:
             status, data, is_kept = post(connection, headers, body)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise self._broken(error) from None
+            raise self._transport_error(error) from None
         if is_kept:
             self._idle.append(connection)
         else:
@@ -136,7 +136,7 @@ class DynamoDb:
             answer = None
         metadata = {"HTTPStatusCode": status, "RetryAttempts": retries}
         if status != 200 or not isinstance(answer, dict):
-            raise _refused(operation, status, answer, metadata)
+            raise _service_error(operation, status, answer, metadata)
         answer["ResponseMetadata"] = metadata
         return answer
 
@@ -146,8 +146,8 @@ class DynamoDb:
             connection = self._idle.pop()
             if not _is_readable(connection):
                 return connection
-            # DynamoDB closed it while it was idle. Found only when a request is written, that would be a retry, and a
-            # retry makes the store ask whether the item that is there is its own.
+            # DynamoDB closed it while it was idle. Were that seen only when a request is written, it would be a retry,
+            # and after a retry the store must ask whether the item that is there is its own.
             connection.close()
         connection = self._new()
         try:
@@ -157,7 +157,7 @@ class DynamoDb:
             raise _Failed(_botocore().ConnectTimeoutError(endpoint_url=self._url), TRANSIENT_REST_S) from None
         except OSError as error:
             connection.close()
-            raise self._broken(error, _botocore().EndpointConnectionError) from None
+            raise self._transport_error(error, _botocore().EndpointConnectionError) from None
         connection.sock.settimeout(self._read_timeout_s)
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
@@ -167,8 +167,8 @@ class DynamoDb:
             return http.client.HTTPConnection(self._host, self._port, timeout=self._connect_timeout_s)
         return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=tls())
 
-    def _broken(self, error: Exception, other: Any = None) -> "_Failed":
-        """What an error of the transport is to whoever asked; `other` where it is nothing more special."""
+    def _transport_error(self, error: Exception, other: Any = None) -> "_Failed":
+        """botocore's error for an error of the transport; `other` where none is more specific."""
         errors = _botocore()
         if isinstance(error, ssl.SSLCertVerificationError):
             return _Failed(errors.SSLError(endpoint_url=self._url, error="the certificate cannot be trusted"), 0)
@@ -179,7 +179,7 @@ class DynamoDb:
 
 
 class _Failed(Exception):
-    """One try failed: what to raise if it was the last, and the first rest where another may help, else 0."""
+    """One try failed: the error to raise if it was the last, and the first delay before another, 0 for none."""
 
     def __init__(self, error: Exception, rest_s: float) -> None:
         super().__init__()
@@ -187,12 +187,12 @@ class _Failed(Exception):
         self.rest_s = rest_s
 
 
-def _refused(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
-    """What an answer says that is no success: `__type` is a name behind a "#", where it is DynamoDB's."""
-    found = answer if isinstance(answer, dict) else {}
-    code = str(found.get("__type", "")).rpartition("#")[2] or str(status)
-    message = str(found.get("message") or found.get("Message") or "")
-    response = {**found, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
+def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
+    """The error of an answer that is not a success: `__type` ends with the error's name behind a "#"."""
+    fields = answer if isinstance(answer, dict) else {}
+    code = str(fields.get("__type", "")).rpartition("#")[2] or str(status)
+    message = str(fields.get("message") or fields.get("Message") or "")
+    response = {**fields, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
     rest_s = TRANSIENT_REST_S if status in _TRANSIENT_STATUS or status == 200 else 0
     return _Failed(_botocore().ClientError(response, operation), THROTTLED_REST_S if code in _THROTTLED else rest_s)
 
@@ -205,7 +205,7 @@ def _botocore() -> Any:
 
 
 def _is_readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether an idle connection has something to say: its end, or what belongs to no request."""
+    """Whether an idle connection can be read: it has ended, or sent something that belongs to no request."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))

@@ -1,8 +1,8 @@
-"""Sends one POST on a connection that is kept, and reads its answer.
+"""Sends one POST on a connection that stays open, and reads the response.
 
-Decides nothing of what is sent or retried. An answer as DynamoDB gives it, its head in one piece and with a length, is
-read here; every other is read by http.client, which takes three times as long over a head alone. Invariant: what an
-answer's body is, and whether the connection may be used again, is the same either way.
+A response as DynamoDB sends it, with its head in one piece and a Content-Length, is read here. http.client reads every
+other one; it takes three times as long over a head alone. Invariant: both ways return the same body, and agree on
+whether the connection may be used again.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _PLAIN = re.compile(
 )
 
 
-class Answered(NamedTuple):
+class Response(NamedTuple):
     """An answer; `is_kept` is whether another request may follow on its connection."""
 
     status: int
@@ -31,7 +31,7 @@ class Answered(NamedTuple):
     is_kept: bool
 
 
-def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: bytes) -> Answered:
+def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: bytes) -> Response:
     """The answer to a POST to "/" on a connection that is open; raises OSError and HTTPException."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if fields.count("\n") != len(headers):
@@ -39,32 +39,32 @@ def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: 
     head = f"POST / HTTP/1.1\r\n{fields}accept-encoding: identity\r\ncontent-length: {len(body)}\r\n\r\n"
     connection.sock.sendall(head.encode("latin-1") + body)
     with connection.sock.makefile("rb") as file:
-        return answered(file)
+        return read_response(file)
 
 
-def answered(file: io.BufferedReader) -> Answered:
+def read_response(file: io.BufferedReader) -> Response:
     """The answer that stands in `file`, which is used up; raises OSError and HTTPException."""
-    found = _PLAIN.match(file.peek())
-    if found is None:
+    head = _PLAIN.match(file.peek())
+    if head is None:
         return by_http_client(file)
-    file.read(found.end())
-    length = int(found[2])
+    file.read(head.end())
+    length = int(head[2])
     data = file.read(length)
     if len(data) < length:
         raise http.client.IncompleteRead(data, length - len(data))
-    return Answered(int(found[1]), data, True)
+    return Response(int(head[1]), data, True)
 
 
-def by_http_client(file: io.BufferedReader) -> Answered:
-    """As `answered`, for any answer."""
-    with contextlib.closing(http.client.HTTPResponse(cast(Any, _Made(file)), method="POST")) as response:
+def by_http_client(file: io.BufferedReader) -> Response:
+    """As `read_response`, for any answer."""
+    with contextlib.closing(http.client.HTTPResponse(cast(Any, _FileSocket(file)), method="POST")) as response:
         response.begin()
         data = response.read()
-        return Answered(response.status, data, not response.will_close)
+        return Response(response.status, data, not response.will_close)
 
 
-class _Made:
-    """What http.client takes for a socket: something that makes the file which there is already."""
+class _FileSocket:
+    """Stands in for a socket in http.client: its file is the one that exists already."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file

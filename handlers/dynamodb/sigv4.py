@@ -1,7 +1,7 @@
-"""Decides how a request to DynamoDB is signed: AWS Signature Version 4, for the one kind of request that we send.
+"""Signs a request to DynamoDB: AWS Signature Version 4, for the one kind of request that we send.
 
-Pure: the caller passes the time. That one kind is a POST to "/" without a query, signed over its body and all headers
-given here. Invariant: the Authorization header is the one that botocore makes of the same request and time.
+That kind is a POST to "/" without a query, signed over its body and all headers passed in. Pure: the caller passes the
+time. Invariant: the Authorization header is the one that botocore makes of the same request and time.
 """
 
 import hashlib

@@ -1,9 +1,11 @@
-"""Decides which JSON texts are the same value: the bytes that a hash is taken of.
+"""Spells equal JSON values as equal bytes, so that their hashes are equal.
 
 After RFC 8785, with one difference, for two events must never be taken for one: a number counts with all its digits,
-where the RFC rounds to a double. Knows no frame. Invariant: what is no JSON object or array, or cannot be told apart
-safely (a name that stands twice, half of a surrogate pair, a number that no double holds as it is written, a nesting of
-thousands, hundreds of thousands of values), keeps its own bytes; no input raises.
+where the RFC rounds to a double. For example `{"b": 1.0, "a": 2}` and `{"a":2,"b":1}` have the same form.
+
+Invariant: what is not a JSON object or array keeps its own bytes, and so does what cannot be compared safely (a name
+that stands twice, half of a surrogate pair, a number that no double holds as it is written, a nesting of thousands,
+hundreds of thousands of values). No input raises.
 """
 
 import json
@@ -36,19 +38,19 @@ def canonical_json(data: str | bytes) -> bytes:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # RFC 8785, section 3.1: "JSON objects MUST NOT exhibit duplicate property names."
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name stands twice")
-    return found
+    return members
 
 
 def _number(text: str) -> int | float:
-    found = float(text)
+    double = float(text)
     digits, power = _parts(text)
-    if (digits, power) != _parts(repr(found)):
+    if (digits, power) != _parts(repr(double)):
         raise ValueError("no double holds this number as it is written")
     # A whole number has one spelling, however large: with all its digits, as one without a point or a power has it.
-    return found if power < 0 else int(digits or "0") * 10**power
+    return double if power < 0 else int(digits or "0") * 10**power
 
 
 def _parts(text: str) -> tuple[str, int]:
@@ -63,7 +65,7 @@ def _parts(text: str) -> tuple[str, int]:
 
 
 def _refuse(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_refuse)

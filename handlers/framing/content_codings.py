@@ -1,8 +1,7 @@
-"""Takes a body's content coding off, piece by piece: gzip and deflate, as RFC 9110, section 8.4.1, names them.
+"""Removes a body's content coding piece by piece: gzip and deflate, as RFC 9110, section 8.4.1, names them.
 
-Decides which codings are read and when a compressed body is whole. Knows no socket and no framing. Invariants: no
-piece is longer than `most_bytes`, however much the upstream has packed into few bytes; what the upstream has flushed is
-handed over at once; what stands before a mistake is handed over before the mistake is told.
+Invariants: no piece is longer than `most_bytes`, however much the upstream has packed into few bytes; what the upstream
+has flushed is returned at once; what stands before damage is returned before the error is raised.
 """
 
 import zlib
@@ -30,10 +29,10 @@ class Unfinished(Exception):
 
 
 class Body(Protocol):
-    """What takes the coding of one body off."""
+    """Removes the coding of one body."""
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What `data` adds to the body, in pieces; raises Corrupt once all before the mistake was handed over."""
+        """What `data` adds to the body, in pieces; raises Corrupt once all before the damage was returned."""
 
     def close(self) -> None:
         """Raises Unfinished where the body cannot end here."""
@@ -52,7 +51,7 @@ def coding(header: str | None) -> Coding:
 
 
 def body(coding: Coding, most_bytes: int) -> Body:
-    """What takes `coding` off a body."""
+    """Removes `coding` from a body."""
     return _Compressed(coding, most_bytes) if coding else _Plain()
 
 
@@ -90,7 +89,7 @@ class _Compressed:
             try:
                 piece = stream.decompress(data, self._most_bytes)
             except zlib.error:
-                yield from self._before_the_mistake(before, data)
+                yield from self._before_the_damage(before, data)
                 raise Corrupt("the body is not compressed as its header says") from None
             data = stream.unused_data if stream.eof else stream.unconsumed_tail
             if piece:
@@ -107,17 +106,17 @@ class _Compressed:
             self._stream = zlib.decompressobj(bits)
         return self._stream
 
-    def _before_the_mistake(self, stream: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
-        """What zlib made of `data` before it failed, which it does not hand over with the error: byte by byte."""
+    def _before_the_damage(self, stream: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
+        """What zlib made of `data` before it failed, which it does not return with the error: byte by byte."""
         for at in range(len(data)):
             piece = b""
-            given = data[at : at + 1]
-            while given or len(piece) == self._most_bytes:
+            rest = data[at : at + 1]
+            while rest or len(piece) == self._most_bytes:
                 try:
-                    piece = stream.decompress(given, self._most_bytes)
+                    piece = stream.decompress(rest, self._most_bytes)
                 except zlib.error:
                     return
-                given = stream.unconsumed_tail
+                rest = stream.unconsumed_tail
                 if piece:
                     yield piece
 

@@ -1,7 +1,7 @@
-"""Names the framings of a profile, and makes the decoder of one.
+"""Lists the framings of a profile, and makes the decoder of one.
 
-Decides which framings there are and what is asked of an upstream for each; where a frame ends is decided in the module
-of each. Knows neither profiles nor events nor time.
+Each framing's own module says where a frame ends; this one says which framings there are, and which Accept header asks
+an upstream for each.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,8 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False) -
 
     With `comments` the comments of an event stream come as frames of their own (`Frame.is_comment`, the text behind the
     colon in `data` without one leading space), in their place among the events and as soon as their line ends: a
-    profile may find an announcement in one. They are no events. Without, and in every other framing, there are none.
+    profile may find an announcement in one. They are not events. Without `comments`, and in every other framing, there
+    are none.
     """
     if framing == "sse":
         return SseDecoder(max_frame_bytes, comments=comments)
@@ -63,14 +64,14 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False) -
 
 
 def refuses(framing: Framing, content_type: str | None) -> str:
-    """Why an answer of this Content-Type is no stream of this framing, as a phrase; "" where it may be one.
+    """Why a response of this Content-Type is not a stream of this framing, as a phrase; "" where it may be one.
 
-    None, an answer without the header, is taken at its word: what its body is shows.
+    None, a response without the header, is accepted: its body shows what it is.
     """
     if content_type is None:
         return ""
-    found = content_type.partition(";")[0].strip().lower()
+    media_type = content_type.partition(";")[0].strip().lower()
     # WHATWG, "processing model": any other Content-Type than text/event-stream fails the connection.
-    if framing == "sse" and found != "text/event-stream":
+    if framing == "sse" and media_type != "text/event-stream":
         return "something else than text/event-stream"
-    return "a page (HTML) in place of a stream" if found in _PAGES else ""
+    return "a page (HTML) in place of a stream" if media_type in _PAGES else ""

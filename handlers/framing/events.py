@@ -1,7 +1,8 @@
-"""Decides what makes two deliveries the same event (the dedup key) and where a reader goes on after it (the cursor).
+"""Derives two things from a frame: the dedup key, which makes two deliveries the same event, and the cursor.
 
-Knows no table and no wire. Invariant: the same frame has the same key on every connection; a key is 1 to 1024 bytes of
-UTF-8, whatever the upstream sent, and an event that lacks what the rule names is still stored, under its hash.
+The cursor is where to resume after the event. For example, with `key = "$.id"` the frame `{"id": 7}` has the key "7" on
+every connection. Invariant: the same frame has the same key on every connection; a key is 1 to 1024 bytes of UTF-8,
+whatever the upstream sent, and an event that lacks what the rule names is still stored, under its hash.
 """
 
 import hashlib
@@ -68,15 +69,15 @@ def parse_path(text: str) -> JsonPath | None:
 
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
     """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
-    found = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
+    named = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
     resume = cursor_after(frame, cursor)
-    return StreamEvent(_fitting(found) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+    return StreamEvent(_fitting(named) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
     """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
-    found = frame.last_id if rule == "id" else _named(frame, rule)
-    return found if found is None or len(found) <= MAX_CURSOR_CHARACTERS else None
+    cursor = frame.last_id if rule == "id" else _named(frame, rule)
+    return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
 def _named(frame: Frame, rule: Rule | None) -> str | None:
@@ -108,7 +109,7 @@ def _hash(frame: Frame) -> str:
 
 
 def _fitting(key: str | None) -> str | None:
-    """`key` where DynamoDB takes it as a sort key, its hash where it is too long, None where it is empty."""
+    """`key` where DynamoDB accepts it as a sort key, its hash where it is too long, None where it is empty."""
     if not key:
         return None
     if len(key) * _MOST_BYTES_A_CHARACTER <= MAX_KEY_BYTES:
@@ -121,7 +122,7 @@ def parse_json(data: str | bytes) -> Any:
     """The JSON value of `data`, or None; it is shared, so nobody may change it.
 
     The last one is remembered, since several rules of a profile may look into one body. A number of thousands of digits
-    or a nesting of thousands is no JSON to us.
+    or a nesting of thousands counts as invalid JSON.
     """
     seen, value = _last_parsed[0]
     if seen is not data:
@@ -170,7 +171,7 @@ def _text_at(body: Any, path: JsonPath) -> str | None:
         text = value if isinstance(value, str) else _compact(value)
     except RecursionError:  # a nesting that could be read and cannot be written
         return None
-    # JSON may spell half of a surrogate pair, which is no text: neither DynamoDB nor a header could carry it.
+    # JSON may spell half of a surrogate pair, which is not a text: neither DynamoDB nor a header could carry it.
     return text if _is_text(text) else None
 
 

@@ -1,15 +1,15 @@
-"""Holds what all framings share: the frame, the decoder's promise, its errors, and the start of a stream.
+"""Defines what all framings share: the frame, the decoder's interface, its errors, and the start of a stream.
 
-Decides nothing about where a frame ends; each framing does, in a module of its own, and `framing` names them. Invariant
-of every decoder but `raw`: the frames, the error and the bytes that were dropped are the same however the bytes are cut
-into chunks; and no more than one unfinished frame is ever kept, of `max_frame_bytes` at most.
+Each framing has a module of its own, and handlers/framing/decoders.py lists them. Invariant of every decoder but `raw`:
+the frames, the error and the bytes that were dropped are the same however the bytes are cut into chunks; and at most
+one unfinished frame is kept, of `max_frame_bytes` at most.
 """
 
 from collections.abc import Sequence
 from itertools import repeat
 from typing import ClassVar, NamedTuple, Protocol, cast
 
-# The byte order mark in UTF-8. One at the start of a stream is no content: it would make the first line differ from
+# The byte order mark in UTF-8. One at the start of a stream is not content: it would make the first line differ from
 # the same line read in the middle of another connection.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Where no line ends within so many characters, lines are taken for long.
@@ -22,8 +22,8 @@ class Frame(NamedTuple):
     """One delimited unit of the wire.
 
     `id` and `name` are those the frame itself carried; `last_id` is the last event ID after it, its own or an earlier
-    one ("" where the upstream reset it, None where there never was one). `is_comment` tells a comment of an event
-    stream, which is no event: only a decoder that was asked for comments gives them, where they stand among the events.
+    one ("" where the upstream reset it, None where there never was one). `is_comment` marks a comment of an event
+    stream, which is not an event: only a decoder that was asked for comments returns them, in place among the events.
     """
 
     data: str | bytes
@@ -35,18 +35,18 @@ class Frame(NamedTuple):
 
 # `new_frame(Frame, (data, id, name, last_id, is_comment))` is Frame(…) in half its time, for the loops that matter.
 new_frame = tuple.__new__
-# The data of a frame that has nothing besides: what a framing hands over whose wire carries no ids and no names.
+# The data of a frame that has nothing besides: what a framing returns whose wire carries no ids and no names.
 Body = str | bytes
-Found = Sequence[Frame] | Sequence[Body]
-# No id, no name, no last id; it is no comment.
+Decoded = Sequence[Frame] | Sequence[Body]
+# No id, no name, no last id; it is not a comment.
 _NOTHING = (repeat(None), repeat(None), repeat(None), repeat(False))
 
 
-def as_frames(found: Found) -> Sequence[Frame]:
-    """What a decoder found, as frames: each body that stands alone becomes Frame(body), in half its time."""
-    if found and not isinstance(found[0], Frame):
-        return list(map(new_frame, repeat(Frame), zip(found, *_NOTHING, strict=False)))
-    return cast(Sequence[Frame], found)
+def as_frames(decoded: Decoded) -> Sequence[Frame]:
+    """What a decoder returned, as frames: each bare body becomes Frame(body), in half of the time that takes."""
+    if decoded and not isinstance(decoded[0], Frame):
+        return list(map(new_frame, repeat(Frame), zip(decoded, *_NOTHING, strict=False)))
+    return cast(Sequence[Frame], decoded)
 
 
 class FramingError(Exception):
@@ -54,13 +54,13 @@ class FramingError(Exception):
 
     reason: ClassVar[str] = "bad_frame"
 
-    def __init__(self, message: str, frames: Found) -> None:
+    def __init__(self, message: str, frames: Decoded) -> None:
         super().__init__(message)
         self.frames = frames
 
 
 class BadFrame(FramingError):
-    """What came is not what the profile's framing says; the message holds none of it."""
+    """The bytes do not follow the profile's framing; the message repeats none of them."""
 
 
 class FrameTooLong(FramingError):
@@ -69,7 +69,7 @@ class FrameTooLong(FramingError):
     reason = "frame_too_long"
 
 
-def too_long(max_frame_bytes: int, frames: Found) -> FrameTooLong:
+def too_long(max_frame_bytes: int, frames: Decoded) -> FrameTooLong:
     """The error of a frame that is longer than `max_frame_bytes`."""
     return FrameTooLong(f"a frame is longer than max_frame_bytes ({max_frame_bytes})", frames)
 
@@ -89,13 +89,13 @@ class Decoder(Protocol):
     def unfinished_bytes(self) -> int:
         """How many bytes of something begun and not ended are held: a line, or the message that a length announced.
 
-        A chunk that ends nothing makes it grow by the chunk's length; whoever reads the clock can tell a drip by that.
+        A chunk that ends nothing makes it grow by the chunk's length; the caller can recognise a drip by that.
         """
 
-    def feed(self, data: bytes) -> Found:
+    def feed(self, data: bytes) -> Decoded:
         """The frames that `data` completes, in order; raises FramingError, and then again at every later call.
 
-        They are all frames, or all bodies that stand for frames with nothing besides: `as_frames` makes those of them.
+        They are all frames, or all bare bodies, each a frame with nothing else: `as_frames` turns those into frames.
         """
 
     def close(self) -> int:
@@ -103,7 +103,7 @@ class Decoder(Protocol):
 
 
 class Wireless:
-    """What a framing says whose wire carries neither ids nor reconnection times."""
+    """The answers of a framing that carries neither ids nor reconnection times."""
 
     @property
     def last_event_id(self) -> str | None:
@@ -129,7 +129,7 @@ class Head:
         self._looks = markup_within >= 0
         self._blanks_left = markup_within
         self._is_markup = False
-        # Whether all that comes is handed through as it is: `strip` need not be called any more.
+        # Whether all further data passes unchanged: `strip` need not be called any more.
         self.is_passed = False
 
     def strip(self, data: bytes) -> bytes:
@@ -170,7 +170,7 @@ def text_or_bytes(data: bytes) -> str | bytes:
 def whole_lines(text: str) -> list[str]:
     """The lines of `text`, each of which a LF ends.
 
-    Splitting looks at each character and searching does not, but takes a call a line: long lines are found faster so.
+    Splitting looks at each character and searching does not, but takes a call a line: it is faster for long lines.
     """
     middle = len(text) // 2
     if len(text) <= LONG or text.find("\n", middle, middle + LONG) >= 0:

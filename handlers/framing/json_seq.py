@@ -1,8 +1,8 @@
-"""Decides where a text of a JSON text sequence ends (RFC 7464): RS begins one, LF ends it.
+"""Decodes JSON text sequences (RFC 7464): RS begins a text, LF ends it.
 
 A text may hold line ends of its own (it may be laid out over lines), so a LF ends it only where every bracket is
-closed. Then it is handed over at once, without waiting for the next RS. Does not check that a text is valid JSON beyond
-that. The invariant is that of `frames`.
+closed. Then it is returned at once, without waiting for the next RS. Beyond that a text is not checked for valid JSON.
+The invariant is that of handlers/framing/frames.py.
 """
 
 import re
@@ -25,7 +25,7 @@ class JsonSeqDecoder(Wireless):
         self._began = False
         self._failure: FramingError | None = None
         self._dropped_bytes = 0
-        # The text since the last RS, without the blanks before it; b"" once it was handed over.
+        # The text since the last RS, without the blanks before it; b"" once it was returned.
         self._text = bytearray()
         self._counted = 0  # how much of it is whole lines, whose brackets stand in _depth
         self._depth = 0
@@ -38,7 +38,7 @@ class JsonSeqDecoder(Wireless):
         return len(self._text) - self._counted + self._head.held_bytes
 
     def feed(self, data: bytes) -> list[Body]:
-        """The texts that `data` completes; one that is no UTF-8 comes as bytes."""
+        """The texts that `data` completes; one that is not UTF-8 comes as bytes."""
         frames: list[Body] = []
         if self._failure is not None:
             raise type(self._failure)(str(self._failure), frames)
@@ -91,7 +91,7 @@ class JsonSeqDecoder(Wireless):
         return self._depth <= 0 and not self._is_broken
 
     def _end(self, frames: list[Body]) -> None:
-        """What the next RS makes of a text that no LF ended."""
+        """Ends a text that no LF ended, as the next RS does."""
         # Section 2.4: "parsers MUST drop JSON-text sequence elements consisting of non-self-delimited top-level values
         # that may have been truncated (that are not delimited by whitespace)": numbers, true, false and null.
         is_delimited = self._text.startswith(_OPENS_ITSELF) or self._text.endswith((b" ", b"\t", b"\r", b"\n"))

@@ -1,21 +1,20 @@
-"""Decides where a frame ends whose length is known before it comes: `length`, and `raw`, whose frames are the reads.
+"""Decodes the two framings whose frames have a known length: `length`, and `raw`, where each read is a frame.
 
-Does not look into what it hands over. `length` keeps the invariant of `frames`; `raw` cannot, for its frames are the
-chunks.
+`length` keeps the invariant of handlers/framing/frames.py. `raw` cannot: its frames are the chunks.
 """
 
 from handlers.framing.frames import BadFrame, Body, FramingError, Head, Wireless, text_or_bytes, too_long
 
 # Nothing that is announced with more digits could be taken.
 MAX_DIGITS = 12
-NO_LENGTH = BadFrame(f"a line in place of a length is no decimal number of at most {MAX_DIGITS} digits", [])
+NO_LENGTH = BadFrame(f"a line in place of a length is not a decimal number of at most {MAX_DIGITS} digits", [])
 
 
 class LengthDecoder(Wireless):
     """A line with the decimal number of bytes, then that many bytes; an empty line in place of a number is a heartbeat.
 
     As X's streams had it (`delimited=length`), whose number counts the line end behind the message: one CRLF or LF at
-    the end of a text is no content. Bytes that are no UTF-8 are handed over whole.
+    the end of a text is not content. Bytes that are not UTF-8 are returned whole.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -99,5 +98,5 @@ class RawDecoder(Wireless):
 
 
 def _without_line_end(message: bytes) -> str | bytes:
-    found = text_or_bytes(message)
-    return found.removesuffix("\n").removesuffix("\r") if isinstance(found, str) and found.endswith("\n") else found
+    body = text_or_bytes(message)
+    return body.removesuffix("\n").removesuffix("\r") if isinstance(body, str) and body.endswith("\n") else body

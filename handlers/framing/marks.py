@@ -1,7 +1,8 @@
-"""Decides whether a frame is one of those that a profile names: a heartbeat, the end, a loss, a disconnect.
+"""Recognises the frames that a profile names: a heartbeat, the end, a loss, a disconnect.
 
-Knows no profile and no time. Invariant: a frame that lacks what a mark names is not that mark; nothing is raised, for
-whatever the upstream sent.
+For example the mark `{ event = "error", json = { "$.code" = 410 } }` fits a frame with that event name whose body has
+that code. Invariant: a frame that lacks what a mark names does not fit it; nothing is raised, whatever the upstream
+sent.
 """
 
 import enum
@@ -44,9 +45,9 @@ class Mark:
     json: tuple[tuple[JsonPath, Value], ...] = ()
 
     def fits(self, frame: Frame, body: Any) -> bool:
-        """Whether `frame`, whose data is the JSON value `body` (None where it is none), is of this kind."""
+        """Whether `frame`, whose data is the JSON value `body` (None where it is not JSON), is of this kind."""
         if frame.is_comment or self.comment is not None:
-            # Frames of both sorts are texts; a comment is no event that happens to say the same.
+            # Frames of both sorts are texts; a comment is not an event, even if it says the same.
             is_one = frame.is_comment and self.comment is not None and isinstance(frame.data, str)
             return is_one and str(frame.data).startswith(str(self.comment))
         if self.event is not None and (frame.name or "message") != self.event:
@@ -78,18 +79,18 @@ class Marks:
         return Kind.COMMENT if frame.is_comment else Kind.EVENT
 
 
-def marks(found: Sequence[tuple[Kind, Mark]]) -> Marks:
+def marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:
     """The marks in this order."""
-    names = {mark.event for _, mark in found}
+    names = {mark.event for _, mark in kinds}
     return Marks(
-        tuple(found),
-        read_json=any(mark.json for _, mark in found),
-        read_comments=any(mark.comment is not None for _, mark in found),
-        names=None if None in names or not found else frozenset(name for name in names if name is not None),
+        tuple(kinds),
+        read_json=any(mark.json for _, mark in kinds),
+        read_comments=any(mark.comment is not None for _, mark in kinds),
+        names=None if None in names or not kinds else frozenset(name for name in names if name is not None),
     )
 
 
 def _holds(body: Any, path: JsonPath, value: Value) -> bool:
-    there, found = at(body, path)
-    # JSON's true is no 1, as Python's is.
-    return there and (value == ANYTHING or (found == value and isinstance(found, bool) == isinstance(value, bool)))
+    there, at_path = at(body, path)
+    # True equals 1 in Python, but not in JSON.
+    return there and (value == ANYTHING or (at_path == value and isinstance(at_path, bool) == isinstance(value, bool)))

@@ -1,6 +1,6 @@
-"""Decides where a JSON line ends: LF or CRLF; a line of blanks (JSON's) is a heartbeat, no frame.
+"""Decodes JSON lines: a line ends with LF or CRLF; a line of JSON's blanks is a heartbeat and not a frame.
 
-Does not parse JSON: a line is handed over as it came. The invariant is that of `frames`.
+A line is returned as it came, without parsing its JSON. The invariant is that of handlers/framing/frames.py.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class NdjsonDecoder(Wireless):
         return len(self._line) + self._head.held_bytes
 
     def feed(self, data: bytes) -> Sequence[Body]:
-        """The lines that `data` completes; one that is no UTF-8 comes as bytes."""
+        """The lines that `data` completes; one that is not UTF-8 comes as bytes."""
         if len(data) > self._room_bytes:
             return self._one_by_one(data)
         if self._line:
@@ -57,13 +57,13 @@ class NdjsonDecoder(Wireless):
         if first < 0:
             self._hold(data)
             return []
-        found = _visible(self._line + data[:first])
+        lines = _visible(self._line + data[:first])
         self._line = b""
         end = data.rfind(b"\n") + 1
         if first + 1 < end:
-            found += _lines(data, first + 1, end)
+            lines += _lines(data, first + 1, end)
         self._hold(data[end:])
-        return found
+        return lines
 
     def _hold(self, begun: bytes) -> None:
         """Keeps what belongs to a line that has not ended."""
@@ -76,41 +76,41 @@ class NdjsonDecoder(Wireless):
         self._room_bytes = self._max_frame_bytes - len(self._line)
 
     def _one_by_one(self, data: bytes) -> Sequence[Body]:
-        """As `feed`, for bytes among which a line may be too long, or that may begin with what is no line."""
+        """As `feed`, for bytes among which a line may be too long, or whose beginning may not be a line."""
         if not self._head.is_passed:
             data = self._head.strip(data)
-        found: list[Body] = []
+        lines: list[Body] = []
         first, *rest = data.split(b"\n")
         self._hold(first)
         for piece in rest:
-            self._check(found)
-            found += _visible(self._line)
+            self._check(lines)
+            lines += _visible(self._line)
             self._line = piece
-        self._check(found)
+        self._check(lines)
         self._room_bytes = self._max_frame_bytes - len(self._line) if self._head.is_passed else -1
-        return found
+        return lines
 
-    def _check(self, found: list[Body]) -> None:
+    def _check(self, lines: list[Body]) -> None:
         # A CR at the end may be half of a CRLF: it counts only when something other than LF has followed it.
         length = len(self._line) - self._line.endswith(b"\r")
         if self._failed or length > self._max_frame_bytes:
             self._failed = True
             self._room_bytes = -1
             self._line = b""
-            raise too_long(self._max_frame_bytes, found)
+            raise too_long(self._max_frame_bytes, lines)
 
 
 def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
     """The lines of data[begin:end], which ends with a LF."""
     middle = (begin + end) // 2
-    # To split looks at each byte and to search does not, but takes a call a line: long lines are found faster so.
+    # To split looks at each byte and to search does not, but takes a call a line: it is faster for long lines.
     if end - begin > LONG and data.find(b"\n", middle, middle + LONG) < 0:
-        found: list[Body] = []
+        bodies: list[Body] = []
         while begin < end:
             stop = data.find(b"\n", begin)
-            found += _visible(data[begin:stop])
+            bodies += _visible(data[begin:stop])
             begin = stop + 1
-        return found
+        return bodies
     try:
         text = data[begin:end].decode()
     except UnicodeDecodeError:

@@ -1,13 +1,12 @@
-"""Decides what an event stream dispatches: WHATWG HTML, section 9.2.6, complete.
+"""Decodes an event stream: WHATWG HTML, section 9.2.6, complete.
 
-Knows no time, no key and no cursor. Beyond the specification stand two rules: a block longer than `max_frame_bytes` is
-an error, and comments may be asked for. A line end is acted upon as soon as it is seen. The invariant is that of
-`frames`.
+Two rules go beyond the specification: a block longer than `max_frame_bytes` is an error, and comments may be asked for.
+A line end is acted upon as soon as it is seen. The invariant is that of handlers/framing/frames.py.
 """
 
 from handlers.framing.frames import Frame, Head, new_frame, too_long, whole_lines
 
-# A reconnection time is a wish; longer than a day is no different from a day, and a number may have any length.
+# The upstream may ask for any reconnection time, with any number of digits; longer than a day counts as a day.
 MAX_RECONNECTION_MS = 86_400_000
 
 
@@ -192,7 +191,7 @@ class SseDecoder:
         elif field == "retry":
             self._retry(value)
         elif not field and self._comments:
-            # "If the line starts with a U+003A COLON character (:): Ignore the line." It is handed over and no event.
+            # "If the line starts with a U+003A COLON character (:): Ignore the line." It is returned, but not an event.
             frames.append(Frame(value, is_comment=True))
 
     def _retry(self, value: str) -> None:

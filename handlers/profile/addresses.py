@@ -1,4 +1,4 @@
-"""Decides which address a stream id and a cursor lead to.
+"""Builds the address of a stream from its profile's address, the stream id and the cursor.
 
 Invariant: no stream id and no cursor changes the scheme, the host, the port or the shape of the path that a profile's
 address names; they come in percent-encoded, as one piece of the path or of the query.
@@ -25,7 +25,7 @@ def check_stream_id(stream_id: str) -> str:
         shown = stream_id if len(stream_id) <= 64 else stream_id[:64] + "..."
         raise ProfileError(f"the stream id {shown!r} is malformed: it is 1 to 64 of the characters A-Z a-z 0-9 . _ : -")
     parts = stream_id.split(":")
-    # RFC 3986, section 5.2.4: "." and ".." are taken out of a path, with what stands before them.
+    # RFC 3986, section 5.2.4: "." and ".." are removed from a path, with the segment before them.
     if not parts[0] or "." in parts or ".." in parts:
         raise ProfileError(
             f"the stream id {stream_id!r} is malformed: its first part names a profile, and no part is '.' or '..'"
@@ -34,22 +34,22 @@ def check_stream_id(stream_id: str) -> str:
 
 
 def expand(address: str, variables: Mapping[str, str]) -> str:
-    """`address` with the variable that it begins with replaced; raises ProfileError where there is none such."""
-    found = _VARIABLE.match(address)
-    if found is not None:
-        value = variables.get(found[1])
+    """`address` with the variable that it begins with replaced; raises ProfileError where it is not set."""
+    match = _VARIABLE.match(address)
+    if match is not None:
+        value = variables.get(match[1])
         if not value:
-            raise ProfileError(f"needs the variable {found[1]}, which is not set")
+            raise ProfileError(f"needs the variable {match[1]}, which is not set")
         if "{" in value or "}" in value:
-            raise ProfileError(f"needs the variable {found[1]} without braces")
-        address = value + address[found.end() :]
+            raise ProfileError(f"needs the variable {match[1]} without braces")
+        address = value + address[match.end() :]
     if "${" in address.partition("?")[0]:
         raise ProfileError("may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events")
     return address
 
 
 def check_address(address: str) -> str:
-    """`address` itself; raises ProfileError where it is no http or https address or holds what it may not.
+    """`address` itself; raises ProfileError where it is not an http or https address or holds what it may not.
 
     The sentence never repeats the address: its query may hold a secret.
     """
@@ -58,7 +58,7 @@ def check_address(address: str) -> str:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise ProfileError("is no valid address") from None
+        raise ProfileError("is not a valid address") from None
     if parts.scheme not in ("http", "https") or not host:
         raise ProfileError("must begin with http:// or https:// and a host")
     if "@" in parts.netloc:
@@ -79,14 +79,14 @@ def fill(address: str, stream_id: str) -> str:
     if not name and "{name}" in parts.path:
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
     values = {"streamId": quote(stream_id, safe=""), "name": quote(name, safe="")}
-    path, query = (_PLACEHOLDER.sub(lambda found: values[found[1]], part) for part in (parts.path, parts.query))
+    path, query = (_PLACEHOLDER.sub(lambda match: values[match[1]], part) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
 def fill_text(text: str, stream_id: str) -> str:
     """`text` with its placeholders replaced as they are: for a body, whose encoding follows."""
     values = {"streamId": stream_id, "name": stream_id.partition(":")[2]}
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def with_query(address: str, name: str, value: str) -> str:

@@ -1,8 +1,8 @@
-"""Takes the fields out of a profile's table one by one, and keeps a list of all that is wrong with them.
+"""Takes the fields out of a profile's table one by one, and collects everything that is wrong with them.
 
-Decides what a number, a text or a choice is; what the fields mean, `parts` and `profiles` decide. Invariant: every
-problem is one sentence that names the profile, the field and what would be right, and never repeats an address, a
-header or a body, for any of them may hold a secret.
+It says what a number, a text or a choice is; handlers/profile/sections.py and handlers/profile/parse.py say what the
+fields mean. Invariant: every problem is one sentence that names the profile, the field and what would be right. It
+never repeats an address, a header or a body, for any of them may hold a secret.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ class BadProfile(ProfileError):
 
 
 class Fields:
-    """The fields of one table. What a method finds wrong it notes, and it returns the default in its place.
+    """The fields of one table. A method notes a wrong value and returns the default in its place.
 
     `within` is the field whose table this is, "" for the profile itself.
     """
@@ -61,7 +61,7 @@ class Fields:
         return default
 
     def checked(self, field: str, check: Callable[[str], T], default: T) -> T:
-        """What `check` makes of the text of a field that must be given; ProfileError is its way to say no."""
+        """What `check` returns for the text of a required field; `check` raises ProfileError where it is wrong."""
         value = self._table.pop(field, None)
         if not isinstance(value, str):
             self.wrong(field, "must be a text" if value is not None else "is missing")
@@ -73,7 +73,7 @@ class Fields:
             return default
 
     def choice(self, field: str, allowed: tuple[str, ...], default: str | None) -> str:
-        """One of `allowed`; where the default is None the field must be given."""
+        """One of `allowed`; where the default is None the field is required."""
         value = self._table.pop(field, default)
         if isinstance(value, str) and value in allowed:
             return value
@@ -106,7 +106,7 @@ class Fields:
         return value
 
     def table(self, field: str, shape: str) -> "Fields | None":
-        """The fields of a field that is a table; None where it is absent or, with a note, no table."""
+        """The fields of a field that is a table; None where it is absent or, with a note, not a table."""
         value = self._table.pop(field, None)
         if value is None:
             return None

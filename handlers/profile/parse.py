@@ -4,11 +4,11 @@ Reads no file and no environment: the caller passes both. Invariant: a `Profile`
 nothing after it checks one again. A field that it does not know is a problem too: a typing error never passes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from handlers.framing.decoders import FRAMINGS, Framing
-from handlers.framing.marks import Kind, marks
+from handlers.framing.marks import Kind, Mark, marks
 from handlers.profile import sections
 from handlers.profile.addresses import check_address, expand
 from handlers.profile.behaviour import Overlap, Profile, Standby
@@ -35,7 +35,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     has_ids = FRAMINGS[framing].has_ids
     method = fields.choice("method", ("GET", "POST"), "GET")
     resume, expired = sections.resume(fields)
-    found = [
+    marked = [
         *expired,
         *sections.marks(fields, "disconnect", Kind.DISCONNECT),
         *sections.marks(fields, "end", Kind.END),
@@ -54,7 +54,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         connect_timeout_s=fields.number("connect_timeout_s", 10, above=0, most=60),
         stall_after_s=fields.number("stall_after_s", 60, above=0, most=900),
         statuses=sections.statuses(fields),
-        marks=marks(found),
+        marks=marks(marked),
         overlap=cast(Overlap, fields.choice("overlap", ("evicts", "tolerates", "forbids"), "tolerates")),
         overlap_s=fields.number("overlap_s", 2, above=-1, most=300),
         standby=cast(Standby, fields.choice("standby", ("cold", "hot"), "cold")),
@@ -69,12 +69,17 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     )
     sections.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
+    _check_together(fields, profile, [mark for _, mark in marked], has_ids)
+    if fields.problems:
+        raise BadProfile(fields.problems)
+    return profile
+
+
+def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:
+    """Notes fields that are sound alone and not together."""
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
     if profile.resume is not None and profile.cursor is None:
         fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')
-    if not has_ids and any(mark.event is not None or mark.comment is not None for _, mark in found):
+    if not has_ids and any(mark.event is not None or mark.comment is not None for mark in marked):
         fields.wrong("framing", 'must be "sse" where a mark names an event or a comment')
-    if fields.problems:
-        raise BadProfile(fields.problems)
-    return profile

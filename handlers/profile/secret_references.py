@@ -1,11 +1,11 @@
-"""Decides what a reference to a secret is, and puts the secret's value in its place.
+"""Recognises references to secrets in a profile, and replaces them with the values.
 
     ${secret:/streamkeeper/prices}         a secret of Secrets Manager, its whole text
     ${secret:/streamkeeper/prices:token}   one field of a secret that is a JSON object
     ${ssm:/streamkeeper/prices/token}      a parameter of the Parameter Store
 
-Knows no AWS: whoever opens a connection brings the values. Invariant: a value is put only where the profile has a
-reference, never where an upstream or a caller wrote something that looks like one.
+The caller reads the values. Invariant: a value replaces only a reference of the profile's own, never something that an
+upstream or a caller wrote and that looks like one.
 """
 
 import re
@@ -37,24 +37,24 @@ Secrets = Mapping[Reference, str]
 
 def references(text: str) -> list[Reference]:
     """The references in `text`, in order; raises ProfileError where one may not be read or is misspelt."""
-    found = [_reference(match) for match in _REFERENCE.finditer(text)]
+    referred = [_reference(match) for match in _REFERENCE.finditer(text)]
     if "${" in _REFERENCE.sub("", text):
         raise ProfileError(
-            "holds ${...} that is no secret; write ${secret:/streamkeeper/name}, ${secret:/streamkeeper/name:field} "
-            "or ${ssm:/streamkeeper/name}"
+            "holds ${...} that is not a reference to a secret; write ${secret:/streamkeeper/name}, "
+            "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
         )
-    for reference in found:
+    for reference in referred:
         if not reference.name.startswith(PREFIX) or reference.name.endswith("/"):
             raise ProfileError(f"refers to {reference.name!r}; only names under {PREFIX} can be read")
         if reference.kept_in == "ssm" and reference.key:
             raise ProfileError(f"refers to a field of the parameter {reference.name!r}; only secrets have fields")
-    return found
+    return referred
 
 
 def is_bare(name: str, text: str) -> bool:
     """Whether `text` is a credential that stands there in plain text: by its name it is one, and nothing refers to it.
 
-    What a stream id brings ({name}) is no secret of the profile's.
+    What a stream id brings ({name}) is not a secret of the profile's.
     """
     if not text or "{" in text or _REFERENCE.search(text):
         return False

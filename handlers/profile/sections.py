@@ -1,7 +1,7 @@
-"""Decides what those fields of a profile mean that have a shape: marks, resume, back-off, statuses, body, keys.
+"""Parses the sections of a profile: marks, resume, back-off, statuses, headers, body, and the rules for keys.
 
-Each function takes its field out of `Fields` and notes there what is wrong. Knows no stream id and no secret.
-Invariant: what is returned without a note is sound.
+Each function takes its section out of `Fields`, returns what it means, and notes there what is wrong. Invariant: what
+is returned without a note is sound.
 """
 
 import json
@@ -37,7 +37,7 @@ class Resume:
 
     `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
     taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
-    `reach_s` is how far back the upstream goes without telling where it stops, 0 where it tells or forgets nothing.
+    `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
     `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
     """
 
@@ -64,7 +64,7 @@ class Resume:
 
 
 def _earlier(cursor: str, back_s: int) -> str:
-    """The instant so many seconds before the cursor's, in its own offset; the cursor itself where it is no instant."""
+    """The instant `back_s` seconds before the cursor's, in its own offset; the cursor where it is not an instant."""
     try:
         return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):
@@ -82,10 +82,10 @@ def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
         places = {"query": "x"}
     ((place, name),) = places.items()
     if place == "header" and not _is_header(name):
-        inner.wrong("header", "is no name of an HTTP header that may be set")
+        inner.wrong("header", "is not the name of an HTTP header that may be set")
     if place == "body" and not _POINTER.fullmatch(name):
         inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
-    found = Resume(
+    parsed = Resume(
         cast(Literal["header", "query", "body"], place),
         name,
         pattern=inner.text("pattern", "{cursor}"),
@@ -99,9 +99,9 @@ def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
     inner.refuse_the_rest(
         "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
     )
-    if found.add and found.back_s:
+    if parsed.add and parsed.back_s:
         inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")
-    return found, expired
+    return parsed, expired
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
@@ -109,13 +109,13 @@ def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     value = fields.take(field)
     if value is None:
         return []
-    found = []
+    named = []
     for one in value if isinstance(value, list) else [value]:
         try:
-            found.append((kind, _mark(one)))
+            named.append((kind, _mark(one)))
         except ProfileError as error:
             fields.wrong(field, str(error))
-    return found
+    return named
 
 
 def _mark(value: Any) -> Mark:
@@ -141,7 +141,7 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
     inner = fields.table("backoff", "a table with network, http and throttled")
     if inner is None:
         return ()
-    found: list[tuple[FailureKind, Pace]] = []
+    paces: list[tuple[FailureKind, Pace]] = []
     for kind in KINDS:
         pace = inner.table(kind, "{ start_s = 1, factor = 2, max_s = 60 }")
         if pace is None:
@@ -153,38 +153,38 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
         if factor < 1 or max_s < start_s:
             pace.wrong("", "must not shrink: factor is at least 1, and max_s at least start_s")
         pace.refuse_the_rest("a pace: start_s, step_s, factor, max_s")
-        found.append((kind, Pace(start_s, step_s, factor, max_s)))
+        paces.append((kind, Pace(start_s, step_s, factor, max_s)))
     inner.refuse_the_rest(f"backoff: {', '.join(KINDS)}")
-    return tuple(found)
+    return tuple(paces)
 
 
 def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
     """What the statuses mean that the profile names."""
     inner = fields.table("statuses", 'a table such as { 416 = "expired" }')
-    found: list[tuple[int, Meaning]] = []
+    meanings: list[tuple[int, Meaning]] = []
     for status, meaning in (inner.rest() if inner is not None else {}).items():
         number = int(status) if re.fullmatch(r"[1-5][0-9][0-9]", str(status)) else 0
         if number < 200 or meaning not in MEANINGS:
             fields.wrong(f"statuses.{status}", f"must be a status from 200 to 599 with one of {', '.join(MEANINGS)}")
         else:
-            found.append((number, meaning))
-    return tuple(found)
+            meanings.append((number, meaning))
+    return tuple(meanings)
 
 
 def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
     """The headers to send besides, secrets still as references."""
     inner = fields.table("headers", "a table of texts")
-    found = []
+    pairs = []
     for header, value in (inner.rest() if inner is not None else {}).items():
         if not _is_header(header):
-            fields.wrong(f"headers.{header}", "is no name of an HTTP header that may be set")
+            fields.wrong(f"headers.{header}", "is not the name of an HTTP header that may be set")
         elif not isinstance(value, str) or not FIELD_VALUE.fullmatch(without(value)):
             fields.wrong(f"headers.{header}", "must be a text of visible ASCII characters")
         else:
             _check_references(fields, f"headers.{header}", value)
             _check_bare(fields, f"headers.{header}", [(header, value)])
-            found.append((header, value))
-    return tuple(found)
+            pairs.append((header, value))
+    return tuple(pairs)
 
 
 def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:

@@ -1,1 +1,1 @@
-"""What is kept of a stream: events, lease, cursor, ledger, dead-letter messages, large bodies."""
+"""What is stored of a stream: events, lease, cursor, ledger, dead-letter messages, large bodies."""

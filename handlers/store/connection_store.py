@@ -1,9 +1,11 @@
-"""Lease, cursor and ledger of streams in DynamoDB; their events by way of handlers/store/event_writer.py.
+"""Stores what one connection needs kept: its lease, cursor and ledger in DynamoDB, its events by the event writer.
 
-Decides no protocol: it turns each wish of the manager into one conditional write and tells what came of it. Every write
+Each effect of the manager becomes one conditional write, and the result says whether the condition held. Every write
 may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this changes
-nothing. Invariants: fence, connected and released only grow; a cursor is never moved back by an older fence. Whatever
-else AWS answers is `StoreUnavailable`, after the client's own retries.
+nothing. For example a cursor is saved only over an older fencing token, or over the same one and not later.
+
+Invariants: the counters `fence`, `connected` and `released` only grow; an older connection never moves a cursor back.
+Any other answer of AWS raises `StoreUnavailable`, after the client's own retries.
 """
 
 import contextlib
@@ -34,7 +36,7 @@ LOOK_BACK = 25
 class Store:
     """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
 
-    `rest` waits for the seconds it is given: the back-off of a throttled write. Records of connections and gaps expire
+    `rest` sleeps for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
     after `ledger_keep_days`, 0 for never.
     """
 
@@ -66,10 +68,7 @@ class Store:
         events: Sequence[StreamEvent],
         policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
-        """How many of `events` were new, known already, or dead letters; `first` numbers the first of them.
-
-        All are answered for when it returns.
-        """
+        """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
         return self._writer.write(stream_id, fence, first, events, policy)
 
     # --- the lease ----------------------------------------------------------------------------------------------------
@@ -79,10 +78,10 @@ class Store:
     ) -> Claimed | ClaimRefused:
         """The claim, or its refusal with the lease as it stands; `execution` "" asks for no execution's right.
 
-        `holder` names this invocation alone. `after_fence` is the last fence that it claimed already.
+        `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already.
         `partitions` is what the stream's events are spread over from its first claim on.
         """
-        # No stop is wished for: while one is, nobody may connect.
+        # No stop is requested: while one is, nobody may connect.
         condition = "(attribute_not_exists(#stop) OR #stop = :no)"
         values = {":zero": {"N": "0"}, ":one": {"N": "1"}, ":no": {"BOOL": False}, ":holder": {"S": holder}}
         values[":partitions"] = control_items.number(partitions)
@@ -102,12 +101,12 @@ class Store:
         except ConditionFailed:
             return ClaimRefused(self.read_lease(stream_id))
         except StoreUnavailable as lost:
-            # The answer may be lost and the claim made. The holder's name tells: no other invocation has it.
+            # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
-                found = self._table.get(stream_id, "lease") or {}
-                lease = control_items.lease(found)
+                item = self._table.get(stream_id, "lease") or {}
+                lease = control_items.lease(item)
                 if lease.holder == holder and lease.fence > after_fence:
-                    return Claimed(lease, control_items.partitions(found))
+                    return Claimed(lease, control_items.partitions(item))
             raise lost
         return Claimed(control_items.lease(answer), control_items.partitions(answer))
 
@@ -117,15 +116,15 @@ class Store:
 
     def mark_connected(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
         """Whether it was marked: False where a newer connection is connected already, or the lease is gone."""
-        # The fence was claimed (so connected never passes it), and no newer one is connected.
+        # The token was claimed (so `connected` never passes it), and no newer one is connected.
         condition = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
         update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
         values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
         return self._applied(stream_id, "lease", update, condition, ("fence", "connected", "expires_at_ms"), values)
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
-        """The lease afterwards: `connected` is `fence` where the turn was taken. For upstreams that forbid a second."""
-        # The fence was claimed, and no newer one took its turn. And nobody's turn lasts: nobody was ever connected, or
+        """The lease afterwards; its connected token is `fence` where the turn was taken; for "forbids"."""
+        # The token was claimed, and no newer one took its turn. And nobody's turn lasts: nobody was ever connected, or
         # the last that was is closed, or it stopped renewing; or the turn is this one's, by a request that came before.
         condition = (
             "#fence >= :fence AND (attribute_not_exists(#connected) OR (#connected <= :fence AND "
@@ -148,7 +147,7 @@ class Store:
 
     def mark_released(self, stream_id: str, fence: int) -> bool:
         """Whether it was marked: False where a newer connection is released already, or the lease is gone."""
-        # The fence was claimed, and released never decreases.
+        # The token was claimed, and `released` never decreases.
         condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
         values = {":fence": control_items.number(fence)}
         return self._applied(stream_id, "lease", "SET #released = :fence", condition, ("fence", "released"), values)
@@ -198,7 +197,7 @@ class Store:
         )
 
     def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
-        """Writes down the gaps between the last connections that are not written down yet.
+        """Records the gaps between the last connections that are not recorded yet.
 
         A connection that is killed records none, so the next one looks back over those before it.
         """
@@ -207,13 +206,13 @@ class Store:
             for item in self._table.newest(stream_id, "connection#", LOOK_BACK)
             if (record := control_items.record(item)) is not None
         ]
-        found = [
+        new = [
             control_items.gap(stream_id, gap) | control_items.expiry(gap.to_ms, self._ledger_keep_days)
             for gap in gaps(records, now_ms, dead_after_ms)
         ]
         # A put for each that is known already would be refused, one after the other, while the stream is down.
-        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if found else set()
-        for item in found:
+        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if new else set()
+        for item in new:
             if item["SK"]["S"] in known:
                 continue
             with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
@@ -245,7 +244,7 @@ class Store:
         return self._applied(stream_id, "rest", update, condition, names, values | {":holder": {"S": holder}})
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
-        """Writes down a gap that the upstream announced; written twice it is the same."""
+        """Records a gap that the upstream announced; recorded twice it is the same."""
         with translate_errors("PutItem"):
             self._dynamodb.put_item(TableName=self._control_table, Item=control_items.loss(stream_id, loss))
 
@@ -280,8 +279,8 @@ class Store:
                 ExpressionAttributeValues=values,
                 ReturnValues=answer,
             )
-        found: control_items.Item = response.get("Attributes", {})
-        return found
+        attributes: control_items.Item = response.get("Attributes", {})
+        return attributes
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,6 @@
-"""Decides how lease, cursor and ledger look as items of DynamoDB; both ways, and pure.
+"""Turns lease, cursor and ledger into items of DynamoDB and back.
 
-Invariant: reading what was written gives it back; an item that an older or a newer release wrote is read by the
+Pure. Invariant: reading what was written returns it; an item that an older or a newer release wrote is read by the
 attributes it has.
 """
 
@@ -27,7 +27,7 @@ def key(stream_id: str, sort_key: str) -> Item:
 
 
 def connection_key(fence: int) -> str:
-    """The sort key of a connection's record; records sort by their fence."""
+    """The sort key of a connection's record; records sort by their fencing token."""
     return f"connection#{fence:012d}"
 
 
@@ -92,8 +92,8 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "unterminated_bytes": progress.unterminated_bytes,
         "reach_ms": progress.reach_ms,
     }
-    found = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
-    return found | {name: number(value) for name, value in numbers.items() if value is not None}
+    attributes = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
+    return attributes | {name: number(value) for name, value in numbers.items() if value is not None}
 
 
 def record(item: Item) -> Record | None:
@@ -111,22 +111,22 @@ def record(item: Item) -> Record | None:
     )
 
 
-def gap(stream_id: str, found: Gap) -> Item:
+def gap(stream_id: str, interval: Gap) -> Item:
     """The item of a gap; gaps sort by the connection that ended them."""
-    return key(stream_id, f"gap#{found.fence:012d}") | {
-        "from_ms": number(found.from_ms),
-        "to_ms": number(found.to_ms),
-        "cause": {"S": found.cause},
-        "closed_by_cursor": {"BOOL": found.closed_by_cursor},
+    return key(stream_id, f"gap#{interval.fence:012d}") | {
+        "from_ms": number(interval.from_ms),
+        "to_ms": number(interval.to_ms),
+        "cause": {"S": interval.cause},
+        "closed_by_cursor": {"BOOL": interval.closed_by_cursor},
     }
 
 
-def loss(stream_id: str, found: RecordLoss) -> Item:
+def loss(stream_id: str, announced: RecordLoss) -> Item:
     """The item of a gap that the upstream announced; it sorts behind the gap that the same connection ended."""
-    return key(stream_id, f"gap#{found.fence:012d}#{found.number:06d}") | {
-        "from_ms": number(found.from_ms),
-        "to_ms": number(found.to_ms),
-        "cause": {"S": found.cause},
+    return key(stream_id, f"gap#{announced.fence:012d}#{announced.number:06d}") | {
+        "from_ms": number(announced.from_ms),
+        "to_ms": number(announced.to_ms),
+        "cause": {"S": announced.cause},
         "closed_by_cursor": {"BOOL": False},
     }
 
@@ -139,10 +139,10 @@ def lost(item: Item) -> Gap | None:
     return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
 
 
-def rest(found: Rest) -> Item:
+def rest(owed: Rest) -> Item:
     """The attributes of what is known of an upstream's failures, without its key."""
     return {
-        "kind": {"S": found.kind},
-        "failures": number(found.failures),
-        "until_ms": number(found.until_ms),
+        "kind": {"S": owed.kind},
+        "failures": number(owed.failures),
+        "until_ms": number(owed.until_ms),
     }

@@ -26,8 +26,8 @@ class ControlTable:
             response = self._dynamodb.get_item(
                 TableName=self._name, Key=control_items.key(stream_id, key), ConsistentRead=True
             )
-        found: control_items.Item | None = response.get("Item")
-        return found
+        item: control_items.Item | None = response.get("Item")
+        return item
 
     def newest(self, stream_id: str, prefix: str, most: int) -> list[control_items.Item]:
         """The records of the stream whose sort keys begin with `prefix`, the newest first and `most` at most."""
@@ -40,5 +40,5 @@ class ControlTable:
                 Limit=most,
                 ConsistentRead=True,
             )
-        found: list[control_items.Item] = response["Items"]
-        return found
+        records: list[control_items.Item] = response["Items"]
+        return records

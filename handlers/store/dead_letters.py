@@ -1,7 +1,7 @@
-"""Decides in which messages an event that DynamoDB cannot hold goes to the dead-letter queue: whole, whatever its size.
+"""Sends an event that DynamoDB cannot hold to the dead-letter queue: whole, whatever its size.
 
-Invariant: nothing of the event is left out or changed, and every message fits a queue whose limit is
-256 KiB. (SQS allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
+Invariant: nothing of the event is left out or changed, and every message fits a queue whose limit is 256 KiB. (SQS
+allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
 """
 
 import base64
@@ -13,11 +13,11 @@ from handlers.aws.error_translation import translate_errors
 from handlers.framing.events import StreamEvent
 
 MESSAGE_BYTES = 256 * 1024
-# SQS counts the bytes of the message: 189,000 bytes are 252,000 in base64, which leaves 10 KB for what stands beside.
+# SQS counts the bytes of the message: 189,000 bytes are 252,000 in base64, which leaves 10 KB for the other fields.
 PART_BYTES = 189_000
 
 
-def letters(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list[str]:
+def messages(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list[str]:
     """The messages for `event`, each JSON in ASCII.
 
     Where it fits there is one, with the event as an object under `event`; else the UTF-8 bytes of that same JSON object
@@ -41,14 +41,14 @@ def letters(stream_id: str, fence: int, event: StreamEvent, reason: str) -> list
 
 
 class DeadLetterQueue:
-    """The queue; `sqs` gives its client, which is made when the first letter is sent: few invocations need it."""
+    """The queue; `sqs` makes its client when the first message is sent, for few invocations need it."""
 
     def __init__(self, sqs: Callable[[], Any], queue_url: str) -> None:
         self._sqs = sqs
         self._queue_url = queue_url
 
     def send(self, stream_id: str, fence: int, event: StreamEvent, reason: str) -> None:
-        """Sends the event's letters; raises StoreUnavailable."""
+        """Sends the event's messages; raises StoreUnavailable."""
         with translate_errors("SendMessage"):
-            for letter in letters(stream_id, fence, event, reason):
-                self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=letter)
+            for message in messages(stream_id, fence, event, reason):
+                self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=message)

@@ -1,8 +1,8 @@
-"""Decides how an event looks as an item of DynamoDB, and reads it back; both ways, and pure.
+"""Turns an event into an item of DynamoDB and back.
 
-Knows no client: what lies in another place is fetched by the caller. Invariants: reading what was written gives the
-event back, byte for byte; an item that an older release wrote is read by the attributes it has; an event's partition
-follows from its dedup key alone.
+Pure: a caller fetches a body that lies in a bucket. Invariants: reading what was written returns the event, byte for
+byte; an item that an older release wrote is read by the attributes it has; an event's partition follows from its dedup
+key alone.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ _GZIP = 31
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
-    """How a stream's events are kept: over how many partition keys, and for how many days (0: for ever)."""
+    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever)."""
 
     partitions: int = 1
     keep_days: int = 0
 
 
 DEFAULT_POLICY = StoragePolicy()
-# Gives the bytes of an object by its key; None where they cannot be had.
+# Returns the bytes of an object by its key; None where they cannot be read.
 Fetch = Callable[[str], bytes | None]
 
 
@@ -43,7 +43,7 @@ class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
 
     `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
-    too large for the reader or could not be had.
+    too large for the reader or could not be read.
     """
 
     key: str
@@ -127,8 +127,8 @@ def in_bucket(item: Item) -> Item:
 
 def body_of(item: Item) -> bytes:
     """The bytes of the item's body as they lie in an object."""
-    found: bytes = item["data"]["S"].encode() if "S" in item["data"] else item["data"]["B"]
-    return found
+    body: bytes = item["data"]["S"].encode() if "S" in item["data"] else item["data"]["B"]
+    return body
 
 
 def mark(item: Item, reason: str) -> Item:
@@ -139,15 +139,15 @@ def mark(item: Item, reason: str) -> Item:
 
 def size_bytes(item: Item) -> int:
     """The item's size as DynamoDB counts it, never too small."""
-    found = 0
+    total = 0
     for name, value in item.items():
-        found += len(name)
+        total += len(name)
         for kind, content in value.items():
             if kind == "N":
-                found += _NUMBER_BYTES
+                total += _NUMBER_BYTES
             else:
-                found += len(content) if kind == "B" or content.isascii() else len(content.encode())
-    return found
+                total += len(content) if kind == "B" or content.isascii() else len(content.encode())
+    return total
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
     """
 
     def text(name: str) -> str | None:
-        found: str | None = item.get(name, {}).get("S")
-        return found
+        value: str | None = item.get(name, {}).get("S")
+        return value
 
     return StoredEvent(
         key=item["SK"]["S"],

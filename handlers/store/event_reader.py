@@ -1,9 +1,8 @@
 """Reads the events of a stream in the order in which they came, over however many partition keys they are spread.
 
-Decides nothing of what an item means: handlers/store/event_items.py does. Invariants: it writes nothing; what comes
-are the
-first events after a position, whatever partition they lie in; an event that has expired is not shown; no more than a
-batch of items is held at once.
+handlers/store/event_items.py says what an item means. Invariants: nothing is written; the result is the first events
+after a position, whatever partition they lie in; an event that has expired is not shown; at most one batch of items is
+held at once.
 """
 
 import heapq
@@ -64,9 +63,9 @@ class EventReader:
             limit -= count
 
     def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
-        found = {(item["PK"]["S"], item["SK"]["S"]): item for item in self._items(wanted)}
+        items = {(item["PK"]["S"], item["SK"]["S"]): item for item in self._items(wanted)}
         for entry in wanted:
-            item = found.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
+            item = items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
             # DynamoDB deletes within days after the instant; until then an expired item is still there.
             is_there = item is not None and ("expires_at" not in item or int(item["expires_at"]["N"]) * 1000 > now_ms)
             event = stored_event(item, self._fetch, most_bytes) if item is not None and is_there else None
@@ -84,8 +83,8 @@ class EventReader:
                 ExpressionAttributeValues={":partition": {"S": partition}, ":after": {"S": after or "/"}},
                 Limit=count,
             )
-        found: list[Item] = response["Items"]
-        return found
+        entries: list[Item] = response["Items"]
+        return entries
 
     def _items(self, entries: Sequence[Item]) -> Iterator[Item]:
         """The items that are still there, in any order."""

@@ -1,8 +1,8 @@
 """Writes the events of a stream to DynamoDB, each once, as many in one request as are waiting.
 
-Decides what goes into one request, what is sent again and what no request can carry; it waits for nothing to fill a
-batch. It knows no manager and no lease. Invariants: the first writer of an event wins; when `write` returns, each event
-is stored, was known already, or lies whole in the dead-letter queue; what is sent twice is stored once.
+It says what goes into one request, what is sent again and what no request can carry; it never waits to fill a batch.
+Invariants: the first writer of an event wins; when `write` returns, each event is stored, was known already, or lies
+whole in the dead-letter queue; what is sent twice is stored once.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ Pending = tuple[int, StreamEvent, str]
 
 
 class EventWriter:
-    """The events table, and where that goes which it does not hold; `rest` waits for the seconds it is given."""
+    """The events table, and the places for what it cannot hold; `rest` sleeps for a number of seconds."""
 
     def __init__(
         self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue, rest: Callable[[float], None]
@@ -74,7 +74,7 @@ class EventWriter:
         events: Sequence[StreamEvent],
         policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
-        """How many of `events` were new, known already, or dead letters; `first` numbers the first of them."""
+        """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
         # Two statements of one batch may not touch the same item, and the first delivery is the one that counts.
         fresh: dict[str, tuple[int, StreamEvent]] = {}
         for number, event in enumerate(events, first):
@@ -94,8 +94,8 @@ class OneWrite:
         self._tries = _Tries(writer.rest)
 
     def outcomes(self, events: Iterable[tuple[int, StreamEvent]]) -> list[str]:
-        """What became of each, in any order."""
-        found: list[str] = []
+        """The outcome of each, in any order."""
+        outcomes: list[str] = []
         batch: list[Pending] = []
         batch_bytes = 0
         for number, event in events:
@@ -103,15 +103,15 @@ class OneWrite:
             if text is None:
                 item = self._inserts.item(number, event)
                 if size_bytes(item) > MAX_ITEM_BYTES:
-                    found.append(self._put_large(event, item))
+                    outcomes.append(self._put_large(event, item))
                     continue
                 text = self._inserts.of_item(item)
             if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
-                found += self._put_batch(batch)
+                outcomes += self._put_batch(batch)
                 batch, batch_bytes = [], 0
             batch.append((number, event, text))
             batch_bytes += len(text)
-        return found + self._put_batch(batch)
+        return outcomes + self._put_batch(batch)
 
     def _put_large(self, event: StreamEvent, item: Item) -> str:
         """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
@@ -125,7 +125,7 @@ class OneWrite:
         return self._put_alone(event, referring, False)
 
     def _put_batch(self, batch: list[Pending]) -> list[str]:
-        """What became of each, in any order."""
+        """The outcome of each, in any order."""
         if len(batch) < 2:
             return [self._put_alone(event, self._inserts.item(number, event), False) for number, event, _ in batch]
         outcomes: list[str] = []

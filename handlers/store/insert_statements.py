@@ -1,7 +1,7 @@
-"""Decides how an event looks as the INSERT of a batch: PartiQL with parameters, as the JSON text of a request.
+"""Spells an event as the INSERT of a batch: PartiQL with parameters, as the JSON text of a request.
 
-Pure. Knows no client and no batch. Invariant: the text is that of the event's item, whichever way it was made: what
-nearly every event is, a short text, is filled into the text of such an item, which has holes in the places that differ.
+Nearly every event is a short text. Its statement is filled into a template, which is the statement of such an item with
+holes in the places that differ. Pure. Invariant: the text is that of the event's item, whichever way it was made.
 """
 
 import json
@@ -74,5 +74,5 @@ class Inserts:
 
 def as_parameters(insert: str) -> dict[str, Any]:
     """The INSERT as boto3's client takes a statement, which writes the JSON of a request itself."""
-    found: dict[str, Any] = json.loads(insert, object_hook=binary)
-    return found
+    statement: dict[str, Any] = json.loads(insert, object_hook=binary)
+    return statement

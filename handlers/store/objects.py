@@ -1,7 +1,7 @@
 """Keeps the bodies that no item of DynamoDB holds in a bucket of S3.
 
-Knows neither events nor tables. Invariant: an object is written whole before anything refers to it, and its key names
-its content, so that writing it again changes nothing.
+Invariant: an object is written whole before anything refers to it, and its key names its content, so that writing it
+again changes nothing.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from handlers.aws.error_translation import translate_errors
 
 
 class Objects:
-    """The bucket, "" where there is none; `s3` gives its client, made when it is first needed: few invocations do."""
+    """The bucket, "" where there is none; `s3` makes its client at its first use, for few invocations need it."""
 
     def __init__(self, s3: Callable[[], Any], bucket: str) -> None:
         self._s3 = s3
@@ -30,10 +30,10 @@ class Objects:
     def get(self, key: str) -> bytes:
         """The object's content; raises StoreUnavailable, also where it is not there."""
         with translate_errors("GetObject"):
-            found: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
-        return found
+            content: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        return content
 
 
 def no_client() -> Any:
-    """What gives a client where there is no bucket: it is never called."""
+    """Stands in for the client's factory where there is no bucket; it is never called."""
     raise RuntimeError("there is no bucket")

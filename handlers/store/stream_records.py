@@ -1,8 +1,8 @@
-"""Reads the records of a stream in the control table, and which streams there are; writes the wish to stop one.
+"""Reads a stream's records in the control table, lists the streams, and records the request to stop one.
 
-Decides no status: handlers/api/status.py does. Invariants: everything is read consistently; of a stream that was never
-started nothing but a wish to stop is written, and that only where it may be started; whatever AWS answers but a refused
-condition is `StoreUnavailable`, after the client's own retries.
+It serves the control API. Invariants: every read is consistent; for a stream that was never started nothing is written
+but a stop request, and that only where the stream may be started; any answer of AWS but a refused condition raises
+`StoreUnavailable`, after the client's own retries.
 """
 
 import heapq
@@ -59,33 +59,33 @@ class StreamRecords:
         Read through an index, so a stream may be missing for a moment after its first start. An index of keys alone:
         a megabyte, which is one request, has some ten thousand of them.
         """
-        return heapq.nsmallest(limit, (found for found in self._started() if found > after))
+        return heapq.nsmallest(limit, (stream_id for stream_id in self._started() if stream_id > after))
 
     def partitions(self, stream_id: str) -> int | None:
         """Over how many partition keys the stream's events are spread; None where it was never started."""
         lease = self._records.get(stream_id, "lease")
         return None if lease is None else control_items.partitions(lease)
 
-    def stop(self, stream_id: str, wished_at: str, *, may_start: bool) -> Lease | None:
-        """The lease with the wish to stop in it; None where there is none and none `may_start`: nothing is written.
+    def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
+        """The lease with the stop request in it; None where there is no lease and none `may_start`: nothing is written.
 
-        `wished_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
+        `requested_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
         """
-        # A lease: the stream was started once. Without one the update makes one, of the wish alone: the first POST of
-        # all may have been answered just now, and its execution not have claimed the stream yet.
+        # There is a lease: the stream was started once. There is none: the update makes one of the stop request alone,
+        # for the first POST may have been answered just now, and its execution may not have claimed the stream yet.
         condition = {} if may_start else {"ConditionExpression": "attribute_exists(PK)"}
         try:
             with translate_errors("UpdateItem"):
                 response = self._dynamodb.update_item(
                     TableName=self._table,
                     Key=control_items.key(stream_id, "lease"),
-                    # The wish alone: fence, holder and execution stay as whoever holds the stream wrote them. Its
+                    # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its
                     # instant holds it against a POST that came before and has not claimed the stream yet. Written
                     # twice it is the same, so a request that is repeated after a lost answer changes nothing.
                     UpdateExpression="SET #stop = :yes, #stop_at = :now",
                     **condition,
                     ExpressionAttributeNames={"#stop": "stop", "#stop_at": "stop_at"},
-                    ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": wished_at}},
+                    ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": requested_at}},
                     ReturnValues="ALL_NEW",
                 )
         except ConditionFailed:

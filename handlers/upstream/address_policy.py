@@ -1,8 +1,9 @@
-"""Decides which addresses of the network a stream may be read from.
+"""Says which network addresses a stream may be read from.
 
-A name is resolved once, every address it has is judged, and the connection goes to one of those that were judged: a
-name that answers differently a moment later (DNS rebinding) gains nothing. Knows no profile and no HTTP. Invariant:
-link-local addresses, AWS's metadata service among them, are refused whatever a profile allows.
+A name is resolved once, each of its addresses is checked, and the connection goes to one of those: a name that resolves
+differently a moment later (DNS rebinding) gains nothing. For example 10.0.0.1 needs `allow_private = true`, and
+169.254.169.254 is refused always. Invariant: link-local addresses, AWS's metadata service among them, are refused
+whatever a profile allows.
 """
 
 import ipaddress
@@ -22,14 +23,14 @@ class AddressRefused(OSError):
 
 def refusal(address: str, *, allow_private: bool) -> str:
     """Why no connection may be made to the IP address, as a phrase; "" where one may."""
-    found = _inner(ipaddress.ip_address(address.partition("%")[0]))
-    if found.is_link_local or (found.version == 6 and found in _AWS_LOCAL):
+    ip = _inner(ipaddress.ip_address(address.partition("%")[0]))
+    if ip.is_link_local or (ip.version == 6 and ip in _AWS_LOCAL):
         return "a link-local address, which is never connected to"
-    if found.is_multicast or found.is_unspecified or (found.is_reserved and not found.is_loopback):
-        return "an address that is no host's"
+    if ip.is_multicast or ip.is_unspecified or (ip.is_reserved and not ip.is_loopback):
+        return "an address that is not a host's"
     # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too. IPv6's first private
     # addresses (fec0::/10, RFC 3879) count as global there.
-    is_private = not found.is_global or (found.version == 6 and found.is_site_local)
+    is_private = not ip.is_global or (ip.version == 6 and ip.is_site_local)
     if is_private and not allow_private:
         return "a private address, which the profile does not allow (allow_private = true)"
     return ""
@@ -40,8 +41,8 @@ def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
 
     Any, not all: a name with one public and one private address is no accident. Raises socket.gaierror.
     """
-    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+    infos = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(address[0]) for *_, address in infos))
     for address in addresses:
         if why := refusal(address, allow_private=allow_private):
             raise AddressRefused(f"the upstream's name leads to {why}")

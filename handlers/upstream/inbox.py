@@ -1,9 +1,8 @@
-"""Decides when the reader of an upstream must wait: a queue bounded by bytes between its thread and the main one.
+"""A queue bounded by bytes between the thread that reads an upstream and the main one: while it is full, reading stops.
 
-While it is full the reader reads nothing, so TCP holds the upstream back. It remembers since when each item waits:
-once it is full, what comes next may have been there since. Knows nothing of what it carries.
-Invariants: it never holds more than `limit_bytes`, but for a single larger item; what is put is taken in order; nothing
-that was not taken yet is older than `unread_s` says.
+Then TCP holds the upstream back. The queue remembers since when each item waits: once it is full, what comes next may
+have been waiting on the wire since. Invariants: it never holds more than `limit_bytes`, but for a single larger item;
+items are taken in order; no item that was not taken yet is older than `unread_s` says.
 """
 
 import threading

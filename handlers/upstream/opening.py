@@ -1,8 +1,8 @@
-"""Opens one HTTP connection for a request, and follows where the upstream sends it: within bounds.
+"""Opens one HTTP connection for a request, and follows redirects within bounds.
 
-Decides which redirects are followed and what goes with them. Knows neither framing nor why a connection ends.
-Invariants: a socket is only ever connected to an address that `network` allows; TLS is verified; what may hold a
-credential goes to the profile's own origin and to no other; https is never left for http.
+It says which redirects are followed and which headers go with them. Invariants: a socket is only ever connected to an
+address that handlers/upstream/address_policy.py allows; TLS is verified; what may hold a credential goes to the
+profile's own origin and to no other; https is never left for http.
 """
 
 import contextlib
@@ -64,9 +64,9 @@ def redirected(request: UpstreamRequest, status: int, location: str) -> Upstream
         netloc = urlsplit(address).netloc
         before, after = _origin(request.address), _origin(address)
     except ValueError:
-        raise RedirectRefused("the upstream redirected to something that is no address") from None
+        raise RedirectRefused("the upstream redirected to something that is not a valid address") from None
     if after[0] not in _PORTS or not after[1] or "@" in netloc:
-        raise RedirectRefused("the upstream redirected to something that is no address of a stream")
+        raise RedirectRefused("the upstream redirected to an address that is not a valid one for a stream")
     if (before[0], after[0]) == ("https", "http"):
         raise RedirectRefused("the upstream redirected from https to http")
     # RFC 9110, sections 15.4.2 to 15.4.4: 303 asks for GET, and 301 and 302 turn a POST into one, as everybody does.
@@ -89,7 +89,7 @@ def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequ
 
 
 def _origin(address: str) -> tuple[str, str, int]:
-    """Scheme, host and port as whoever connects reads them: two readers may differ over a malformed address."""
+    """Scheme, host and port as urllib3 reads them when it connects: two parsers may differ over a malformed address."""
     url = parse_url(address)
     scheme = url.scheme or ""
     return scheme, url.host or "", url.port or _PORTS.get(scheme, 0)
@@ -140,15 +140,15 @@ def _checked(connection_class: Any, answer_class: type[StrictResponse], allow_pr
                 try:
                     # Address and share in place of name and limit, for this one call: TLS and Host go on with those.
                     self._dns_host, self.timeout = address, limit_s / len(addresses)
-                    found: socket.socket = super()._new_conn()
+                    sock: socket.socket = super()._new_conn()
                 except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):
                     if address == addresses[-1]:
                         raise
                     continue
                 finally:
                     self._dns_host, self.timeout = name, limit_s
-                found.settimeout(limit_s)
-                return found
+                sock.settimeout(limit_s)
+                return sock
             raise AssertionError("getaddrinfo answers with an address or raises")
 
         def connect(self) -> None:

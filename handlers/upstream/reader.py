@@ -1,8 +1,7 @@
 """Opens one connection to an upstream, reads it in a thread of its own, and says why it ended.
 
-Knows neither framing nor events. Invariants: the last that arrives is `Closed`, whatever happened; each error of the
-transport is mapped once, here; no text holds an address, a header or anything the upstream sent, for any of them may
-hold a secret.
+Invariants: the last arrival is `Closed`, whatever happened; each error of the transport is mapped once, here; no text
+holds an address, a header or anything the upstream sent, for any of them may hold a secret.
 """
 
 import contextlib
@@ -24,11 +23,11 @@ from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import RedirectRefused, opened
 from handlers.upstream.strict_response import BadAnswer, JoiningResponse, StrictResponse, TooSlow
 
-# As much as one read takes, and as much of what waits as is handed over at once: enough to fill several batches, and
+# How much one read takes, and how much `get` returns at once: enough to fill several batches, and
 # small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
 # 100 bytes take it 0.2 s where a batch takes 8 ms.
 CHUNK_BYTES = 64 * 1024
-# As much as may wait between the two threads.
+# How much may wait between the two threads.
 INBOX_BYTES = 1024 * 1024
 # How long `close` waits for the reader: a shut-down socket answers at once, a connect that is under way does not.
 JOIN_S = 0.1
@@ -69,12 +68,12 @@ class Upstream:
 
     @property
     def taken_s(self) -> float:
-        """How long ago what `get` returned last had come."""
+        """How long ago the bytes that `get` returned last had arrived."""
         return self._inbox.taken_s
 
     @property
     def unread_s(self) -> float | None:
-        """How long ago the oldest had come that `get` has not returned yet; None where there is none."""
+        """How long ago the oldest bytes had arrived that `get` has not returned yet; None where there are none."""
         return self._inbox.unread_s
 
     def start(self) -> None:
@@ -92,7 +91,7 @@ class Upstream:
 
     def close(self) -> None:
         """Closes the connection, whatever it is doing; what was read before can still be taken."""
-        # First the inbox: what a reader of TLS finds after the shutdown may be ciphertext.
+        # First the inbox: over TLS, what is read after the shutdown may be ciphertext.
         self._inbox.close()
         with self._lock:
             self._closed = True
@@ -120,8 +119,8 @@ class Upstream:
                         if not self._inbox.put(Chunk(piece), len(piece)):
                             return
                 body.close()
-            # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets take an
-            # end without TLS's close for an end.
+            # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept
+            # an end without TLS's close_notify.
             self._inbox.put(Closed("ended_by_upstream"))
         except Exception as error:
             self._inbox.put(explain(error, self._stall_after_s))
@@ -130,7 +129,7 @@ class Upstream:
                 self._socket = None
 
     def _connected(self, connected: socket.socket) -> None:
-        """Takes note of the socket for `close`; raises where that was called already, so that nothing is sent."""
+        """Records the socket for `close`; raises where that was called already, so that nothing is sent."""
         with self._lock:
             self._socket = connected
             if self._closed:
@@ -138,21 +137,21 @@ class Upstream:
 
 
 def explain(error: BaseException, stall_after_s: float) -> Closed:
-    """Why the connection ended. `reason` is one word that code may compare, `detail` a phrase for people."""
+    """Why the connection ended; `reason` is one word that code may compare, `detail` a phrase for people."""
     causes = list(_causes(error))
     if isinstance(error, exceptions.ReadTimeoutError):
         return Closed("stalled", f"no byte came for {stall_after_s:g} s")
     if isinstance(error, exceptions.NameResolutionError):
-        return Closed("unreachable", "the host's name was not found")
+        return Closed("unreachable", "the host's name cannot be resolved")
     if isinstance(error, exceptions.NewConnectionError):
         return _not_connected(causes)
     if isinstance(error, exceptions.ConnectTimeoutError):
         return Closed("unreachable", "the connection was not accepted in time")
     for cause in causes:
-        found = _explain_cause(cause)
-        if found is not None:
-            return found
-    return Closed("protocol", f"the answer is no HTTP ({type(error).__name__})")
+        closed = _explain_cause(cause)
+        if closed is not None:
+            return closed
+    return Closed("protocol", f"the answer is not valid HTTP ({type(error).__name__})")
 
 
 def _explain_cause(cause: BaseException) -> Closed | None:
@@ -195,8 +194,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     waiting: list[object] = [error]
     while waiting:
-        found = waiting.pop(0)
-        if isinstance(found, BaseException) and id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            waiting += [*found.args, found.__cause__, found.__context__]
+        cause = waiting.pop(0)
+        if isinstance(cause, BaseException) and id(cause) not in seen:
+            seen.add(id(cause))
+            yield cause
+            waiting += [*cause.args, cause.__cause__, cause.__context__]

@@ -1,9 +1,8 @@
-"""Reads an answer of HTTP/1.1 within bounds, and its chunks to the letter, where Python's own client is lenient.
+"""Reads a response of HTTP/1.1 within bounds, and its chunks strictly, where Python's own client is lenient.
 
-Decides how long the lines of an answer may be that are no part of its body, and how long they may take: the head,
-interim answers, the sizes of chunks, trailers. Knows no redirect, no coding and no framing. Invariants: between two
-pieces of the body no more than LINES_BYTES are read, in no more than twice the socket's time-out; a chunk that does not
-keep to its size ends the answer.
+It limits the lines of a response that are not part of its body, in length and in time: the head, interim responses, the
+sizes of chunks, trailers. Invariants: between two pieces of the body at most LINES_BYTES are read, in at most twice the
+socket's time-out; a chunk that does not keep to its size ends the response.
 """
 
 import http.client
@@ -28,11 +27,11 @@ _NEXT_CHUNK = re.compile(rb"\r\n([0-9A-Fa-f]{1,16})\r\n")
 
 
 class BadAnswer(http.client.HTTPException):
-    """The upstream speaks no HTTP, or more of it than anybody needs; the message holds nothing of what came."""
+    """The response is not valid HTTP, or exceeds the bounds; the message repeats nothing that was received."""
 
 
 class TooSlow(BadAnswer):
-    """Bytes came, but too few of them in the time there was."""
+    """Bytes came, but too few of them within the time-out."""
 
 
 class StrictResponse(http.client.HTTPResponse):
@@ -56,7 +55,7 @@ class StrictResponse(http.client.HTTPResponse):
         except HeaderParsingError:
             # What is behind such a line would be lost, the coding of the body too; urllib3 would only log it, with the
             # address and all that it holds.
-            raise BadAnswer("a line of the answer's head is no header") from None
+            raise BadAnswer("a line of the answer's head is not a valid header") from None
         codings = self.headers.get_all("transfer-encoding", [])
         if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
             raise BadAnswer("the answer has a transfer coding that was not asked for")
@@ -94,20 +93,20 @@ class StrictResponse(http.client.HTTPResponse):
             if len(end) < 2:
                 raise http.client.IncompleteRead(b"")
             raise BadAnswer("a chunk of the body is not as long as it says")
-        line = self.fp.readline(LINES_BYTES + 1)  # with one byte more than may come, so that a longer one is told
+        line = self.fp.readline(LINES_BYTES + 1)  # one byte more than is allowed, so that a longer line is seen
         if not line.endswith(b"\n"):
             raise http.client.IncompleteRead(b"")
-        found = _SIZE.fullmatch(line)
-        if found is None:
+        match = _SIZE.fullmatch(line)
+        if match is None:
             raise BadAnswer("a chunk of the body has no size")
-        size = int(found[1], 16)
+        size = int(match[1], 16)
         while not size and self.fp.readline(LINES_BYTES) not in (b"\r\n", b"\n", b""):
             pass
         return size
 
 
 class JoiningResponse(StrictResponse):
-    """As StrictResponse, for whom chunks mean nothing: with a piece come the whole chunks behind it that have come."""
+    """As StrictResponse, for a body whose chunks mean nothing: a read returns all whole chunks that have arrived."""
 
     def read1(self, n: int = -1) -> bytes:
         """The next bytes of the body; none at its end. Waits for no more than one chunk's."""
@@ -116,9 +115,9 @@ class JoiningResponse(StrictResponse):
             return data
         held = self._lines.held()
         pieces, at, left = [data], 0, n - len(data)
-        # What is anything else than the next chunk, whole and plainly said, is left to `_next_chunk`.
-        while (found := _NEXT_CHUNK.match(held, at)) is not None:
-            begin, size = found.end(), int(found[1], 16)
+        # Anything but a whole chunk in its plainest form is left to `_next_chunk`.
+        while (match := _NEXT_CHUNK.match(held, at)) is not None:
+            begin, size = match.end(), int(match[1], 16)
             if not size or begin + size > len(held) or (n >= 0 and size > left):
                 break
             at = begin + size
@@ -137,12 +136,12 @@ class _Lines(io.BufferedReader):
         super().__init__(self._timed, BUFFER_BYTES)
 
     def body_goes_on(self) -> None:
-        """What comes next is of the body; the lines that follow it are counted anew."""
+        """The body follows; the lines behind it are counted anew."""
         self._line_bytes = 0
         self._timed.stop()
 
     def held(self) -> bytes:
-        """What has come and is not read yet; waits for nothing."""
+        """The bytes that have arrived and are not read yet; does not wait."""
         self._timed.is_held_back = True
         try:
             return self.peek()
@@ -179,7 +178,7 @@ class _Timed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
-        """As the socket's; nothing while it is held back; raises TooSlow where what came came too late."""
+        """As the socket's; nothing while it is held back; raises TooSlow where bytes come too late."""
         if self.is_held_back:
             return None
         count = self._raw.readinto(buffer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handlers.connection.draining import SETTLE_MS
+from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.deployments import STREAM
@@ -95,7 +95,7 @@ def bound_ms(world: World) -> int:
     """
     settings = world.settings
     names = ("retry_max_delay_s", "throttle_max_delay_s", "cool_down_s")
-    settle_ms = SETTLE_MS
+    settle_ms = WATCH_MS
     if world.schedule.policy == "forbids":
         settle_ms += CONNECT_TIMEOUT_MS + lease_ttl_ms(world) + 2 * world.schedule.skew_ms
     rest_s = max(int(settings[name]) for name in names) + int(settings["jitter_s"])

@@ -1,8 +1,7 @@
-"""A child process that the service needs all the time: started, watched, restarted, ended.
+"""Keeps a child process of the service alive: starts it, watches it, restarts it, ends it.
 
-Invariants: while `start` has returned and `stop` was not called, a child that dies is replaced, unless it dies too
-often; `on_death` runs after the old child has gone and before the new one is spawned, so that nobody acts on what only
-the old one knew.
+Invariants: between `start` and `stop` a child that dies is replaced, unless it dies too often; `on_death` runs after
+the old child has ended and before the new one is spawned, so that nobody acts on what only the old one knew.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Child:
-    """What to run, how to know that it answers, and who is told.
+    """The command to run, how to know that it answers, and the callbacks.
 
     `name` begins a sentence ("The embedded AWS"); `resumes_from` ends one ("its last save"). `on_failure` is called
     with a sentence when it has died too often; `say` reports a restart.

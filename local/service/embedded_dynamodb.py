@@ -1,7 +1,7 @@
-"""DynamoDB as a child process that keeps everything: dynoxide, one binary that writes to SQLite.
+"""Runs DynamoDB as a child process that loses no write: dynoxide, one binary that writes to SQLite.
 
 Every write that was answered is on disk, so a SIGKILL of this process, of the service or of both loses nothing. The
-binary comes with npm as an optional dependency; where there is no build for a machine, `program` returns None and the
+binary comes with npm as an optional dependency; where a machine has no build, `program` returns None and the
 embedded AWS holds the tables. Invariants: the address stays the same when the child is restarted; only one child uses
 a data folder, because it holds the folder's lock.
 """
@@ -24,7 +24,7 @@ _ASK_AGAIN_S = 0.02
 
 
 def program(root: Path) -> Path | None:
-    """Returns the binary in the project's node_modules; None where npm has installed none for this machine."""
+    """Returns the binary in the project's node_modules; None where npm installed no build for this machine."""
     build = _BUILDS.get((sys.platform, platform.machine()))
     if build is None:
         return None
@@ -42,7 +42,7 @@ class EmbeddedDynamoDB:
         self._folder = folder
         self._binary = binary
         self._lock_file = lock_file
-        # It takes no socket that is open already, so one is asked for and given back.
+        # It cannot use an open socket, so a free port is chosen and released.
         with bind(0, "the embedded DynamoDB") as free:
             self._port = port_of(free)
         self._supervisor = Supervisor(
@@ -72,7 +72,7 @@ class EmbeddedDynamoDB:
         await self._supervisor.start()
 
     async def stop(self) -> None:
-        """Ends the child; nothing is left to be saved."""
+        """Ends the child; everything is saved already."""
         await self._supervisor.stop()
 
     @property

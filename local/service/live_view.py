@@ -83,13 +83,13 @@ class LiveView:
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
         for stream_id, view in self._views.items():
             records: list[dict[str, Any]] = []
-            connected = view.connected
+            connected_token = view.connected_token
             # The embedded AWS may be restarting; the next look is a second away.
             with contextlib.suppress(BotoCoreError, ClientError):
                 records, lease = await asyncio.to_thread(self._read, stream_id)
-                connected = lease.connected_token
+                connected_token = lease.connected_token
                 self._alert(stream_id, lease)
-            for news in view.update(records, connected, _now_ms(), failed.get(stream_id, [])):
+            for news in view.update(records, connected_token, _now_ms(), failed.get(stream_id, [])):
                 self._screen.say(news)
         for stream_id in [one for one in self._views if one not in streams]:
             del self._views[stream_id]

@@ -54,62 +54,65 @@ def connection_view(item: Mapping[str, Any]) -> ConnectionView:
     )
 
 
-def _within(entry: ConnectionView, failure: Failure) -> bool:
+def _within(connection: ConnectionView, failure: Failure) -> bool:
     """Whether the connection was opened by the attempt that failed."""
-    opened_ms = entry.opened_ms
-    return opened_ms is not None and entry.lane == failure.lane and failure.from_ms <= opened_ms <= failure.at_ms
+    opened_ms = connection.opened_ms
+    return opened_ms is not None and connection.lane == failure.lane and failure.from_ms <= opened_ms <= failure.at_ms
 
 
 @dataclass
 class StreamView:
-    """The connections and losses of one stream; those before `since_ms` are not news. Times in epoch milliseconds."""
+    """The connections and losses of one stream; those before `since_ms` are not news. Times in epoch milliseconds.
+
+    `seen` has the newest connections by fencing token, `_forgotten` the counts of those before: stored, duplicates.
+    """
 
     stream_id: str
     since_ms: int
-    entries: dict[int, ConnectionView] = field(default_factory=dict)
-    connected: int = 0
+    seen: dict[int, ConnectionView] = field(default_factory=dict)
+    connected_token: int = 0
     _reported: set[tuple[str, int]] = field(default_factory=set)
     _counts: deque[tuple[int, int]] = field(default_factory=deque)
-    _dropped: tuple[int, int] = (0, 0)
+    _forgotten: tuple[int, int] = (0, 0)
     _failures: deque[Failure] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _failing: Failure | None = None
 
     def update(
-        self, items: Iterable[dict[str, Any]], connected: int, now_ms: int, failures: Iterable[Failure] = ()
+        self, items: Iterable[dict[str, Any]], connected_token: int, now_ms: int, failures: Iterable[Failure] = ()
     ) -> list[str]:
         """Returns the news, a sentence each.
 
-        `connected` is the lease's, `items` the newest records of connections and gaps; `failures` are those of
+        `connected_token` is the lease's, `items` the newest records of connections and gaps; `failures` are those of
         functions since the last update, seen before the records were read.
         """
-        self.connected = connected
+        self.connected_token = connected_token
         losses = []
         for item in items:
             if item["SK"]["S"].startswith("gap#"):
                 losses.append(lost(item))
                 continue
-            view = connection_view(item)
-            self.entries[view.fence] = view
-        for fence in sorted(self.entries)[:-_KEPT]:
-            forgotten = self.entries.pop(fence)
-            self._dropped = (self._dropped[0] + forgotten.stored, self._dropped[1] + forgotten.duplicates)
+            connection = connection_view(item)
+            self.seen[connection.fence] = connection
+        for fence in sorted(self.seen)[:-_KEPT]:
+            forgotten = self.seen.pop(fence)
+            self._forgotten = (self._forgotten[0] + forgotten.stored, self._forgotten[1] + forgotten.duplicates)
         self._counts.append((now_ms, self.stored))
         while len(self._counts) > 2 and self._counts[0][0] < now_ms - _RATE_OVER_MS:
             self._counts.popleft()
         news = [sentence for failure in failures for sentence in self._failed(failure)]
-        recent = [one for _, one in sorted(self.entries.items()) if (one.opened_ms or 0) >= self.since_ms]
+        recent = [one for _, one in sorted(self.seen.items()) if (one.opened_ms or 0) >= self.since_ms]
         news += [sentence for one in recent for sentence in self._news(one, now_ms)]
         return news + [self._lost(loss) for loss in losses if loss is not None and self._is_new(loss)]
 
     @property
     def stored(self) -> int:
         """Events that the seen connections stored."""
-        return self._dropped[0] + sum(entry.stored for entry in self.entries.values())
+        return self._forgotten[0] + sum(connection.stored for connection in self.seen.values())
 
     @property
     def duplicates(self) -> int:
         """Duplicates that the seen connections turned away."""
-        return self._dropped[1] + sum(entry.duplicates for entry in self.entries.values())
+        return self._forgotten[1] + sum(connection.duplicates for connection in self.seen.values())
 
     def rate(self) -> float:
         """Returns the events stored a second, over the last ten seconds."""
@@ -120,15 +123,15 @@ class StreamView:
 
     def holder(self) -> ConnectionView | None:
         """Returns the connection that holds the stream by the lease; None where it is no longer open."""
-        view = self.entries.get(self.connected)
-        return view if view is not None and view.closed_ms is None else None
+        connection = self.seen.get(self.connected_token)
+        return connection if connection is not None and connection.closed_ms is None else None
 
     def connections(self, now_ms: int) -> list[Connection]:
         """Returns the connections that were answered, in order of opening."""
         return [
-            Connection(entry.lane, entry.opened_ms, self._end_ms(entry, now_ms), entry.ended_by or "killed")
-            for _, entry in sorted(self.entries.items())
-            if entry.opened_ms is not None
+            Connection(one.lane, one.opened_ms, self._end_ms(one, now_ms), one.ended_by or "killed")
+            for _, one in sorted(self.seen.items())
+            if one.opened_ms is not None
         ]
 
     def overlap_ms(self, now_ms: int) -> int:
@@ -139,46 +142,50 @@ class StreamView:
         """Returns how long no connection was open, between the first opening and now."""
         return sum(gap.to_ms - gap.from_ms for gap in gaps(self.connections(now_ms), now_ms))
 
-    def _end_ms(self, entry: ConnectionView, now_ms: int) -> int:
-        if entry.closed_ms is not None:
-            return entry.closed_ms
-        return entry.seen_ms if self._dead(entry, now_ms) else now_ms
+    def _end_ms(self, connection: ConnectionView, now_ms: int) -> int:
+        if connection.closed_ms is not None:
+            return connection.closed_ms
+        return connection.seen_ms if self._dead(connection, now_ms) else now_ms
 
-    def _dead(self, entry: ConnectionView, now_ms: int) -> bool:
-        silent = now_ms - entry.seen_ms > SILENT_MS
-        return entry.closed_ms is None and (silent or self._failure_of(entry) is not None)
+    def _dead(self, connection: ConnectionView, now_ms: int) -> bool:
+        silent = now_ms - connection.seen_ms > SILENT_MS
+        return connection.closed_ms is None and (silent or self._failure_of(connection) is not None)
 
-    def _failure_of(self, entry: ConnectionView) -> Failure | None:
+    def _failure_of(self, connection: ConnectionView) -> Failure | None:
         """The failure of the function that had this connection, where it failed."""
-        return next((failure for failure in self._failures if _within(entry, failure)), None)
+        return next((failure for failure in self._failures if _within(connection, failure)), None)
 
     def _failed(self, failure: Failure) -> list[str]:
         """News of the first failed opening in a row, and of one that fails for another reason than the last."""
         self._failures.append(failure)
-        if failure.error in _EXPECTED or any(_within(entry, failure) for entry in self.entries.values()):
+        if failure.error in _EXPECTED or any(_within(connection, failure) for connection in self.seen.values()):
             return []
         before, self._failing = self._failing, failure
         if before is not None and before.reason == failure.reason:
             return []
         return [f"{self.stream_id}: lane {failure.lane} cannot connect: {failure.reason}"]
 
-    def _news(self, entry: ConnectionView, now_ms: int) -> list[str]:
+    def _news(self, connection: ConnectionView, now_ms: int) -> list[str]:
         news = []
-        if entry.opened_ms is not None and self._report_once("opened", entry.fence):
-            again = self._failing is not None and entry.opened_ms > self._failing.at_ms
+        if connection.opened_ms is not None and self._report_once("opened", connection.fence):
+            again = self._failing is not None and connection.opened_ms > self._failing.at_ms
             self._failing = None if again else self._failing
             word = "connected again" if again else "connected"
             news.append(
-                f"{self.stream_id}: lane {entry.lane} is {word} (fencing token {entry.fence}){self._after(entry)}"
+                f"{self.stream_id}: lane {connection.lane} is {word}"
+                f" (fencing token {connection.fence}){self._after(connection)}"
             )
-        over = entry.closed_ms is not None or self._dead(entry, now_ms)
-        if over and entry.opened_ms is not None and self._report_once("closed", entry.fence):
-            failure = self._failure_of(entry)
-            ended_by = entry.ended_by.replace("_", " ") or (failure.reason if failure else "its function was killed")
-            lasted_s = (self._end_ms(entry, now_ms) - entry.opened_ms) / 1000
+        over = connection.closed_ms is not None or self._dead(connection, now_ms)
+        if over and connection.opened_ms is not None and self._report_once("closed", connection.fence):
+            failure = self._failure_of(connection)
+            ended_by = connection.ended_by.replace("_", " ") or (
+                failure.reason if failure else "its function was killed"
+            )
+            lasted_s = (self._end_ms(connection, now_ms) - connection.opened_ms) / 1000
             news.append(
-                f"{self.stream_id}: lane {entry.lane} is closed after {lasted_s:.1f} s: {ended_by};"
-                f" {entry.stored} stored, {entry.duplicates} duplicates turned away{self._handover(entry, now_ms)}"
+                f"{self.stream_id}: lane {connection.lane} is closed after {lasted_s:.1f} s: {ended_by};"
+                f" {connection.stored} stored, {connection.duplicates} duplicates turned away"
+                f"{self._handover(connection, now_ms)}"
             )
         return news
 
@@ -189,20 +196,20 @@ class StreamView:
         length_s = (loss.to_ms - loss.from_ms) / 1000
         return f"{self.stream_id}: events of {length_s:.1f} s are lost: {loss.cause.replace('_', ' ')}"
 
-    def _after(self, entry: ConnectionView) -> str:
+    def _after(self, connection: ConnectionView) -> str:
         """How long there was no connection before this one."""
-        earlier = [one for one in self.entries.values() if one.fence < entry.fence and one.opened_ms is not None]
-        if not earlier or entry.opened_ms is None or any(one.closed_ms is None for one in earlier[-1:]):
+        earlier = [one for one in self.seen.values() if one.fence < connection.fence and one.opened_ms is not None]
+        if not earlier or connection.opened_ms is None or any(one.closed_ms is None for one in earlier[-1:]):
             return ""
-        gap_ms = entry.opened_ms - max(one.closed_ms or one.seen_ms for one in earlier)
+        gap_ms = connection.opened_ms - max(one.closed_ms or one.seen_ms for one in earlier)
         return f" after a gap of {gap_ms} ms" if gap_ms > 0 else ""
 
-    def _handover(self, entry: ConnectionView, now_ms: int) -> str:
+    def _handover(self, connection: ConnectionView, now_ms: int) -> str:
         """How long this connection and its successor were open together."""
-        successors = [one for one in self.entries.values() if one.fence > entry.fence and one.opened_ms is not None]
+        successors = [one for one in self.seen.values() if one.fence > connection.fence and one.opened_ms is not None]
         if not successors or successors[0].opened_ms is None:
             return ""
-        shared_ms = self._end_ms(entry, now_ms) - successors[0].opened_ms
+        shared_ms = self._end_ms(connection, now_ms) - successors[0].opened_ms
         return f"; handed over to lane {successors[0].lane}, overlap {shared_ms} ms" if shared_ms >= 0 else ""
 
     def _report_once(self, what: str, fence: int) -> bool:

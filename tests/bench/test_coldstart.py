@@ -9,6 +9,7 @@ import pytest
 from bench import coldstart
 
 
+@pytest.mark.long
 def test_it_runs_and_reports_what_each_kind_used(capsys: pytest.CaptureFixture[str]) -> None:
     """Two starts of each; what is reported is the interpreter's own CPU and more."""
     assert coldstart.main(["--json", "--times", "1", "--uncompiled-times", "0"]) == 0

@@ -16,28 +16,28 @@ from handlers.connection.phases import LIVE, Phase
 class EmitsTheTail(Manager):
     """What was cut off at the close is dispatched as if a blank line had come."""
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        tail = super().handle(now_ms, Chunk(b"\n\n")) if isinstance(given, Closed) and self.phase in LIVE else []
-        return tail + super().handle(now_ms, given, **when)
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        tail = super().handle(now_ms, Chunk(b"\n\n")) if isinstance(input_, Closed) and self.phase in LIVE else []
+        return tail + super().handle(now_ms, input_, **when)
 
 
 class SavesTheCursorFirst(Manager):
     """The cursor is saved before the events that it vouches for are stored."""
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        found: list[Effect] = []
-        for effect in super().handle(now_ms, given, **when):
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        effects: list[Effect] = []
+        for effect in super().handle(now_ms, input_, **when):
             if isinstance(effect, Write):
-                found.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
-            found.append(effect)
-        return found
+                effects.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
+            effects.append(effect)
+        return effects
 
 
 class RecordsLossesLast(Manager):
     """A loss that the upstream announces is recorded after the events beside it, whose cursor passes it."""
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        effects = super().handle(now_ms, given, **when)
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        effects = super().handle(now_ms, input_, **when)
         losses = [effect for effect in effects if isinstance(effect, RecordLoss)]
         return [*(effect for effect in effects if effect not in losses), *losses]
 
@@ -52,41 +52,40 @@ class ClaimsAfterConnecting(Manager):
         self.phase = Phase.OPENING
         return [ReadCursor()]
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, Opened) and given.status == 200 and self.held is None:
-            self.held, self.phase = given, Phase.CLAIMING
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        if isinstance(input_, Opened) and input_.status == 200 and self.held is None:
+            self.held, self.phase = input_, Phase.CLAIMING
             return [Claim()]
-        if isinstance(given, Claimed):
-            self._record.fence, self.phase = given.lease.fence, Phase.OPENING
+        if isinstance(input_, Claimed):
+            self._record.fence, self.phase = input_.lease.fence, Phase.OPENING
             assert self.held is not None
             return super().handle(now_ms, self.held, **when)
-        return super().handle(now_ms, given, **when)
+        return super().handle(now_ms, input_, **when)
 
 
 class DoesNotWatchTheSuccessor(Manager):
     """A closed connection whose successor has claimed thinks itself dropped at once."""
 
-    def _settle(self, now_ms: int, found: Any) -> list[Effect]:
-        if found is LeaseView.CLAIMED:
-            assert self._ending is not None
-            return [Finish(self._ending)]
-        return super()._settle(now_ms, found)
+    def _explain_end(self, now_ms: int, view: Any) -> list[Effect]:
+        if view is LeaseView.CLAIMED:
+            return [Finish(self._draining.outcome)]
+        return super()._explain_end(now_ms, view)
 
 
 class VouchesForWhatWaits(Manager):
     """What was read and waits for the store counts as covered."""
 
-    def handle(self, now_ms: int, given: Input, **_when: int | None) -> list[Effect]:
-        return super().handle(now_ms, given)
+    def handle(self, now_ms: int, input_: Input, **_when: int | None) -> list[Effect]:
+        return super().handle(now_ms, input_)
 
 
 class IgnoresTheWishToStop(Manager):
     """A connection that reads the wish to stop goes on."""
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, LeaseRead):
-            given = LeaseRead(replace(given.lease, stop=False))
-        return super().handle(now_ms, given, **when)
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        if isinstance(input_, LeaseRead):
+            input_ = LeaseRead(replace(input_.lease, stop=False))
+        return super().handle(now_ms, input_, **when)
 
 
 class LeavesTheLastBatchAtAStop(Manager):
@@ -94,24 +93,24 @@ class LeavesTheLastBatchAtAStop(Manager):
 
     kept: tuple[Write, ...] = ()
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, LeaseRead) and given.lease.stop:
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        if isinstance(input_, LeaseRead) and input_.lease.stop:
             for _ in self.kept:
                 self._record.pending._writes.pop()
-                self._record.vouching._unstored.pop()
+                self._record.liveness._unstored.pop()
             self.kept = ()
-        found = super().handle(now_ms, given, **when)
+        effects = super().handle(now_ms, input_, **when)
         kept, self.kept = self.kept, ()
-        if isinstance(given, Chunk) and self.phase in LIVE:
-            self.kept = tuple(effect for effect in found if isinstance(effect, Write))
-        return [*kept, *(effect for effect in found if effect not in self.kept)]
+        if isinstance(input_, Chunk) and self.phase in LIVE:
+            self.kept = tuple(effect for effect in effects if isinstance(effect, Write))
+        return [*kept, *(effect for effect in effects if effect not in self.kept)]
 
 
 class VouchesPastTheClose(Manager):
     """The ledger has each connection covered for longer than it was, by more than a clock may be wrong."""
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        return [self._later(effect) for effect in super().handle(now_ms, given, **when)]
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        return [self._later(effect) for effect in super().handle(now_ms, input_, **when)]
 
     def _later(self, effect: Effect) -> Effect:
         if not isinstance(effect, SaveProgress) or effect.progress.closed_ms is None:
@@ -122,11 +121,11 @@ class VouchesPastTheClose(Manager):
 class ForgetsWhatCameLate(Manager):
     """What comes after a silence is taken for heard and is not stored."""
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, Chunk) and self.phase in LIVE and now_ms - self._record.vouching.heard_ms > 2_000:
-            self._record.vouching._heard_ms = now_ms
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        if isinstance(input_, Chunk) and self.phase in LIVE and now_ms - self._record.liveness.heard_ms > 2_000:
+            self._record.liveness._heard_ms = now_ms
             return []
-        return super().handle(now_ms, given, **when)
+        return super().handle(now_ms, input_, **when)
 
 
 class LetsGoWhenSuperseded(Manager):
@@ -136,7 +135,11 @@ class LetsGoWhenSuperseded(Manager):
         self._lease_every_ms = 50  # the window is short
         return super().start(now_ms)
 
-    def handle(self, now_ms: int, given: Input, **when: int | None) -> list[Effect]:
-        if isinstance(given, LeaseRead) and self.phase is Phase.CONNECTED and self._stay.is_superseded(given.lease):
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        if (
+            isinstance(input_, LeaseRead)
+            and self.phase is Phase.CONNECTED
+            and self._lifetime.is_superseded(input_.lease)
+        ):
             return self._leave(now_ms, Outcome("", "superseded", "another execution has claimed the stream"), "let_go")
-        return super().handle(now_ms, given, **when)
+        return super().handle(now_ms, input_, **when)

@@ -60,13 +60,13 @@ class _ClaimsAfterConnecting(Manager):
 
 
 class _DoesNotWatch(Manager):
-    def _settle(self, now_ms: int, view: LeaseView) -> list[Effect]:
-        return super()._settle(now_ms, LeaseView.HOLDER if view is LeaseView.CLAIMED else view)
+    def _explain_end(self, now_ms: int, view: LeaseView) -> list[Effect]:
+        return super()._explain_end(now_ms, LeaseView.HOLDER if view is LeaseView.CLAIMED else view)
 
 
 class _WaitsForAClaim(Manager):
-    def _settle(self, now_ms: int, view: LeaseView) -> list[Effect]:
-        return super()._settle(now_ms, LeaseView.TAKEN_OVER if view is LeaseView.CLAIMED else view)
+    def _explain_end(self, now_ms: int, view: LeaseView) -> list[Effect]:
+        return super()._explain_end(now_ms, LeaseView.TAKEN_OVER if view is LeaseView.CLAIMED else view)
 
 
 class _WaitsForOneThatIsGone(Manager):
@@ -94,7 +94,7 @@ class _OpensAtOnce(Manager):
 
 class _IgnoresTheClaim(Manager):
     def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
-        if self.phase is Phase.CONNECTED and not read.lease.stop and not self._stay._is_expiring:
+        if self.phase is Phase.CONNECTED and not read.lease.stop and not self._lifetime._is_expiring:
             read = LeaseRead(replace(read.lease, fence=self.fence, connected_token=self.fence))
         return super()._lease_read(now_ms, read)
 
@@ -123,7 +123,7 @@ class _SavesBeforeStoring(Manager):
 class _ForgetsItsDeadline(Manager):
     def _woken(self, now_ms: int, woken: Woken) -> list[Effect]:
         if self.phase is Phase.CONNECTED:
-            self._stay._leave_at_ms = FOREVER_MS
+            self._lifetime._leave_at_ms = FOREVER_MS
             return []
         return super()._woken(now_ms, woken)
 
@@ -132,7 +132,7 @@ class _ForgetsItsDeadline(Manager):
 
 class _StaysInPhase(Manager):
     def _lease_read(self, now_ms: int, read: LeaseRead) -> list[Effect]:
-        self._stay._claimed_ms = -FOREVER_MS
+        self._lifetime._claimed_ms = -FOREVER_MS
         return super()._lease_read(now_ms, read)
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}

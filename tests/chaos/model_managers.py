@@ -29,6 +29,8 @@ IGNORED = frozenset(
         "_ttl_ms",
         "_stays_ms",
         "_overlap_ms",
+        "_after_fence",
+        "watch_ms",
         "_is_hot",
         "_execution",  # the process's own
         "claimed_ms",  # as long before the deadline as a function lives
@@ -56,7 +58,7 @@ IGNORED = frozenset(
 # Of these instants only counts whether they have come.
 FACTS = frozenset({"opened_ms", "closed_ms"})
 # What a manager consists of.
-PARTS = frozenset({"_stay", "_intake", "_record", "pending", "vouching"})
+PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "liveness"})
 
 
 @lru_cache(maxsize=4096)

@@ -191,7 +191,7 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
         tuple([_input_key(input_) for input_ in process.inbox]),
         tuple([_effect_key(effect, now) for effect in process.effects]),
         rank[process.manager.fence],
-        process.manager.__dict__["_stay"].__dict__["_beside"] == connected,
+        process.manager.__dict__["_lifetime"].__dict__["_beside"] == connected,
         tuple([None if at is None else max(at - now, -TICK_MS) for at in instants]),
         rest,
     )

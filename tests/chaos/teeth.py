@@ -58,7 +58,7 @@ OF_THE_STORE = {
     "errors of single statements of a batch are ignored": "test_each_statement_answers_for_itself",
     "the store's errors are ignored": "test_a_store_that_throttles_for_ever_is_unavailable",
     "the claim raises no fence": "test_a_claim_raises_the_fence_and_names_the_holder",
-    "the standby ignores the stop": "test_a_claim_is_refused_while_the_stop_wish_stands",
+    "the standby ignores the stop": "test_a_claim_is_refused_while_a_stop_is_requested",
     "a claim asks for no execution's right": "test_a_claim_is_for_the_execution_that_holds_the_stream",
     "connected is marked without a condition": "test_connected_only_grows_and_never_passes_the_fence",
     "released is marked without a condition": "test_released_only_grows",

@@ -1,4 +1,4 @@
-"""Who is told of what: every alarm acts on the topic, and each kind of trouble has one."""
+"""Every alarm acts on the topic, and each kind of trouble has an alarm."""
 
 import json
 import re
@@ -16,7 +16,7 @@ TOPIC = [{"Ref": "AlertsTopic"}]
 
 
 def alarms() -> dict[str, dict[str, Any]]:
-    """The alarms of the template by the metric they look at."""
+    """The alarms of the template by their metric."""
     return {
         f"{alarm['Namespace']}/{alarm['MetricName']}": alarm
         for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm")
@@ -25,20 +25,20 @@ def alarms() -> dict[str, dict[str, Any]]:
 
 def filters() -> dict[str, str]:
     """The patterns of the metric filters by the metric that they count into."""
-    found = resources(osls.template("test"), "AWS::Logs::MetricFilter")
-    assert {one["LogGroupName"]["Ref"] for one in found} == {"ConnectionManagerLogGroup"}
+    metric_filters = resources(osls.template("test"), "AWS::Logs::MetricFilter")
+    assert {one["LogGroupName"]["Ref"] for one in metric_filters} == {"ConnectionManagerLogGroup"}
     return {
         f"{change['MetricNamespace']}/{change['MetricName']}": one["FilterPattern"]
-        for one in found
+        for one in metric_filters
         for change in one["MetricTransformations"]
     }
 
 
-def test_every_alarm_tells_the_topic() -> None:
+def test_every_alarm_acts_on_the_topic() -> None:
     """One for each kind of trouble; none is of one stream, and silence is an alarm of the watch alone."""
     ours = "streamkeeper-test"
-    found = alarms()
-    assert set(found) == {
+    every = alarms()
+    assert set(every) == {
         f"{ours}/LongestUnconnected",
         f"{ours}/UnexpectedErrors",
         f"{ours}/Kills",
@@ -49,10 +49,10 @@ def test_every_alarm_tells_the_topic() -> None:
         "AWS/Lambda/Throttles",
         "AWS/Lambda/Errors",
     }
-    assert {name: alarm["AlarmActions"] for name, alarm in found.items()} == dict.fromkeys(found, TOPIC)
-    silence = {name for name, alarm in found.items() if alarm["TreatMissingData"] == "breaching"}
+    assert {name: alarm["AlarmActions"] for name, alarm in every.items()} == dict.fromkeys(every, TOPIC)
+    silence = {name for name, alarm in every.items() if alarm["TreatMissingData"] == "breaching"}
     assert silence == {f"{ours}/LongestUnconnected"}
-    assert found[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
+    assert every[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
 
 
 def test_every_metric_of_the_log_has_its_alarm() -> None:

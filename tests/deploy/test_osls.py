@@ -71,10 +71,10 @@ def test_a_broken_machine_file_is_one_sentence(tmp_path: Path, change: Callable[
     """A machine file that cannot be read or breaks a rule is named with the place, before osls is asked."""
     root = copied(tmp_path)
     change(root / MACHINE)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as refusal:
         osls.template("local", root)
-    assert str(told.value).startswith(sentence)
-    assert (str(told.value).count("\n"), str(tmp_path) in str(told.value), cache(root)) == (0, False, [])
+    assert str(refusal.value).startswith(sentence)
+    assert (str(refusal.value).count("\n"), str(tmp_path) in str(refusal.value), cache(root)) == (0, False, [])
 
 
 def replaced(path: Path, old: str, new: str) -> None:
@@ -85,14 +85,14 @@ def replaced(path: Path, old: str, new: str) -> None:
 
 
 def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
-    """osls's reason is told in a line, and nothing is left behind."""
+    """osls's reason is one line, and nothing is left behind."""
     root = copied(tmp_path)
     with (root / "serverless.yml").open("a") as file:
         file.write("nonsense: true\n")
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as refusal:
         osls.template("local", root)
-    assert str(told.value).startswith("`sls package --stage local` failed: ")
-    assert ("nonsense" in str(told.value), "\n" in str(told.value), cache(root)) == (True, False, [])
+    assert str(refusal.value).startswith("`sls package --stage local` failed: ")
+    assert ("nonsense" in str(refusal.value), "\n" in str(refusal.value), cache(root)) == (True, False, [])
 
 
 def test_what_a_killed_packaging_left_is_removed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What handlers and machine ask of AWS is what their roles allow: no call is refused when deployed, none is spare."""
+"""The roles allow exactly the requests of handlers and machine: none is refused when deployed, none is spare."""
 
 import ast
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from local.stages import ROOT
 from tests.statemachines.connections import definition
 from tests.statemachines.test_definitions import states
 
-# Which module asks which table, by the role of the function that it is a part of.
-ASKED = {
+# The table of each module, by the role of its function.
+TABLES = {
     "ConnectionManagerRole": {
         "store/event_writer.py": "EventsTable",
         "store/connection_store.py": "ControlTable",
@@ -31,10 +31,10 @@ PARTIQL = {"BatchExecuteStatement": "PartiQLInsert"}
 INTEGRATIONS = {"lambda:Invoke": "lambda:InvokeFunction", "sfn:DescribeExecution": "states:DescribeExecution"}
 
 
-def asked(role: str) -> set[tuple[str, str]]:
-    """Each (action, table or index) that the modules of a role ask of their client."""
-    found: set[tuple[str, str]] = set()
-    for module, table in ASKED[role].items():
+def requested(role: str) -> set[tuple[str, str]]:
+    """Each (action, table or index) that the modules of a role request of their client."""
+    requests: set[tuple[str, str]] = set()
+    for module, table in TABLES[role].items():
         for call in calls(ast.parse((ROOT / "handlers" / module).read_text())):
             function = call.func
             if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Attribute)):
@@ -42,8 +42,8 @@ def asked(role: str) -> set[tuple[str, str]]:
             if function.value.attr == "_dynamodb":
                 action = "".join(word.capitalize() for word in function.attr.split("_"))
                 by_index = any(keyword.arg == "IndexName" for keyword in call.keywords)
-                found.add((f"dynamodb:{PARTIQL.get(action, action)}", f"{table}/index" if by_index else table))
-    return found
+                requests.add((f"dynamodb:{PARTIQL.get(action, action)}", f"{table}/index" if by_index else table))
+    return requests
 
 
 def calls(tree: ast.AST) -> list[ast.Call]:
@@ -59,19 +59,19 @@ def allowed(template: dict[str, Any], role: str) -> Iterator[tuple[str, Any]]:
                 yield action, statement["Resource"]
 
 
-@pytest.mark.parametrize("role", ASKED)
+@pytest.mark.parametrize("role", TABLES)
 def test_a_function_may_do_what_its_store_does_and_no_more(template: dict[str, Any], role: str) -> None:
     """Each request is allowed on its table or index by the function's role, and nothing else on the tables is."""
     indexes = {
         "${EventsTable.Arn}/index/by-position": "EventsTable/index",
         "${ControlTable.Arn}/index/leases": "ControlTable/index",
     }
-    found = {
+    granted = {
         (action, resource["Fn::GetAtt"][0] if "Fn::GetAtt" in resource else indexes[resource["Fn::Sub"]])
         for action, resource in allowed(template, role)
         if "Fn::GetAtt" in resource or resource["Fn::Sub"] in indexes
     }
-    assert found == asked(role) | BESIDES[role]
+    assert granted == requested(role) | BESIDES[role]
 
 
 def test_the_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any]) -> None:

@@ -110,9 +110,9 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert sentence in run.stdout + run.stderr
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as refusal:
         osls.template("local", tmp_path)
-    assert str(told.value) == sentence
+    assert str(refusal.value) == sentence
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentenc
     """What YAML cannot read, or reads as something else, is one sentence."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "local.yml").write_text(change)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as refusal:
         stages.load("local", root=tmp_path)
-    assert str(told.value).startswith(sentence)
-    assert "\n" not in str(told.value)
+    assert str(refusal.value).startswith(sentence)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("stage", ["nope", "../env/local", "", "Local"])
@@ -140,7 +140,7 @@ def test_a_stage_without_a_file_is_refused(stage: str) -> None:
 
 
 def test_settings_can_be_laid_over_a_stage() -> None:
-    """What is given goes over the stage's file under the same rules, and what follows from it follows."""
+    """Overrides replace the stage's own settings under the same rules, and the derived settings follow them."""
     assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["task_timeout_s"] == 915
     with pytest.raises(UserError, match="with overrides: wait_s"):
         stages.load("local", {"wait_s": 45})

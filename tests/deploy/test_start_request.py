@@ -14,8 +14,8 @@ FORM = "application/x-www-form-urlencoded"
 
 def integration() -> dict[str, Any]:
     """The integration of the route that starts a stream."""
-    found: dict[str, Any] = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
-    integration: dict[str, Any] = found["Properties"]["Integration"]
+    method: dict[str, Any] = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
+    integration: dict[str, Any] = method["Properties"]["Integration"]
     return integration
 
 

@@ -156,19 +156,19 @@ ALL, METHODS = "ApiGatewayMethodConnectionsGet", "ApiGatewayMethodConnectionsStr
 
 
 def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The API's methods by what stands behind the stream in the path, and by HTTP method; ALL is the list of them."""
+    """The API's methods by the path after the stream and the HTTP method; ALL is the list of streams."""
     kind = "AWS::ApiGateway::Method"
-    found = {name: one["Properties"] for name, one in template["Resources"].items() if one["Type"] == kind}
-    return {name.removeprefix(METHODS): method for name, method in found.items()}
+    properties = {name: one["Properties"] for name, one in template["Resources"].items() if one["Type"] == kind}
+    return {name.removeprefix(METHODS): method for name, method in properties.items()}
 
 
 def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
-    """They ask for the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
-    found = methods(template)
-    assert sorted(found) == [ALL, "Delete", "EventsGet", "Get", "Post"]
+    """They need the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
+    routes = methods(template)
+    assert sorted(routes) == [ALL, "Delete", "EventsGet", "Get", "Post"]
     for name in (ALL, "Get", "EventsGet", "Delete"):
-        assert found[name]["ApiKeyRequired"]
-        integration = found[name]["Integration"]
+        assert routes[name]["ApiKeyRequired"]
+        integration = routes[name]["Integration"]
         assert integration["Type"] == "AWS_PROXY"
         assert {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]} in integration["Uri"]["Fn::Join"][1]
     permissions = {one["Principal"]: one["FunctionName"] for one in resources(template, "AWS::Lambda::Permission")}
@@ -177,7 +177,7 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
         "events.amazonaws.com": {"Fn::GetAtt": ["ConnectionWatchLambdaFunction", "Arn"]},
     }
     (deployment,) = [one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGateway::Deployment"]
-    assert {ALL, *(METHODS + name for name in found if name != ALL)} <= set(deployment["DependsOn"])
+    assert {ALL, *(METHODS + name for name in routes if name != ALL)} <= set(deployment["DependsOn"])
 
 
 def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None:

@@ -69,8 +69,8 @@ class Aws:
         """Takes tables and queue away, with all that is in them."""
         for table in (EVENTS, CONTROL):
             self.dynamodb.delete_table(TableName=table)
-        for found in self.objects():
-            self.s3.delete_object(Bucket=BUCKET, Key=found)
+        for key in self.objects():
+            self.s3.delete_object(Bucket=BUCKET, Key=key)
         with suppress(ClientError):
             self.sqs.delete_queue(QueueUrl=self.queue_url)
 
@@ -90,18 +90,18 @@ class Aws:
 
     def items(self, table: str, stream_id: str) -> dict[str, dict[str, Any]]:
         """The items of one stream by their sort key, each attribute's bare value."""
-        found = self.dynamodb.query(
+        items = self.dynamodb.query(
             TableName=table,
             KeyConditionExpression="PK = :stream",
             ExpressionAttributeValues={":stream": {"S": stream_id}},
             ConsistentRead=True,
         )["Items"]
-        return {item["SK"]["S"]: {name: _bare(value) for name, value in item.items()} for item in found}
+        return {item["SK"]["S"]: {name: _bare(value) for name, value in item.items()} for item in items}
 
     def objects(self) -> dict[str, bytes]:
         """What lies in the bucket, by key."""
-        found = [entry["Key"] for entry in self.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
-        return {key: self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in found}
+        keys = [entry["Key"] for entry in self.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
+        return {key: self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
     def put_control(self, stream_id: str, key: str, **attributes: Any) -> None:
         """Writes attributes into a record of the control table as another writer would."""
@@ -114,12 +114,12 @@ class Aws:
             ExpressionAttributeValues={f":{name}": value for name, value in attributes.items()},
         )
 
-    def letters(self) -> list[dict[str, Any]]:
+    def dead_letters(self) -> list[dict[str, Any]]:
         """The messages in the dead-letter queue."""
-        found: list[dict[str, Any]] = []
+        bodies: list[dict[str, Any]] = []
         while messages := self.sqs.receive_message(QueueUrl=self.queue_url, MaxNumberOfMessages=10).get("Messages"):
-            found += [json.loads(message["Body"]) for message in messages]
-        return found
+            bodies += [json.loads(message["Body"]) for message in messages]
+        return bodies
 
 
 def put_secret(name: str, text: str) -> None:

@@ -26,9 +26,9 @@ def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     for name in ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_SQS", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    found = Aws()
-    yield found
-    found.close()
+    embedded = Aws()
+    yield embedded
+    embedded.close()
 
 
 @pytest.fixture

@@ -189,8 +189,8 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> 
     [
         (f"${{secret:{TOKEN}-none}}", f"the secret '{TOKEN}-none' cannot be read: ResourceNotFoundException"),
         (f"${{ssm:{TOKEN}-none}}", f"the parameter '{TOKEN}-none' cannot be read: ParameterNotFound"),
-        (f"${{secret:{TOKEN}:none}}", f"the secret '{TOKEN}' is no JSON object with the field 'none'"),
-        (f"${{secret:{TOKEN}:list}}", f"the field 'list' of the secret '{TOKEN}' is no text"),
+        (f"${{secret:{TOKEN}:none}}", f"the secret '{TOKEN}' is not a JSON object with the field 'none'"),
+        (f"${{secret:{TOKEN}:list}}", f"the field 'list' of the secret '{TOKEN}' is not a text"),
     ],
 )
 def test_a_secret_that_is_not_there_is_the_users_to_mend(function: Function, reference: str, sentence: str) -> None:

@@ -80,7 +80,7 @@ def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
     return {"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}, **fields}
 
 
-TOLD_ON = """
+REFERRING = """
 address = "${UPSTREAM_TEST}/{streamId}?q=${secret:/streamkeeper/leak:query}"
 allow_private = true
 framing = "sse"
@@ -96,7 +96,7 @@ SPELLED = (*PLANTED.values(), "pl%26nted-query", "planted")
 ECHO = b"planted-header pl%26nted-query planted-body"
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 FAILURES = {
-    "a refusal that says all it was told": b"HTTP/1.1 401 planted-header\r\nX-Echo: %s\r\nContent-Length: 43\r\n\r\n%s",
+    "a refusal that repeats it all": b"HTTP/1.1 401 planted-header\r\nX-Echo: %s\r\nContent-Length: 43\r\n\r\n%s",
     "another refusal": b"HTTP/1.1 429 %s\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n",
     "a redirect to another host": b"HTTP/1.1 307 X\r\nLocation: http://other.test/?%s\r\nX: %s\r\n\r\n",
     "a redirect to nowhere": b"HTTP/1.1 302 X\r\nLocation: http://[%s/\r\nX: %s\r\n\r\n",
@@ -208,7 +208,7 @@ def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.Monkey
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
     with serving(lambda peer: peer.send(head)) as server:
         monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 and asked for 7 s of peace$"):
+        with pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 \(Retry-After: 7 s\)$"):
             call(an_event())
 
 
@@ -293,9 +293,9 @@ def test_every_outcome_that_is_raised_has_its_class() -> None:
 
 def leaks(aws: Aws, error: BaseException, out: str) -> set[str]:
     """The planted values in what is raised, with all that led to it, logged, written down and sent to the queue."""
-    told = "".join(traceback.format_exception(error)) + repr(error) + out + json.dumps(aws.letters())
+    written = "".join(traceback.format_exception(error)) + repr(error) + out + json.dumps(aws.dead_letters())
     records = [*aws.items(CONTROL, "demo").values(), *aws.items(EVENTS, "demo").values()]
-    return {value for value in SPELLED if value in told + json.dumps(records, default=str)}
+    return {value for value in SPELLED if value in written + json.dumps(records, default=str)}
 
 
 @pytest.fixture
@@ -305,15 +305,15 @@ def planted(sandbox: Path) -> None:
         Name="/streamkeeper/leak", Value=PLANTED["body"], Type="SecureString", Overwrite=True
     )
     put_secret("/streamkeeper/leak", json.dumps(PLANTED))
-    (sandbox / "demo.toml").write_text(TOLD_ON)
+    (sandbox / "demo.toml").write_text(REFERRING)
 
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("failure", FAILURES)
-def test_no_failure_tells_a_secret(
+def test_no_failure_reveals_a_secret(
     aws: Aws, failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The upstream has them all and repeats them where it can: none stands in an error, a log, a table or a letter."""
+    """The upstream has them all and repeats them where it can: none stands in an error, a log, a table or a message."""
     answer = FAILURES[failure] % (ECHO, ECHO)
     with serving(lambda peer: peer.send(answer)) as server:
         monkeypatch.setenv("UPSTREAM_TEST", server.address)
@@ -327,10 +327,10 @@ def test_no_failure_tells_a_secret(
 
 
 @pytest.mark.usefixtures("planted")
-def test_no_failure_before_the_request_tells_a_secret(
+def test_no_failure_before_the_request_reveals_a_secret(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A certificate that nobody vouches for, a value that no header can carry, and a host that is not there."""
+    """A certificate that is not trusted, a value that no header can carry, and a host that is not there."""
     (tmp_path / "tls").mkdir()
     tls, _ = certificate(tmp_path / "tls")
     with serving(Peer.wait_until_gone, tls=tls) as server:

@@ -22,7 +22,7 @@ from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_l
 
 MINE = "arn:mine"
 FAR_MS = 4 * 10**12
-WISHED_AT = "2026-01-01T00:00:00.000Z"
+REQUESTED_AT = "2026-01-01T00:00:00.000Z"
 
 
 @pytest.fixture
@@ -72,14 +72,14 @@ def connected(aws: Aws, stream_id: str = "demo") -> None:
     store.save_cursor(stream_id, "17", 1, 2_500)
 
 
-def test_get_tells_what_the_records_say(aws: Aws, function: ModuleType) -> None:
+def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
     """What connection manager and machine wrote comes back in one answer, and nothing is written."""
     connected(aws)
     before = aws.items(CONTROL, "demo")
-    code, found = asked(function, "GET")
+    code, body = asked(function, "GET")
     assert (code, aws.items(CONTROL, "demo")) == (200, before)
     chosen = ("stream", "status", "execution", "generation", "fence", "holder", "cursor", "last_error")
-    assert {name: found[name] for name in chosen} == {
+    assert {name: body[name] for name in chosen} == {
         "stream": "demo",
         "status": "running",
         "execution": MINE,
@@ -89,11 +89,11 @@ def test_get_tells_what_the_records_say(aws: Aws, function: ModuleType) -> None:
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:00:02.500Z"},
         "last_error": None,
     }
-    assert found["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
-    assert {lane: shown["phase"] for lane, shown in found["lanes"].items()} == {"A": "waiting", "B": "connected"}
+    assert body["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
+    assert {lane: shown["phase"] for lane, shown in body["lanes"].items()} == {"A": "waiting", "B": "connected"}
 
 
-def test_get_tells_what_the_upstream_lost(aws: Aws, function: ModuleType) -> None:
+def test_get_shows_what_the_upstream_lost(aws: Aws, function: ModuleType) -> None:
     """Of the gaps that are written down only the announced ones are read: the others follow from the connections."""
     connected(aws)
     store = aws.store()
@@ -102,7 +102,7 @@ def test_get_tells_what_the_upstream_lost(aws: Aws, function: ModuleType) -> Non
     assert [gap["cause"] for gap in asked(function, "GET")[1]["coverage"]["gaps"]] == ["announced_by_upstream"]
 
 
-def test_delete_writes_the_wish_and_nothing_else(aws: Aws, function: ModuleType) -> None:
+def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: ModuleType) -> None:
     """The lease gains `stop`; a claim is refused from then on; the answer says what follows."""
     connected(aws)
     before = aws.items(CONTROL, "demo")
@@ -113,7 +113,7 @@ def test_delete_writes_the_wish_and_nothing_else(aws: Aws, function: ModuleType)
             "status": "stopping",
             "execution": MINE,
             "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
-            "message": "The connection sees the wish within 2 s, stores what it has read and closes;"
+            "message": "The connection sees the stop request within 2 s, stores what it has read and closes;"
             " the execution ends.",
         },
     )
@@ -129,7 +129,7 @@ def test_delete_writes_the_wish_and_nothing_else(aws: Aws, function: ModuleType)
 
 
 def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
-    """Repeated, the answer and the records stay as they are, but for the instant of the wish."""
+    """Repeated, the answer and the records stay as they are, but for the instant of the request."""
     connected(aws)
     first, records = asked(function, "DELETE"), aws.items(CONTROL, "demo")
     again, after = asked(function, "DELETE"), aws.items(CONTROL, "demo")
@@ -138,22 +138,22 @@ def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
 
 
 def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> None:
-    """An execution that tries again is told as such; where no execution is, the stream has stopped."""
+    """An execution that tries again is shown as such; where no execution is, the stream has stopped."""
     aws.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
     aws.store().save_connection("demo", refused, lane="B", execution=MINE, request_id="request-1")
-    code, found = asked(function, "DELETE")
-    assert (code, found["status"], found["holder"]) == (202, "stopping", None)
-    assert found["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    code, body = asked(function, "DELETE")
+    assert (code, body["status"], body["holder"]) == (202, "stopping", None)
+    assert body["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     aws.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
     (Path(function.settings.streams_dir) / "over.toml").write_text("")
-    code, found = asked(function, "DELETE", "over")
-    assert (code, found["status"], found["execution"]) == (202, "stopped", None)
-    assert found["message"] == "Nobody is connected and no lane may connect; a POST starts the stream again."
+    code, body = asked(function, "DELETE", "over")
+    assert (code, body["status"], body["execution"]) == (202, "stopped", None)
+    assert body["message"] == "Nobody is connected and no lane may connect; a POST starts the stream again."
 
 
 def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
-    """404 with a sentence; no record comes to be. A stream without a profile is told apart."""
+    """404 with a sentence; no record comes to be. A stream without a profile has a sentence of its own."""
     assert asked(function, "GET") == (404, {"message": "The stream 'demo' was never started."})
     for method in ("GET", "DELETE"):
         assert asked(function, method, "nobody:x") == (
@@ -164,7 +164,7 @@ def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None
 
 
 def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: ModuleType) -> None:
-    """The very first POST may be on its way: the wish with its instant is all there is, and GET calls it stopped."""
+    """The first POST may be on its way: the stop request with its instant is all there is, and GET says stopped."""
     assert asked(function, "DELETE") == (
         202,
         {
@@ -178,9 +178,9 @@ def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: Modul
     )
     records = aws.items(CONTROL, "demo")
     assert (list(records), sorted(records["lease"])) == (["lease"], ["PK", "SK", "stop", "stop_at"])
-    code, found = asked(function, "GET")
+    code, body = asked(function, "GET")
     shown = ("status", "generation", "execution", "holder", "lanes", "cursor", "coverage", "last_error")
-    assert (code, [found[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
+    assert (code, [body[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
 
 
 def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: ModuleType) -> None:
@@ -194,8 +194,8 @@ def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: Modul
 def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
     """400 with a sentence that says what an id is, before anything is asked of the table."""
     for method in ("GET", "DELETE"):
-        code, found = asked(function, method, stream_id)
-        assert (code, "is malformed" in found["message"], found["message"][-1]) == (400, True, ".")
+        code, body = asked(function, method, stream_id)
+        assert (code, "is malformed" in body["message"], body["message"][-1]) == (400, True, ".")
 
 
 def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None:
@@ -211,7 +211,7 @@ def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
 
 
 def test_another_method(function: ModuleType) -> None:
-    """The API has no such route; an invocation by hand is told."""
+    """The API has no such route; an invocation by hand gets a sentence."""
     assert asked(function, "PUT") == (405, {"message": "There is no PUT of a stream here."})
 
 
@@ -300,20 +300,20 @@ def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
 
 
 def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: ModuleType) -> None:
-    """Each that was ever started, with the status that GET of it alone tells; a page begins behind the one before."""
+    """Each that was ever started, with the status that GET of it alone shows; a page begins behind the one before."""
     assert streams_of(function) == (200, {"streams": [], "next": None})
     names = ["b", "a:two", "c", "a:one", "_"]
     for name in names[:4]:
         connected(aws, name)
     aws.put_control("c", "lease", execution={"S": ""}, generation={"N": "7"}, ending={"S": "StreamRejected"})
-    aws.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": WISHED_AT})
+    aws.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": REQUESTED_AT})
     code, first = streams_of(function, limit="3")
     assert (code, [one["stream"] for one in first["streams"]], first["next"]) == (200, ["a:one", "a:two", "b"], "b")
     code, rest = streams_of(function, limit="3", after=first["next"])
     assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
-    for told in first["streams"] + rest["streams"]:
-        alone = asked(function, "GET", told["stream"])[1]
-        assert told == {name: alone[name] for name in told}
+    for stream in first["streams"] + rest["streams"]:
+        alone = asked(function, "GET", stream["stream"])[1]
+        assert stream == {name: alone[name] for name in stream}
     assert [one["status"] for one in first["streams"]] == ["running"] * 3
     assert list(rest["streams"][0]) == [
         *("stream", "status", "execution", "generation", "fence", "holder", "last_error")
@@ -355,14 +355,14 @@ def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
     assert ledger(aws, "scan", one_at_a_time).streams("b", 2) == ["c", "d"]
 
 
-def test_a_lost_answer_to_the_wish(aws: Aws) -> None:
-    """The wish is written though its answer never came; asking again is harmless."""
+def test_a_lost_answer_to_the_stop_request(aws: Aws) -> None:
+    """The stop request is written though its answer never came; asking again is harmless."""
     connected(aws)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
-        ledger(aws, "update_item", answer_is_lost).stop("demo", WISHED_AT, may_start=False)
-    found = ledger(aws).stop("demo", WISHED_AT, may_start=False)
-    assert found is not None
-    assert (found.stop, found.fence, found.execution) == (True, 1, MINE)
+        ledger(aws, "update_item", answer_is_lost).stop("demo", REQUESTED_AT, may_start=False)
+    lease = ledger(aws).stop("demo", REQUESTED_AT, may_start=False)
+    assert lease is not None
+    assert (lease.stop, lease.fence, lease.execution) == (True, 1, MINE)
 
 
 def test_the_newest_connections_are_read(aws: Aws) -> None:

@@ -74,7 +74,7 @@ def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
     assert aws.store().read_cursor(STREAM) == "1"
 
 
-# Reads what it is sent under a limit of its memory and answers with what it found.
+# Reads what it is sent under a limit of its memory and prints what it read.
 READER = """
 import json, resource, sys, threading
 from handlers.framing.decoders import FramingError, decoder
@@ -127,8 +127,8 @@ def test_bombs_are_read_within_little_memory() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.stderr == ""
     too_long = f"a frame is longer than max_frame_bytes ({mega})"
-    found = [json.loads(answer) for answer in done.stdout.splitlines()]
-    assert [end for *_, end in found] == [too_long, "truncated", too_long]
-    assert found[1][1] == 64 * mega
-    assert all(longest <= CHUNK_BYTES for longest, *_ in found)
-    assert all(total <= mega + CHUNK_BYTES for _, total, end in found if end == too_long)
+    results = [json.loads(answer) for answer in done.stdout.splitlines()]
+    assert [end for *_, end in results] == [too_long, "truncated", too_long]
+    assert results[1][1] == 64 * mega
+    assert all(longest <= CHUNK_BYTES for longest, *_ in results)
+    assert all(total <= mega + CHUNK_BYTES for _, total, end in results if end == too_long)

@@ -34,7 +34,7 @@ STREAMS = Path(__file__).parents[2] / "env" / "streams"
 PAGE = Path(__file__).parents[2] / "docs" / "profiles.md"
 IDS = {name: name if name in ("completions", "x-filtered") else f"{name}:one" for name in BEHAVIOURS}
 HOUR_MS = 3_600_000
-# The quickest that tells events apart; and none at all.
+# The quickest rate at which events stay distinct; and none at all.
 BUSY = {"interval_ms": 20, "loses_every": 0}
 SILENT = {"interval_ms": HOUR_MS, "heartbeat_ms": HOUR_MS}
 FOLLOWED = sorted(BEHAVIOURS.keys() - {"completions"})
@@ -46,7 +46,7 @@ TOO_OLD: list[tuple[str, dict[str, int]]] = [
 ]  # fmt: skip
 
 
-class Told:
+class OneSecret:
     """Secrets Manager and the Parameter Store, where everything has the same value."""
 
     def get_secret_value(self, **_named: str) -> dict[str, str]:
@@ -56,7 +56,7 @@ class Told:
         return {"Parameter": {"Value": "s3cret"}}
 
 
-TOLD = Told()
+ONE_SECRET = OneSecret()
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Stage:
         )  # fmt: skip
 
         def run() -> None:
-            secrets = SecretValues(lambda _: TOLD)
+            secrets = SecretValues(lambda _: ONE_SECRET)
             run_invocation(
                 profile or self.profile,
                 self.aws.store(),
@@ -113,7 +113,7 @@ class Stage:
         return self.start(lasts_ms=lasts_ms, profile=replace(self.profile, reconnect_tries=0)).last
 
     def stop(self) -> None:
-        """Writes the wish to stop."""
+        """Writes the stop request."""
         self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
 
     def stored(self) -> list[int]:
@@ -122,7 +122,7 @@ class Stage:
         return sorted(int(max(re.findall(r"[0-9]+", text), key=len)) for text in texts)
 
     def losses(self) -> list[str]:
-        """The causes of the gaps that the upstream told."""
+        """The causes of the gaps that the upstream announced."""
         control = self.aws.items(CONTROL, self.stream_id)
         return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
 
@@ -294,7 +294,7 @@ def test_a_provider_that_forbids_two_refuses_whoever_comes_second(aws: Aws) -> N
 
 
 def test_an_evicted_session_that_nobody_of_ours_succeeds_is_a_drop(aws: Aws) -> None:
-    """Another program took the session: the older is told so in band, and the machine connects again."""
+    """Another program took the session: the older learns it in band, and the machine connects again."""
     with played(aws, "oanda", **BUSY) as stage:
         older = stage.start()
         assert until(lambda: len(stage.stored()) >= 1)
@@ -307,7 +307,7 @@ def test_an_evicted_session_that_nobody_of_ours_succeeds_is_a_drop(aws: Aws) -> 
 
 
 def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws) -> None:
-    """A reader that is too slow is told what was dropped; the events around it are stored."""
+    """A reader that is too slow learns what was dropped; the events around it are stored."""
     with played(aws, "alpaca", interval_ms=20, loses_every=5) as stage:
         reader = stage.start()
         assert until(lambda: len(stage.losses()) >= 2)
@@ -322,7 +322,7 @@ def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws) -> None:
 def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
     aws: Aws, name: str, changes: dict[str, int]
 ) -> None:
-    """In band or by a status, as the provider tells it: the next connection begins afresh, and stores."""
+    """In band or by a status, as the provider says it: the next connection begins afresh, and stores."""
     aws.store().save_cursor(IDS[name], "3", 0, 1)
     with played(aws, name, **BUSY, **changes) as stage:
         report = stage.connect()
@@ -346,7 +346,7 @@ def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
 
 @pytest.mark.parametrize(("away_ms", "closed"), [(290_000, True), (310_000, False)])
 def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: bool) -> None:
-    """The last five minutes are asked for and come; of a longer interruption the rest is lost, which nothing tells."""
+    """The last five minutes are asked for and come; of a longer interruption the rest is lost without a word."""
     left_ms = Clock().now_ms() - away_ms
     with played(aws, "x-filtered", **BUSY) as stage:
         store = aws.store()
@@ -390,5 +390,5 @@ def test_the_page_says_of_each_provider_what_is_tested() -> None:
     assert sorted(rows) == sorted(BEHAVIOURS)
     for name, cells in rows.items():
         assert all(len(cell) > len("n/a: ") for cell in cells)
-        told = {column for column, cell in zip(columns, cells, strict=True) if not cell.startswith("n/a: ")}
-        assert (name, told) == (name, {column for column, names in TESTED.items() if name in names})
+        tested = {column for column, cell in zip(columns, cells, strict=True) if not cell.startswith("n/a: ")}
+        assert (name, tested) == (name, {column for column, names in TESTED.items() if name in names})

@@ -26,8 +26,8 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
 
 def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
     """Seconds become milliseconds, the streams' folder has a default, and only UPSTREAM_ variables are kept."""
-    found = load(environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", AWS_SECRET_ACCESS_KEY="x"))
-    assert found == Settings(
+    settings = load(environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", AWS_SECRET_ACCESS_KEY="x"))
+    assert settings == Settings(
         events_table="events",
         control_table="control",
         dead_letter_queue_url="https://sqs.example.org/1/dead",
@@ -98,9 +98,9 @@ CONTROL_NEEDED = ["EVENTS_TABLE", "CONTROL_TABLE", "LEASE_EVERY_S", "PROGRESS_EV
 def test_the_control_function_needs_less(tmp_path: Path) -> None:
     """Tables, folder and the connection manager's intervals: no queue; a bucket may be named."""
     whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1")
-    given = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
-    assert load_control(given | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
-    assert load_control(given) == ControlSettings(
+    needed = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
+    assert load_control(needed | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
+    assert load_control(needed) == ControlSettings(
         events_table="events",
         events_bucket="",
         control_table="control",

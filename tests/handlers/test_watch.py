@@ -1,4 +1,4 @@
-"""The function that watches all streams: what it tells, on the table and the index of the deployed template."""
+"""The function that watches all streams: what it reports, on the table and the index of the deployed template."""
 
 import importlib
 import json
@@ -35,7 +35,7 @@ STANDINGS: list[tuple[dict[str, Any], int]] = [
 
 @pytest.mark.parametrize(("standing", "length_ms"), STANDINGS)
 def test_which_stream_should_be_connected_and_is_not(standing: dict[str, Any], length_ms: int) -> None:
-    """One that an execution holds and nobody wished to stop; since the holder's lease ran out, or since the start."""
+    """One that an execution holds and nobody asked to stop; since the holder's lease ran out, or since the start."""
     assert unconnected_ms(Lease(**standing), NOW) == length_ms
 
 
@@ -43,8 +43,8 @@ def test_which_stream_should_be_connected_and_is_not(standing: dict[str, Any], l
 def cold_start(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], ModuleType]]:
     """Imports the module as a new sandbox does, with the control table as it is deployed."""
     control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
-    given = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
-    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in given})
+    fields = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
+    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in fields})
     for name, value in (ENVIRONMENT | {"POWERTOOLS_SERVICE_NAME": tmp_path.name}).items():
         monkeypatch.setenv(name, value)
 
@@ -71,7 +71,7 @@ def claimed(expires_in_s: int, **more: Any) -> dict[str, Any]:
     return {"generation": {"N": "1"}, "execution": {"S": "arn:1"}} | started | more
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def reported(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The metrics document that was written, and the log lines."""
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     (document,) = [line for line in lines if "_aws" in line]
@@ -89,9 +89,9 @@ def test_it_finds_every_stream_by_the_index(
     put(aws, "dead", "lease", **claimed(-AFTER_S))
     put(aws, "stopped", "lease", **claimed(-9999, stop={"BOOL": True}))
     put(aws, "over", "lease", generation={"N": "3"}, fence={"N": "9"})
-    found = cold_start().handler({}, None)
-    assert (found["wanted"], sorted(found["unconnected_s"])) == (3, ["dead", "dropped"])
-    document, lines = told(capsys)
+    answer = cold_start().handler({}, None)
+    assert (answer["wanted"], sorted(answer["unconnected_s"])) == (3, ["dead", "dropped"])
+    document, lines = reported(capsys)
     assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
     assert (document["Wanted"], document["Unconnected"]) == ([3.0], [2.0])
     assert [(line["stream_id"], line["execution"]) for line in lines] == [("dead", "arn:1")]
@@ -103,12 +103,12 @@ def test_it_finds_every_stream_by_the_index(
 
 
 @pytest.mark.usefixtures("aws")
-def test_it_tells_its_numbers_where_there_is_no_stream(
+def test_it_reports_its_numbers_where_there_is_no_stream(
     cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Silence would be an alarm."""
     assert cold_start().handler({}, None) == {"wanted": 0, "unconnected_s": {}}
-    document, lines = told(capsys)
+    document, lines = reported(capsys)
     assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], [0.0], [])
 
 
@@ -129,10 +129,10 @@ def test_what_the_table_refuses_leaves_the_metrics_out(
 
 @pytest.mark.parametrize("name", ENVIRONMENT)
 def test_a_missing_variable_is_named(name: str) -> None:
-    """The cold start fails with its name; a wrong number is told with its bounds."""
-    given = {other: value for other, value in ENVIRONMENT.items() if other != name}
+    """The cold start fails with its name; a wrong number is reported with its bounds."""
+    rest = {other: value for other, value in ENVIRONMENT.items() if other != name}
     with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-        load_watch(given)
+        load_watch(rest)
     with pytest.raises(SettingsError, match=r"UNCONNECTED_AFTER_S must be a whole number of seconds from 1 to 86400$"):
         load_watch(ENVIRONMENT | {"UNCONNECTED_AFTER_S": "86401"})
     assert load_watch(ENVIRONMENT).unconnected_after_ms == AFTER_S * 1000

@@ -5,6 +5,7 @@ test-suite does not run itself.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +59,13 @@ def commands(readme: str) -> Iterator[tuple[str, str]]:
 
 
 COMMANDS = list(commands((PROJECT / "README.md").read_text(encoding="utf-8")))
+
+
+def samples() -> dict[str, dict[str, Any]]:
+    """The answers that docs/api.md shows, by how the command before them begins."""
+    page = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```\n\$ (curl [^\n]*?)http://[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return {start: json.loads(answer) for start, answer in shown}
 
 
 def copied(folder: Path) -> Path:
@@ -103,7 +112,10 @@ def made_run(project: Path, port: int, variables: dict[str, str]) -> Iterator[No
 
 
 def test_the_commands_of_the_readme(tmp_path: Path) -> None:
-    """`make run`, and a stream of one's own in five steps, prints what README says; a command nobody expects fails."""
+    """`make run`, and a stream of one's own in five steps, prints what README says; a command nobody expects fails.
+
+    What the API answers has the fields that docs/api.md shows, and no other.
+    """
     project, port = copied(tmp_path / "project"), free_port()
     here = [command for heading, command in COMMANDS if heading != NEEDS_AWS]
     assert here[:2] == [RUN, TEST]
@@ -113,6 +125,8 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
         PYTHONPATH=os.pathsep.join([str(project), str(project / "states-language" / "src")]),
     )
 
+    answers: dict[str, str] = {}
+
     def prints(command: str, text: str) -> bool:
         for offset in range(3):
             command = command.replace(f"127.0.0.1:{3000 + offset}", f"127.0.0.1:{port + offset}")
@@ -120,6 +134,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=project, env=variables, capture_output=True, text=True, check=False,
         )  # fmt: skip
+        answers[command[: command.index("http://")] if "http://" in command else ""] = ran.stdout
         return ran.returncode == 0 and text in ran.stdout
 
     with made_run(project, port, variables):
@@ -127,6 +142,8 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
             (text,) = [text for start, text in PRINTS.items() if command.startswith(start)]
             # What was asked for a moment ago may not be done yet: a profile is deployed, a stream is claimed.
             assert until(partial(prints, command, text), PATIENCE_S), command
+    for start, sample in samples().items():
+        assert (start, set(json.loads(answers[start]))) == (start, set(sample))
 
 
 @pytest.mark.parametrize("command", [command for heading, command in COMMANDS if heading == NEEDS_AWS])

@@ -101,7 +101,7 @@ def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool)
     assert (execution.status == "FAILED") is not caught
 
 
-def test_a_time_out_is_no_missed_heartbeat() -> None:
+def test_a_time_out_is_not_a_missed_heartbeat() -> None:
     """States.HeartbeatTimeout does not catch TimeoutSeconds."""
 
     async def holder(_tokens: Tokens, _token: str) -> None:
@@ -113,7 +113,7 @@ def test_a_time_out_is_no_missed_heartbeat() -> None:
 
 def test_a_token_is_good_for_one_answer() -> None:
     """A second answer, one after the time-out and one by a text that is no token are refused."""
-    told: list[type[Exception]] = []
+    refused: list[type[Exception]] = []
 
     async def holder(tokens: Tokens, token: str) -> None:
         tokens.succeed(token, 1)
@@ -121,10 +121,10 @@ def test_a_token_is_good_for_one_answer() -> None:
             try:
                 tokens.beat(text)
             except (TokenClosed, TokenUnknown) as refusal:
-                told.append(type(refusal))
+                refused.append(type(refusal))
 
     assert held(holder).output == 1
-    assert told == [TokenClosed, TokenUnknown]
+    assert refused == [TokenClosed, TokenUnknown]
 
 
 def test_each_attempt_has_its_own_token() -> None:

@@ -155,10 +155,10 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
 
 def test_an_input_is_what_its_json_says() -> None:
     """Keys are texts, a tuple is an array, and whoever gave it may change it; NaN is no JSON."""
-    given: dict[Any, Any] = {1: (True, [])}
-    found = load(line(("A", {"Type": "Pass"}))).execute(given)
-    given[1][1].append(0)
-    assert (found.input, found.output) == ({"1": [True, []]}, {"1": [True, []]})
+    data: dict[Any, Any] = {1: (True, [])}
+    execution = load(line(("A", {"Type": "Pass"}))).execute(data)
+    data[1][1].append(0)
+    assert (execution.input, execution.output) == ({"1": [True, []]}, {"1": [True, []]})
     with pytest.raises(ValueError, match="the input is not a valid JSON value: NaN"):
         load(line(("A", {"Type": "Pass"}))).execute([float("nan")])
 
@@ -174,10 +174,10 @@ def test_a_machine_runs_within_a_running_loop() -> None:
     assert asyncio.run(elsewhere()) == 5
 
 
-def test_each_event_is_told_as_it_happens() -> None:
-    told: list[Any] = []
-    execution = machine(("P", {"Type": "Pass"})).execute(on_event=told.append)
-    assert told == execution.history
+def test_each_event_is_reported_as_it_happens() -> None:
+    seen: list[Any] = []
+    execution = machine(("P", {"Type": "Pass"})).execute(on_event=seen.append)
+    assert seen == execution.history
 
 
 def test_a_machines_time_out_ends_the_execution_and_cannot_be_caught() -> None:

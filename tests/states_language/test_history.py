@@ -15,7 +15,7 @@ def counting(most: int) -> tuple[Machine, dict[str, int]]:
 
 
 def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
-    """Event 25,000 is the end unless there is no limit; a lower one ends an execution earlier, with the same words."""
+    """Event 25,000 is the end unless there is no limit; a lower one ends an execution earlier, with the same cause."""
     loop, data = counting(7000)
     cut, whole, short = (loop.execute(data, history_limit=limit) for limit in (25_000, None, 10))
     assert (cut.status, cut.error, len(cut.history)) == ("FAILED", "States.Runtime", 25_000)

@@ -1,4 +1,4 @@
-"""Lambda functions in this process: what they see, what becomes of their errors, and that a kill is a kill."""
+"""Lambda functions in this process: their events, their errors, and that a kill is a kill."""
 
 import asyncio
 import gc
@@ -39,14 +39,14 @@ def test_a_function_may_be_plain_or_async() -> None:
 
 def test_payload_and_result_pass_through_json() -> None:
     """A function cannot reach into the state's data, nor a tuple out of the function."""
-    given = {"list": [1]}
+    event = {"list": [1]}
 
     def function(payload: Any, _lambda_context: Any) -> Any:
         payload["list"].append(2)
         return (payload, None)
 
-    assert invoked(function, given) == [{"list": [1, 2]}, None]
-    assert given == {"list": [1]}
+    assert invoked(function, event) == [{"list": [1, 2]}, None]
+    assert event == {"list": [1]}
 
 
 def test_the_lambda_context_counts_down_in_virtual_time() -> None:
@@ -107,7 +107,7 @@ def test_a_function_that_leaves_the_process_is_an_exit_error() -> None:
 
 
 @pytest.mark.parametrize("raised", [asyncio.CancelledError, GeneratorExit])
-def test_what_is_no_exception_ends_the_runtime(raised: type[BaseException]) -> None:
+def test_a_raise_beyond_exception_ends_the_runtime(raised: type[BaseException]) -> None:
     """It does not leave the caller to wait for the function's limit."""
 
     def function(_payload: Any, _lambda_context: Any) -> None:
@@ -118,21 +118,21 @@ def test_what_is_no_exception_ends_the_runtime(raised: type[BaseException]) -> N
     assert payload["errorMessage"].endswith("Error: Runtime exited with error: exit status 1")
 
 
-def test_no_number_is_no_json() -> None:
+def test_nan_is_not_json() -> None:
     """NaN and infinities are Python's, and no execution sees them."""
     error, payload = failed(lambda _payload, _lambda_context: [float("nan")])
     assert error == "Runtime.MarshalError"
     assert payload["errorMessage"].startswith("Unable to marshal response: Out of range float values")
 
 
-def test_a_result_that_is_no_json_is_a_marshal_error() -> None:
+def test_a_result_that_is_not_json_is_a_marshal_error() -> None:
     error, payload = failed(lambda _payload, _lambda_context: {1, 2})
     assert error == "Runtime.MarshalError"
     assert payload["errorMessage"] == "Unable to marshal response: Object of type set is not JSON serializable"
 
 
 def test_an_invocation_begins_after_its_latency() -> None:
-    """The hook is asked once for each invocation and given the function's name."""
+    """The hook is called once for each invocation, with the function's name."""
     asked: list[str] = []
 
     def latency_ms(name: str) -> int:

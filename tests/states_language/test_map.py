@@ -1,4 +1,4 @@
-"""The Map state within its own execution: its items, what each is given, how many at once, what a failure does."""
+"""The Map state within its own execution: its items, their inputs, how many run at once, what a failure does."""
 
 from collections import Counter
 from typing import Any
@@ -34,7 +34,7 @@ def test_each_item_goes_through_and_outputs_keep_the_order_of_the_items() -> Non
 
 @pytest.mark.parametrize(("at_once", "seconds"), [(1, 12), (2, 6), (3, 4), (0, 1), (99, 1)])
 def test_max_concurrency_bounds_how_many_run_at_once(at_once: int, seconds: int) -> None:
-    """Twelve waits of a second; 0 is no bound."""
+    """Twelve waits of a second; 0 means without a bound."""
     state = mapped(("W", {"Type": "Wait", "Seconds": 1}), MaxConcurrency=at_once)
     execution = machine(("M", state)).execute(list(range(12)))
     assert (execution.stopped_ms or 0) - execution.started_ms == seconds * 1000
@@ -47,8 +47,8 @@ def test_no_more_than_forty_iterations_run_at_once() -> None:
     assert (execution.stopped_ms or 0) - execution.started_ms == 2000
 
 
-def test_no_items_is_no_iteration() -> None:
-    """The state starts, succeeds and gives an empty array."""
+def test_no_items_means_no_iteration() -> None:
+    """The state starts, succeeds and returns an empty array."""
     execution = machine(("M", mapped(("A", PASS)))).execute([])
     assert execution.output == []
     assert types(execution)[2:5] == ["MapStateStarted", "MapStateSucceeded", "MapStateExited"]

@@ -122,7 +122,7 @@ def test_nothing_of_a_run_goes_on_after_its_end() -> None:
 
 
 def test_a_failing_sibling_aborts_a_run() -> None:
-    """In a Parallel state the run is told as MapRunAborted."""
+    """In a Parallel state the run is recorded as MapRunAborted."""
     slow = line(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
     fast = line(("V", {"Type": "Wait", "Seconds": 1, "Next": "F"}), ("F", {"Type": "Fail"}))
     execution = machine(("P", {"Type": "Parallel", "Branches": [slow, fast]})).execute([1])
@@ -185,7 +185,7 @@ def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items:
     ],
 )
 def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any], cause: str) -> None:
-    """States.ItemReaderFailed, told by MapRunFailed."""
+    """States.ItemReaderFailed, recorded by MapRunFailed."""
     execution = read(text, **config)
     assert (execution.error, execution.cause) == ("States.ItemReaderFailed", cause)
     assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
@@ -241,7 +241,7 @@ def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
     assert (name.endswith(".jsonl"), text if lines else json.loads(text)) == (lines, output)
 
 
-def test_a_result_in_full_and_one_that_failed_are_told_with_what_they_were() -> None:
+def test_a_full_or_failed_result_names_its_execution() -> None:
     """NONE is all that is known of an execution, and so is what failed in any other form."""
     for form, name in (("NONE", "Name"), ("COMPACT", None)):
         state = distributed(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)

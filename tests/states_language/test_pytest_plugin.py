@@ -112,6 +112,23 @@ def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) 
     run_machine(waiting, functions={"sqs:sendMessage": TaskFailure("No", "not today")}).assert_error("No", "not today")
 
 
+def test_an_activity_is_taken_and_answered(run_machine: RunMachine) -> None:
+    """By its name; the history has the worker's start."""
+    arn = "arn:aws:states:us-east-1:111111111111:activity:approve"
+    asking = {"StartAt": "Ask", "States": {"Ask": {"Type": "Task", "Resource": arn, "End": True}}}
+    run = run_machine(asking, {"n": 1}, functions={"activity:approve": lambda payload, _: [payload]})
+    run.assert_output([{"n": 1}])
+    run.assert_history("ActivityScheduled", "ActivityStarted", "ActivitySucceeded")
+    run_machine(asking, functions={arn: TaskFailure("No")}).assert_error("No", None)
+
+
+def test_an_arn_names_what_it_names(run_machine: RunMachine) -> None:
+    """That of a function, with a qualifier too, and the Resource of a service."""
+    function = "arn:aws:lambda:eu-west-1:222222222222:function:charge:7"
+    run = run_machine(ORDER, {"id": "7"}, functions={function: {"id": "8"}, "arn:aws:states:::dynamodb:putItem": {}})
+    run.assert_output({"id": "8"})
+
+
 def test_a_call_without_an_answer_fails_the_test(run_machine: RunMachine) -> None:
     """Even where the machine would catch it."""
     with pytest.raises(AssertionError) as failure:

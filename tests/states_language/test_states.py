@@ -128,7 +128,7 @@ def test_a_timestamp_is_read_as_it_is_written(moment: Any, millis: int) -> None:
 @pytest.mark.parametrize(
     "text", ["2026-02-30T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01t00:00:00z", "2026-01-01", 5, None]
 )
-def test_what_is_no_timestamp(text: Any) -> None:
+def test_a_value_that_is_not_a_timestamp(text: Any) -> None:
     assert instant_ms(text) is None
 
 
@@ -216,7 +216,7 @@ def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None
     assert types(execution)[2:] == ["TaskScheduled", "TaskStarted", "ExecutionFailed"]
 
 
-def test_limits_are_told_in_the_scheduled_event() -> None:
+def test_limits_are_in_the_scheduled_event() -> None:
     state = {**task(), "TimeoutSecondsPath": "$.t", "HeartbeatSeconds": 3}
     _, execution = performed(state, None, {"t": 9})
     details = execution.history[2]["taskScheduledEventDetails"]
@@ -224,7 +224,7 @@ def test_limits_are_told_in_the_scheduled_event() -> None:
 
 
 @pytest.mark.parametrize("field", ["TimeoutSecondsPath", "HeartbeatSecondsPath"])
-def test_a_limit_that_is_not_there_is_told_as_an_input_path_is(field: str) -> None:
+def test_a_missing_limit_fails_as_a_missing_input_path_does(field: str) -> None:
     execution = machine(("T", task(**{field: "$.t"}))).execute({"u": 1})
     assert execution.error == "States.Runtime"
     assert (execution.cause or "").endswith(
@@ -257,7 +257,7 @@ def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
     assert at_ms(execution, "TaskTimedOut") == [2000]
 
 
-def test_a_payload_that_is_no_json_text_fails_the_task() -> None:
+def test_a_payload_that_is_not_json_fails_the_task() -> None:
     state = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "work", "Payload": "plain"}}
     execution = machine(("S", state)).execute(functions={"work": raising()})
     assert execution.error == "Lambda.InvalidRequestContentException"
@@ -349,13 +349,13 @@ def test_no_module_of_the_interpreter_reads_time_or_chance() -> None:
         {"QueryLanguage": "JSONata", "Credentials": {"RoleArn": "{% $states.input.role %}"}},
     ],
 )
-def test_the_role_of_a_task_is_told_when_it_is_scheduled(credentials: dict[str, Any]) -> None:
+def test_the_role_of_a_task_is_in_its_scheduled_event(credentials: dict[str, Any]) -> None:
     """Fixed, by a path or by an expression."""
     _, execution = performed({"Type": "Task", "Resource": ARN, **credentials}, 1, {"role": "arn:r"})
     assert execution.history[2]["lambdaFunctionScheduledEventDetails"]["taskCredentials"] == {"roleArn": "arn:r"}
 
 
-def test_a_role_that_is_no_text_fails_the_execution() -> None:
-    """It is found when the state is entered."""
+def test_a_role_that_is_not_a_text_fails_the_execution() -> None:
+    """It is refused when the state is entered."""
     state = {"Type": "Task", "Resource": ARN, "Credentials": {"RoleArn.$": "$.role"}}
     assert machine(("S", state)).execute({"role": 5}).error == "States.Runtime"

@@ -81,7 +81,7 @@ def test_a_choice_assigns_by_the_way_that_it_takes(value: int, how: str) -> None
 
 
 def test_a_branch_sees_outer_variables_and_keeps_its_own() -> None:
-    """What a branch assigns is gone when the Parallel state ends, and never seen by its sibling."""
+    """A branch's variables are gone when the Parallel state ends, and its sibling never sees them."""
     own = ("X", {"Type": "Pass", "Assign": {"inner.$": "$outer"}, "Next": "Y"})
     execution = machine(
         ("A", {"Type": "Pass", "Assign": {"outer": 1}, "Next": "P"}),

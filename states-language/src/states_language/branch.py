@@ -22,7 +22,7 @@ ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 """State types for which AWS has an event <Type>StateAborted."""
 
 
-class Below(Protocol):
+class Child(Protocol):
     """What runs within a state: a branch, an iteration, a Map Run."""
 
     def abort_state(self, previous_id: int) -> None:
@@ -103,7 +103,7 @@ class Branch:
         self.token: str | None = None
         self.item: dict[str, Any] | None = None
         self.iteration: dict[str, Any] | None = None
-        self.children: list[Below] = []
+        self.children: list[Child] = []
         self.dead = False
         self.work: asyncio.Task[Any] | None = None
 

@@ -56,13 +56,13 @@ class Deadlock(RuntimeError):
     """Nothing is ready and no timer is set, so what is awaited never happens."""
 
 
-class Mortal(Protocol):
+class Killable(Protocol):
     """Something whose code can be killed: see `owner`."""
 
     killed: bool
 
 
-owner: contextvars.ContextVar[Mortal | None] = contextvars.ContextVar("owner", default=None)
+owner: contextvars.ContextVar[Killable | None] = contextvars.ContextVar("owner", default=None)
 """The owner of the running code. Tasks, timers and callbacks inherit it; those of a killed owner never run again."""
 
 
@@ -168,8 +168,8 @@ class _VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle.cancelled():
                 continue
-            mortal = handle._context.get(owner)
-            if mortal is None or not mortal.killed:
+            running = handle._context.get(owner)
+            if running is None or not running.killed:
                 handle._run()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

@@ -161,6 +161,8 @@ def _called(state: Mapping[str, Any]) -> str:
         return str(state["Resource"]).rpartition(":::")[2]
     if resource.function is not None:
         return resource.function
+    if resource.activity:
+        return f"{resource.service}:{resource.text.rpartition(':')[2]}"
     if resource.invokes:
         parameters = state.get("Parameters", state.get("Arguments", {}))
         return str(parameters.get("FunctionName", "")).rpartition("function:")[2].split(":")[0] or "lambda:invoke"

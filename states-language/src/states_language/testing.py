@@ -24,6 +24,7 @@ from states_language.history import Event
 from states_language.machine import Machine
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.lambdas import Functions
+from states_language.tasks.resources import ACTIVITY, function_name
 from states_language.tasks.stubs import Behaviour, Stubs, key_of
 from states_language.values import compact, same
 
@@ -66,7 +67,8 @@ def run_machine(
     """Return the run of a machine from start to end in virtual time; an input of None is {}.
 
     source: what `load` takes, or what it returned. functions: the answers by the
-    function's name, or by `service:action` as in "dynamodb:putItem" and "aws-sdk:s3:getObject". A Task that waits for a
+    function's name, by `service:action` as in "dynamodb:putItem" and "aws-sdk:s3:getObject", by "activity:name", or by
+    their ARN. A Task that waits for a
     token or for a job gets its answer at once. seed: of what is random. options: those of `Machine.start`. Raises
     DefinitionError, and AssertionError for a call without an answer.
     """
@@ -193,7 +195,7 @@ class _Answers:
     def __init__(self, clock: VirtualClock, answers: Mapping[str, Answer]) -> None:
         self.calls: list[TaskCall] = []
         self.mistakes: list[AssertionError] = []
-        self._answers = answers
+        self._answers = {_bare(name): answer for name, answer in answers.items()}
         self._counts: Counter[str] = Counter()
         self._functions = Functions(clock, {})
         self._stubs = Stubs(clock, {})
@@ -201,6 +203,8 @@ class _Answers:
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure."""
         self.calls.append(call)
+        if call.service == ACTIVITY and call.pending is not None:
+            call.pending.start("test")
         try:
             answer = await self._answer(call)
         except TaskFailure as failure:
@@ -250,6 +254,15 @@ class _Answers:
                 raise
 
         return call
+
+
+def _bare(name: str) -> str:
+    """Return the name by which calls are answered; an ARN is the Resource of a Task, or a function's."""
+    if ":function:" in name:
+        return function_name(name)
+    if ":activity:" in name:
+        return "activity:" + name.rpartition(":")[2]
+    return name.rpartition(":::")[2].split(".")[0] if name.startswith("arn:") else name
 
 
 def _details(event: Event) -> dict[str, Any]:

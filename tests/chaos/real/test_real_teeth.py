@@ -21,8 +21,6 @@ from tests.local.support import PROJECT, client, until
 from tests.real.test_redeploy import changed
 from tests.real.upstream import serving
 
-pytestmark = pytest.mark.long
-
 DEMO, EXCLUSIVE = "demo:teeth", "demo-exclusive:teeth"
 Edit = Callable[[Path], None]
 
@@ -31,7 +29,7 @@ def opens_without_waiting(copy: Path) -> None:
     """The successor neither waits for the release nor takes its turn only when it is free."""
     changed(copy / "handlers" / "connection" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
     turn = "OR #connected = :fence OR #expires_at_ms "
-    changed(copy / "handlers" / "store" / "store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
+    changed(copy / "handlers" / "store" / "connection_store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
 
 
 def waits_after_a_drop(copy: Path) -> None:
@@ -132,6 +130,12 @@ def stages(tmp_path: Path) -> Iterator[list[Stage]]:
         yield found
 
 
+def test_every_defect_can_be_put_into_the_project(tmp_path: Path) -> None:
+    """The places that the defects change are there, each once."""
+    assert project(tmp_path, DEFECTS) == tmp_path
+
+
+@pytest.mark.long
 def test_a_deliberate_defect_shows_in_a_real_run(stages: list[Stage]) -> None:
     """Every defect shows in the service that has it, and nothing of the kind in the one that is as it should be."""
     for stage in stages:

@@ -40,8 +40,8 @@ _MASKED_PART = re.compile(r"<[A-Za-z][A-Za-z_0-9:-]*>")
 
 def cases(name: str) -> list[dict[str, Any]]:
     """Return the cases of a data file."""
-    found: list[dict[str, Any]] = json.loads((DATA / name).read_text(encoding="utf-8"))["cases"]
-    return found
+    cases: list[dict[str, Any]] = json.loads((DATA / name).read_text(encoding="utf-8"))["cases"]
+    return cases
 
 
 def equal(expected: Any, actual: Any) -> bool:

@@ -2,7 +2,7 @@
 
 The replays of `test_recorded` take the services' answers from the recordings; here the local run's own integrations
 ask the embedded AWS. Left out are the cases in which the embedded AWS itself answers unlike AWS: it takes any name of a
-secret and any entry of an event, words a missing topic otherwise, and its S3 tells neither checksums nor encryption.
+secret and any entry of an event, words a missing topic otherwise, and its S3 reports neither checksums nor encryption.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from states_language import Execution, load
 from states_language.clock import RealClock
 from tests.conformance.asl.adapter import flattened
 from tests.conformance.asl.recorded import cases, equal
-from tests.local.service.embedded import engine_in
+from tests.local.service.embedded import embedded_aws_in
 from tests.local.support import client, in_thread
 
 HERE, THERE = "000000000000", "111111111111"
@@ -48,7 +48,7 @@ Ask = Callable[[dict[str, Any]], list[dict[str, Any]]]
 @contextlib.asynccontextmanager
 async def local_run(folder: Path) -> AsyncIterator[Ask]:
     """What runs a case's machine and gives its events; the resources that the cases name are there."""
-    async with engine_in(folder, []) as engine:
+    async with embedded_aws_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
         clock = RealClock()
         executions = Executions(Machines(folder, {}, 0), Journals(folder / "executions"), clock, lambda _: None)
@@ -64,8 +64,8 @@ async def local_run(folder: Path) -> AsyncIterator[Ask]:
 
         def ask(case: dict[str, Any]) -> list[dict[str, Any]]:
             history = asyncio.run_coroutine_threadsafe(run(case), loop).result(30).history
-            found: list[dict[str, Any]] = json.loads(json.dumps([*map(flattened, history)]).replace(HERE, THERE))
-            return found
+            events: list[dict[str, Any]] = json.loads(json.dumps([*map(flattened, history)]).replace(HERE, THERE))
+            return events
 
         try:
             yield ask

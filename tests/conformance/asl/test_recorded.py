@@ -37,7 +37,7 @@ def test_a_recorded_execution_has_the_history_it_had_on_aws(case: dict[str, Any]
 
 @pytest.mark.parametrize("case", cases("services.json"), ids=lambda case: case["id"])
 def test_a_recorded_call_of_a_service_is_told_as_aws_told_it(case: dict[str, Any]) -> None:
-    """Given the answers that the services gave then, everything else follows: parameters, events, output, error."""
+    """With the services' recorded answers everything else follows: parameters, events, output, error."""
     answer, expected = answered(case), case["expected"]
     for name in ("status", "output", "error", "cause"):
         assert equal(expected.get(name), answer.get(name)), name

@@ -37,24 +37,24 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
     """Whatever bodies and limit: page behind page all events come in order, none twice, each answer below Lambda's."""
     left = entries(bodies)
     wanted = [entry.position for entry in left if entry.event is not None]
-    found: list[str] = []
+    keys: list[str] = []
     while True:
         # What the reader would give behind the last position.
         answer = page("s", left[:limit], limit, lambda: False)
         body = json.dumps(answer, ensure_ascii=False)
         assert len(json.dumps({"statusCode": 200, "body": body})) <= LAMBDA_BYTES
-        found += [event["position"] for event in answer["events"]]
+        keys += [event["position"] for event in answer["events"]]
         if answer["next"] is None:
             break
         left = [entry for entry in left if entry.position > answer["next"]]
-    assert found == wanted
+    assert keys == wanted
 
 
 def test_a_body_that_no_answer_holds_is_left_out() -> None:
-    """The event comes without it and says where it is; a dead letter says why it is none."""
+    """The event comes without it and says where it is; a dead-lettered event says why it has none."""
     too_large = '"' * (PAGE_BYTES // 4 + 1)
-    (found,) = page("s", entries([too_large]), 1, lambda: False)["events"]
-    assert (found["left_out"], "data" in found) == ("table", False)
+    (event,) = page("s", entries([too_large]), 1, lambda: False)["events"]
+    assert (event["left_out"], "data" in event) == ("table", False)
     assert shown(stored(1, None, "s/a/b"))["left_out"] == "s/a/b"
 
 

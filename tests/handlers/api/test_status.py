@@ -1,4 +1,4 @@
-"""What is told about a stream, from records alone."""
+"""What is shown of a stream, from records alone."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | No
     return Connection(fence=fence, lane=lane, opened_ms=opened_ms, closed_ms=closed_ms, **(fields | more))
 
 
-def told(
+def shown(
     *connections: Connection,
     cursor: str | None = None,
     saved_ms: int | None = None,
@@ -45,16 +45,16 @@ def told(
     return answer("demo", Records(standing, cursor, saved_ms, connections, losses), NOW, DEAD_AFTER_MS)
 
 
-def test_a_running_stream_is_told_whole() -> None:
+def test_a_running_stream_is_shown_whole() -> None:
     """Holder, lanes, cursor, coverage, counts: everything an operator asks, nothing that is not JSON."""
-    found = told(
+    body = shown(
         connection(1, "B", 100_000, 502_000, stored=400, duplicates=1),
         connection(2, "A", 500_000, stored=480, duplicates=3, dead_lettered=1),
         cursor="17",
         saved_ms=999_000,
         holder="A/request-2",
     )
-    assert found == {
+    assert body == {
         "stream": "demo",
         "status": "running",
         "execution": MINE,
@@ -137,12 +137,12 @@ UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
 )
 def test_the_status_in_one_word(connections: list[Connection], lease: dict[str, Any], status: str) -> None:
     """Each way a stream may stand has its word; a holder lives while its lease does, however silent the stream is."""
-    assert told(*connections, **lease)["status"] == status
+    assert shown(*connections, **lease)["status"] == status
 
 
 def phases(*connections: Connection, **lease: Any) -> dict[str, str]:
     """The phases by lane."""
-    return {lane: shown["phase"] for lane, shown in told(*connections, **lease)["lanes"].items()}
+    return {lane: shown["phase"] for lane, shown in shown(*connections, **lease)["lanes"].items()}
 
 
 def test_the_phases_of_the_lanes() -> None:
@@ -176,14 +176,14 @@ def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str)
 
 def test_gaps_with_their_causes() -> None:
     """A gap ends at the next answer; a kill's begins where it was last seen; one that goes on has no end."""
-    found = told(
+    coverage = shown(
         connection(1, "B", 0, 100_000, ended_by="reset"),
         connection(2, "B", None, claimed_ms=100_100, ended_by="refused"),
         connection(3, "B", 101_000, seen_ms=400_000),
         connection(4, "B", 410_000, 899_000, ended_by="stalled", resumed=False),
         expires_at_ms=0,
     )
-    assert found["coverage"] == {
+    assert coverage["coverage"] == {
         "from_at": at(0),
         "to_at": at(NOW),
         "connected_since_at": None,
@@ -215,13 +215,13 @@ def test_gaps_with_their_causes() -> None:
             },
         ],
     }
-    assert found["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unrecorded": 1}
-    assert found["last_error"] == {"cause": "stalled", "at": at(899_000), "lane": "B", "fence": 4}
+    assert coverage["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unrecorded": 1}
+    assert coverage["last_error"] == {"cause": "stalled", "at": at(899_000), "lane": "B", "fence": 4}
 
 
 def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None:
     """It stands among the gaps with its cause, in order, and no instant is counted twice."""
-    found = told(
+    coverage = shown(
         connection(1, "B", 100_000, 200_000, ended_by="reset"),
         connection(2, "A", 250_000, resumed=False),
         losses=[
@@ -230,60 +230,60 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
             Gap(2, 50_000, 220_000, "cursor_expired", False),
         ],
     )["coverage"]
-    causes = [(gap["cause"], gap["from_at"], gap["length_ms"]) for gap in found["gaps"]]
+    causes = [(gap["cause"], gap["from_at"], gap["length_ms"]) for gap in coverage["gaps"]]
     assert causes == [
         ("cursor_expired", at(50_000), 170_000),
         ("reset", at(200_000), 50_000),
         ("announced_by_upstream", at(500_000), 10_000),
     ]
     # From 100 s to 250 s and 10 s more, of 900 s.
-    assert (found["gap_ms"], found["percent"]) == (160_000, 82.2222)
-    assert found["connected_since_at"] == at(250_000)
+    assert (coverage["gap_ms"], coverage["percent"]) == (160_000, 82.2222)
+    assert coverage["connected_since_at"] == at(250_000)
 
 
 def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
     """As the gaps between the connections of that time are not."""
-    found = told(
+    coverage = shown(
         connection(1, "B", 100_000, 200_000, ended_by="stopped"),
         connection(2, "A", 250_000),
         losses=[Gap(1, 150_000, 160_000, "announced_by_upstream", False)],
     )["coverage"]
-    assert (found["gaps"], found["percent"]) == ([], 100.0)
+    assert (coverage["gaps"], coverage["percent"]) == ([], 100.0)
 
 
 def test_a_gap_never_shows_as_full_coverage() -> None:
     """The percentage is rounded down, so one millisecond of years is seen; connected since the gap."""
-    found = told(connection(1, "B", 0, 10, ended_by="reset"), connection(2, "B", 11))["coverage"]
-    assert (found["percent"], found["connected_since_at"]) == (99.9999, at(11))
+    coverage = shown(connection(1, "B", 0, 10, ended_by="reset"), connection(2, "B", 11))["coverage"]
+    assert (coverage["percent"], coverage["connected_since_at"]) == (99.9999, at(11))
 
 
 def test_that_a_stream_was_stopped_is_no_gap() -> None:
     """Coverage counts from the last start, and stays as it was while nobody is to be connected."""
     first = connection(1, "B", 0, 100_000, ended_by="stopped")
     last = connection(2, "A", 99_000, 100_500, ended_by="stopped")
-    paused = told(first, last, stop=True, execution="")["coverage"]
+    paused = shown(first, last, stop=True, execution="")["coverage"]
     assert (paused["from_at"], paused["to_at"], paused["gaps"]) == (at(0), at(100_500), [])
     assert (paused["connected_since_at"], paused["percent"], paused["overlap_ms"]) == (None, 100.0, 1000)
-    again = told(first, last, connection(3, "B", 900_000))["coverage"]
+    again = shown(first, last, connection(3, "B", 900_000))["coverage"]
     assert (again["from_at"], again["connections"], again["gaps"]) == (at(900_000), 1, [])
-    starting = told(first, last, execution=OTHER, started_at_ms=NOW)["coverage"]
+    starting = shown(first, last, execution=OTHER, started_at_ms=NOW)["coverage"]
     assert (starting["to_at"], starting["gaps"]) == (at(100_500), [])
 
 
 def test_nothing_was_answered_yet() -> None:
     """Without an answered connection there is no coverage to speak of."""
-    found = told(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"), started_at_ms=NOW - 2)
-    assert (found["coverage"], found["status"], found["cursor"]) == (None, "reconnecting", None)
-    assert found["last_error"] == {"cause": "unreachable", "at": at(NOW), "lane": "B", "fence": 1}
+    body = shown(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"), started_at_ms=NOW - 2)
+    assert (body["coverage"], body["status"], body["cursor"]) == (None, "reconnecting", None)
+    assert body["last_error"] == {"cause": "unreachable", "at": at(NOW), "lane": "B", "fence": 1}
 
 
 def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
-    """A request that no connection met, and a dirty end, are told with their instant; a refusal with its lane."""
+    """A request that no connection met, and a dirty end, are shown with their instant; a refusal with its lane."""
     met = connection(1, "B", None, claimed_ms=1, seen_ms=7, ended_by="refused")
     ended: dict[str, Any] = {"execution": "", "ended_at_ms": 8}
     refused = {"cause": "refused", "at": at(7), "lane": "B", "fence": 1}
-    assert told(met, **ended, ending="StreamRejected")["last_error"] == refused
-    assert told(met, **ended, ending="StreamEnded")["last_error"] == refused
+    assert shown(met, **ended, ending="StreamRejected")["last_error"] == refused
+    assert shown(met, **ended, ending="StreamEnded")["last_error"] == refused
     for ending in ("InvalidRequest", "RenewalFailed"):
-        found = told(met, **ended, ending=ending)["last_error"]
-        assert found == {"cause": ending, "at": at(8), "lane": None, "fence": None}
+        error = shown(met, **ended, ending=ending)["last_error"]
+        assert error == {"cause": ending, "at": at(8), "lane": None, "fence": None}

@@ -17,12 +17,12 @@ def test_pages_hold_each_stream_once(ids: list[str], limit: int, gone: set[str],
     def read(stream_id: str) -> Records | None:
         return None if stream_id in gone else Records(Lease(), None, None, [])
 
-    found: list[str] = []
+    shown: list[str] = []
     after: str | None = ""
     while after is not None:
         asked = [one for one in ids if one > after][: limit + 1]
         answer = page(asked, read, limit, 0, 0, lambda: is_late)
         assert len(answer["streams"]) <= limit
-        found += [one["stream"] for one in answer["streams"]]
+        shown += [one["stream"] for one in answer["streams"]]
         after = answer["next"]
-    assert found == [one for one in ids if one not in gone]
+    assert shown == [one for one in ids if one not in gone]

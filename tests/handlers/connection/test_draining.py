@@ -2,7 +2,7 @@
 
 import pytest
 
-from handlers.connection.draining import SETTLE_MS
+from handlers.connection.draining import WATCH_MS
 from handlers.connection.effects import CloseUpstream, Finish, MarkReleased, RecordGaps, SaveProgress, Write
 from handlers.connection.inputs import (
     Chunk,
@@ -74,9 +74,9 @@ def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
     manager.handle(40, LeaseRead(claimed))
-    assert manager.wake_at_ms == 40 + SETTLE_MS
-    assert manager.handle(40 + SETTLE_MS - 1, Woken()) == []
-    assert outcome(manager.handle(40 + SETTLE_MS, Woken())).error == "StreamDropped"
+    assert manager.wake_at_ms == 40 + WATCH_MS
+    assert manager.handle(40 + WATCH_MS - 1, Woken()) == []
+    assert outcome(manager.handle(40 + WATCH_MS, Woken())).error == "StreamDropped"
 
 
 @pytest.mark.parametrize("overlap", ["evicts", "tolerates"])

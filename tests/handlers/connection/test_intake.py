@@ -99,7 +99,7 @@ def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> No
     ended = outcome(effects)
     assert (ended.error, ended.message) == (
         "StreamDropped",
-        "a line in place of a length is no decimal number of at most 12 digits",
+        "a line in place of a length is not a decimal number of at most 12 digits",
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.connection.lease import Lease, LeaseView
-from handlers.connection.lifetime import Stay, parts_at_ms
+from handlers.connection.lifetime import Lifetime, separate_at_ms
 
 LIFE_MS = 10_000
 
@@ -23,7 +23,7 @@ class Lane:
     def leaves_ms(self) -> int:
         """When it leaves by itself."""
         latest_ms = self.claimed_ms + LIFE_MS
-        parts_ms = None if self.newer_ms is None else parts_at_ms(self.claimed_ms, latest_ms, self.newer_ms)
+        parts_ms = None if self.newer_ms is None else separate_at_ms(self.claimed_ms, latest_ms, self.newer_ms)
         return latest_ms if parts_ms is None else parts_ms
 
 
@@ -48,14 +48,16 @@ def test_two_hot_connections_get_apart_within_one_life_and_stay_apart(
 
 def test_only_the_near_are_moved_apart() -> None:
     """Seen within a quarter of its life, the newer one has half a life before the older goes; else it goes as ever."""
-    assert parts_at_ms(1_000, 9_000, 1_000) == 5_000
-    assert parts_at_ms(1_000, 9_000, 2_999) == 6_999
-    assert parts_at_ms(1_000, 9_000, 3_000) is None
+    assert separate_at_ms(1_000, 9_000, 1_000) == 5_000
+    assert separate_at_ms(1_000, 9_000, 2_999) == 6_999
+    assert separate_at_ms(1_000, 9_000, 3_000) is None
 
 
-def stay(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Stay:
+def stay(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
     """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
-    found = Stay(deadline_ms=100_000, margin_ms=8_000, ttl_ms=ttl_ms, overlap_ms=2_000, is_hot=is_hot, execution="mine")
+    found = Lifetime(
+        deadline_ms=100_000, margin_ms=8_000, ttl_ms=ttl_ms, overlap_ms=2_000, is_hot=is_hot, execution="mine"
+    )
     found.begins(0)
     return found
 
@@ -68,7 +70,7 @@ def test_the_margin_is_divided() -> None:
     assert (found.alarm_ms, found.is_over(95_999), found.is_over(96_000)) == (96_000, False, True)
     assert not found.asks_lease(96_000)
     assert [found.drains_until_ms(ms) for ms in (50_000, 95_999, 96_000, 99_000)] == [96_000, 96_000, 98_000, 99_000]
-    assert [found.settles_until_ms(ms, 2_000) for ms in (50_000, 95_000, 97_000)] == [52_000, 96_000, 97_000]
+    assert [found.watches_until_ms(ms, 2_000) for ms in (50_000, 95_000, 97_000)] == [52_000, 96_000, 97_000]
 
 
 def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:

@@ -4,45 +4,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.liveness import BROKEN, Vouching
+from handlers.connection.liveness import BROKEN, Liveness
 
 
 @given(st.lists(st.tuples(st.sampled_from(["sent", "stored", "unread", "quiet"]), st.integers(0, 50)), max_size=40))
-def test_no_instant_is_vouched_for_after_the_arrival_of_what_is_not_stored(steps: list[tuple[str, int]]) -> None:
+def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[tuple[str, int]]) -> None:
     """Whatever waits, for the store or to be read, bounds what is seen; nothing makes it fall; quiet is connected."""
-    vouching = Vouching()
+    liveness = Liveness()
     now_ms, seen_ms, waiting = 1_000, 1_000, []
     for step, ms in steps:
         now_ms += 10
         unread_ms = max(seen_ms, now_ms - ms) if step == "unread" else None
         arrived_ms = max(seen_ms, now_ms - ms)
-        vouching.given(now_ms, arrived_ms, unread_ms)
+        liveness.begins_input(now_ms, arrived_ms, unread_ms)
         if step == "sent":
-            vouching.sent()
+            liveness.sent()
             waiting.append(arrived_ms)
         elif step == "stored" and waiting:
-            vouching.stored()
+            liveness.stored()
             waiting.pop(0)
-        before_ms, seen_ms = seen_ms, vouching.seen_ms(now_ms, seen_ms)
+        before_ms, seen_ms = seen_ms, liveness.seen_ms(now_ms, seen_ms)
         unstored = [*waiting, *([] if unread_ms is None else [unread_ms])]
         assert seen_ms == max(before_ms, min([now_ms, *unstored]))
         assert all(seen_ms <= at_ms for at_ms in unstored)
 
 
 @pytest.mark.parametrize("reason", [*sorted(BROKEN), "ended_by_upstream", "expired"])
-def test_a_broken_connection_is_vouched_for_until_its_last_byte(reason: str) -> None:
+def test_a_broken_connection_is_known_good_until_its_last_byte(reason: str) -> None:
     """A proper end is heard when it comes; of a break nobody knows when it was."""
-    vouching = Vouching()
-    vouching.given(1_000, 900, None)
-    assert vouching.heard() == 0
-    vouching.given(5_000, 4_000, None)
-    assert vouching.until_ms(reason, 0) == (900 if reason in BROKEN else 4_000)
-    assert vouching.until_ms(reason, 4_500) == 4_500
+    liveness = Liveness()
+    liveness.begins_input(1_000, 900, None)
+    assert liveness.heard() == 0
+    liveness.begins_input(5_000, 4_000, None)
+    assert liveness.until_ms(reason, 0) == (900 if reason in BROKEN else 4_000)
+    assert liveness.until_ms(reason, 4_500) == 4_500
 
 
 def test_what_comes_is_never_later_than_now() -> None:
     """Clocks that are read twice may differ by a millisecond."""
-    vouching = Vouching()
-    vouching.given(1_000, 1_001, None)
-    vouching.heard()
-    assert vouching.heard_ms == 1_000
+    liveness = Liveness()
+    liveness.begins_input(1_000, 1_001, None)
+    liveness.heard()
+    assert liveness.heard_ms == 1_000

@@ -10,7 +10,7 @@ def opened(saved_ms: int | None = 700) -> Record:
     record.begins(1_000)
     record.fence = 3
     record.resumes(CursorRead("7", saved_ms), is_asked=True)
-    record.vouching.given(1_500, 1_400, None)
+    record.liveness.begins_input(1_500, 1_400, None)
     record.opened(1_500)
     return record
 
@@ -19,7 +19,7 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     """Before it is saved the record says nothing of an end; then it has the reason and the instant."""
     record = opened()
     record.sent(2, "9")
-    record.vouching.given(4_000, None, None)
+    record.liveness.begins_input(4_000, None, None)
     record.closes("expired")
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
     record.stored(Written(1, 1))
@@ -32,12 +32,12 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
 def test_a_close_that_came_before_the_leaving_counts() -> None:
     """The upstream may have gone while the connection was about to leave; a later close moves nothing."""
     record = opened()
-    record.vouching.given(4_000, None, None)
+    record.liveness.begins_input(4_000, None, None)
     record.closes("expired")
-    record.vouching.given(4_200, 3_900, None)
+    record.liveness.begins_input(4_200, 3_900, None)
     record.closed("ended_by_upstream")
     assert record.closed_ms == 3_900
-    record.vouching.given(4_300, None, None)
+    record.liveness.begins_input(4_300, None, None)
     record.closed("closed_here")
     assert record.closed_ms == 3_900
 
@@ -46,7 +46,7 @@ def test_one_that_was_never_answered_has_no_close() -> None:
     """The ledger's record of it is a claim and no more."""
     record = Record()
     record.begins(1_000)
-    record.vouching.given(2_000, None, None)
+    record.liveness.begins_input(2_000, None, None)
     record.closes("refused")
     record.closed("refused")
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)

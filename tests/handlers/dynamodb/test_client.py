@@ -65,7 +65,7 @@ def answer(body: object, status: int = 200, *more: str) -> bytes:
 
 
 def refusal(code: str, status: int = 400) -> bytes:
-    return answer({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "told"}, status)
+    return answer({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "refused"}, status)
 
 
 def answers(*parts: bytes) -> Script:
@@ -97,14 +97,17 @@ def test_a_request_is_what_dynamodb_expects() -> None:
         assert Small(server).call() == {"Item": {}, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
         head, _, body = server.peers[0].request.decode().partition("\r\n\r\n")
     lines = [line.partition(": ") for line in head.split("\r\n")[1:]]
-    found = {name.lower(): value for name, _, value in lines}
-    assert len(found) == len(lines)
+    headers = {name.lower(): value for name, _, value in lines}
+    assert len(headers) == len(lines)
     assert head.startswith("POST / HTTP/1.1\r\n")
-    assert (found["x-amz-target"], found["content-type"]) == (
+    assert (headers["x-amz-target"], headers["content-type"]) == (
         "DynamoDB_20120810.GetItem",
         "application/x-amz-json-1.0",
     )
-    assert (found["host"], found["x-amz-security-token"]) == (server.address.removeprefix("http://"), "secret-token")
+    assert (headers["host"], headers["x-amz-security-token"]) == (
+        server.address.removeprefix("http://"),
+        "secret-token",
+    )
     assert body == '{"TableName":"events"}'
 
 
@@ -186,7 +189,7 @@ def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
     with serving(Peer.reset, answers(refusal(code))) as server:
         error = Small(server).fails()
         assert isinstance(error, ClientError)
-        assert error.response["Error"] == {"Code": code, "Message": "told"}
+        assert error.response["Error"] == {"Code": code, "Message": "refused"}
         assert error.response["ResponseMetadata"] == {"HTTPStatusCode": 400, "RetryAttempts": 1}
 
 
@@ -230,14 +233,14 @@ def test_threads_never_share_a_connection() -> None:
 
     with serving(hangs, answers(answer({"n": 2}))) as server:
         small = Small(server)
-        found: list[dict[str, Any]] = []
-        thread = threading.Thread(target=lambda: found.append(small.call()))
+        late: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: late.append(small.call()))
         thread.start()
         server.wait_for_peers(1)
         assert small.call()["n"] == 2
         go_on.set()
         thread.join(WAIT_S)
-        assert [each["n"] for each in found] == [1]
+        assert [each["n"] for each in late] == [1]
 
 
 def test_it_answers_as_boto3_does(aws: Aws, endpoint: str) -> None:
@@ -267,10 +270,10 @@ def test_it_answers_as_boto3_does(aws: Aws, endpoint: str) -> None:
     ]
     for name, parameters in reads:
         expected = getattr(aws.dynamodb, name)(**parameters)
-        found = getattr(small, name)(**parameters)
-        for each in (expected, found):
+        answer = getattr(small, name)(**parameters)
+        for each in (expected, answer):
             del each["ResponseMetadata"]
-        assert found == expected
+        assert answer == expected
     small.close()
 
 
@@ -297,11 +300,11 @@ def test_the_environment_of_a_function_is_plain() -> None:
         "eu-central-1", "https://dynamodb.eu-central-1.amazonaws.com", "id", "secret-key", "secret-token"
     )
     named = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:2"}
-    found = plain_aws({**PLAIN, **named})
-    assert found is not None
-    assert (found.dynamodb_url, found.session_token) == ("http://127.0.0.1:2", "")
+    plain = plain_aws({**PLAIN, **named})
+    assert plain is not None
+    assert (plain.dynamodb_url, plain.session_token) == ("http://127.0.0.1:2", "")
     assert not any(secret in repr(plain_aws({**PLAIN, **token})) for secret in SECRETS)
-    assert isinstance(dynamodb(found, tries=1), DynamoDb)
+    assert isinstance(dynamodb(plain, tries=1), DynamoDb)
 
 
 @pytest.mark.parametrize(

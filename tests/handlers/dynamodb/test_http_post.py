@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.dynamodb.http_post import Answered, answered, by_http_client, post
+from handlers.dynamodb.http_post import Response, by_http_client, post, read_response
 
 FIELDS = [
     "Content-Length: 4",
@@ -44,7 +44,7 @@ ANSWERS = st.builds(
 )
 
 
-def read(by: Callable[[io.BufferedReader], Answered], answer: bytes) -> Answered | str:
+def read(by: Callable[[io.BufferedReader], Response], answer: bytes) -> Response | str:
     """What is made of an answer, or the name of the error that is raised."""
     try:
         return by(io.BufferedReader(io.BytesIO(answer)))
@@ -55,16 +55,16 @@ def read(by: Callable[[io.BufferedReader], Answered], answer: bytes) -> Answered
 @given(ANSWERS)
 def test_an_answer_is_what_http_client_takes_it_for(answer: bytes) -> None:
     """Status, body, whether the connection goes on, and the error of one that is cut, false or no HTTP at all."""
-    assert read(answered, answer) == read(by_http_client, answer)
+    assert read(read_response, answer) == read(by_http_client, answer)
 
 
 @pytest.mark.parametrize("name", ["Connection: keep-alive", "X: y"])
 def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head with a length and nothing odd about it; in two pieces it is read all the same."""
     answer = f"HTTP/1.1 200 OK\r\nServer: Server\r\n{name}\r\nContent-Length: 2\r\nDate: now\r\n\r\n{{}}".encode()
-    assert read(by_http_client, answer) == Answered(200, b"{}", True)
+    assert read(by_http_client, answer) == Response(200, b"{}", True)
     monkeypatch.delattr(http.client, "HTTPResponse")
-    assert read(answered, answer) == Answered(200, b"{}", True)
+    assert read(read_response, answer) == Response(200, b"{}", True)
 
 
 def test_a_header_with_a_line_end_is_not_sent() -> None:

@@ -44,8 +44,8 @@ def test_any_request_is_signed_as_botocore_signs_it(
     signer = Signer(credentials, region)
     signer.headers(host, "Another", b"", "20000101T000000Z")
     for _ in range(2):
-        found = signer.headers(host, operation, body, at.strftime("%Y%m%dT%H%M%SZ"))
-        assert found["authorization"] == expected
+        headers = signer.headers(host, operation, body, at.strftime("%Y%m%dT%H%M%SZ"))
+        assert headers["authorization"] == expected
 
 
 def test_credentials_do_not_show_themselves() -> None:

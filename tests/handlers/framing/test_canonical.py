@@ -91,7 +91,7 @@ def test_forms(text: str, form: str) -> None:
         "",
     ],
 )
-def test_what_cannot_be_told_apart_safely_keeps_its_bytes(text: str) -> None:
+def test_what_cannot_be_compared_safely_keeps_its_bytes(text: str) -> None:
     """Names twice, numbers that would be rounded, nesting without end, and whatever is no object or array."""
     assert canonical_json(text) == text.encode()
 

@@ -35,9 +35,9 @@ def cut(data: bytes, cuts: list[int]) -> Iterator[bytes]:
 )
 def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list[bytes], cuts: list[int]) -> None:
     """Both forms of deflate and gzip; no piece is longer than it may be."""
-    found = body(CODINGS[wire], MOST)
-    pieces = [piece for data in cut(b"".join(flushed(parts, WBITS[wire])), cuts) for piece in found.pieces(data)]
-    found.close()
+    decoder = body(CODINGS[wire], MOST)
+    pieces = [piece for data in cut(b"".join(flushed(parts, WBITS[wire])), cuts) for piece in decoder.pieces(data)]
+    decoder.close()
     assert b"".join(pieces) == b"".join(parts)
     assert all(0 < len(piece) <= MOST for piece in pieces)
 
@@ -46,9 +46,9 @@ def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list
 @given(parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=4))
 def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> None:
     """Nothing waits for the next bytes, also where a part is exactly as long as a piece may be."""
-    found = body(CODINGS[wire], MOST)
+    decoder = body(CODINGS[wire], MOST)
     for part, data in zip([*parts, b"x" * MOST], flushed([*parts, b"x" * MOST], WBITS[wire]), strict=False):
-        assert b"".join(found.pieces(data)) == part
+        assert b"".join(decoder.pieces(data)) == part
 
 
 @given(
@@ -56,27 +56,27 @@ def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> Non
 )
 def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> None:
     """Several members are one body."""
-    found = body("gzip", MOST)
+    decoder = body("gzip", MOST)
     data = b"".join(gzip.compress(part) for part in parts)
-    assert b"".join(piece for some in cut(data, cuts) for piece in found.pieces(some)) == b"".join(parts)
-    found.close()
+    assert b"".join(piece for some in cut(data, cuts) for piece in decoder.pieces(some)) == b"".join(parts)
+    decoder.close()
 
 
 def test_a_bomb_comes_in_pieces_that_somebody_must_take() -> None:
     """A thousand times its size is never made at once: each piece is made when the one before is taken."""
-    found = body("gzip", MOST).pieces(gzip.compress(b"\n" * 10_000_000))
-    assert [len(next(found)) for _ in range(5)] == [MOST] * 5
-    assert 5 * MOST + sum(len(piece) for piece in found) == 10_000_000
+    pieces = body("gzip", MOST).pieces(gzip.compress(b"\n" * 10_000_000))
+    assert [len(next(pieces)) for _ in range(5)] == [MOST] * 5
+    assert 5 * MOST + sum(len(piece) for piece in pieces) == 10_000_000
 
 
 @pytest.mark.parametrize("wire", WBITS)
 def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
     """Flushed parts in the same read as the damage are not lost with it."""
     first, second, _ = flushed([b"one\n" * 1000, b"two\n"], WBITS[wire])
-    found = body(CODINGS[wire], MOST)
+    decoder = body(CODINGS[wire], MOST)
     pieces: list[bytes] = []
     with pytest.raises(Corrupt) as caught:
-        pieces.extend(found.pieces(first + second + b"\xff" * 20))
+        pieces.extend(decoder.pieces(first + second + b"\xff" * 20))
     assert b"".join(pieces) == b"one\n" * 1000 + b"two\n"
     assert str(caught.value) == "the body is not compressed as its header says"
 
@@ -86,11 +86,11 @@ def test_what_follows_the_end_is_no_part_of_a_body() -> None:
     goes_on = "the body goes on after its compressed data ended"
     no_member = "the body is not compressed as its header says"
     for wire, why in (("gzip", no_member), ("zlib", goes_on), ("raw", goes_on)):
-        found = body(CODINGS[wire], MOST)
+        decoder = body(CODINGS[wire], MOST)
         data = b"".join(flushed([b"one"], WBITS[wire]))
-        assert b"".join(found.pieces(data)) == b"one"
+        assert b"".join(decoder.pieces(data)) == b"one"
         with pytest.raises(Corrupt, match=why):
-            list(found.pieces(b"<html>"))
+            list(decoder.pieces(b"<html>"))
 
 
 def test_a_wrong_checksum_is_damage() -> None:
@@ -106,22 +106,22 @@ def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
     """At every place before its end; a body without a byte is only empty."""
     data = b"".join(flushed([b"one"], WBITS[wire]))
     for end in range(len(data) + 1):
-        found = body(CODINGS[wire], MOST)
-        list(found.pieces(data[:end]))
+        decoder = body(CODINGS[wire], MOST)
+        list(decoder.pieces(data[:end]))
         if 0 < end < len(data):
             with pytest.raises(Unfinished):
-                found.close()
+                decoder.close()
         else:
-            found.close()
+            decoder.close()
 
 
 @given(data=st.binary(max_size=200), named=st.sampled_from(["gzip", "deflate"]))
 def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
     """Anything is a body, damage or the beginning of a body."""
-    found = body(named, MOST)
+    decoder = body(named, MOST)
     try:
-        list(found.pieces(data))
-        found.close()
+        list(decoder.pieces(data))
+        decoder.close()
     except (Corrupt, Unfinished):
         pass
 
@@ -145,6 +145,6 @@ def test_other_codings_are_refused(header: str) -> None:
 
 def test_a_body_without_a_coding_is_as_it_comes() -> None:
     """One piece for one read."""
-    found = body("", MOST)
-    assert list(found.pieces(b"x" * 5000)) == [b"x" * 5000]
-    found.close()
+    decoder = body("", MOST)
+    assert list(decoder.pieces(b"x" * 5000)) == [b"x" * 5000]
+    decoder.close()

@@ -97,7 +97,7 @@ def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_typ
         ("length", b"9\n1", b"23"),
     ],
 )
-def test_a_drip_can_be_told_from_progress(framing: Framing, begin: bytes, drip: bytes) -> None:
+def test_a_drip_differs_from_progress(framing: Framing, begin: bytes, drip: bytes) -> None:
     """Bytes that end nothing make `unfinished_bytes` grow by as many; the end of a line does not."""
     made = decoder(framing, MAX)
     made.feed(begin)

@@ -14,9 +14,9 @@ from handlers.framing.events import MAX_KEY_BYTES, JsonPath, Rule, StreamEvent, 
 
 
 def path(text: str) -> JsonPath:
-    found = parse_path(text)
-    assert found is not None
-    return found
+    parsed = parse_path(text)
+    assert parsed is not None
+    return parsed
 
 
 def key_of(frame: Frame, rule: Rule) -> str:
@@ -115,7 +115,7 @@ def test_a_key_longer_than_dynamodb_allows_is_hashed() -> None:
 def test_the_cursor_is_the_last_event_id_or_what_stands_at_the_path(
     frame: Frame, rule: Rule | None, expected: str | None
 ) -> None:
-    """None says nothing about where to resume; "" is the upstream's wish to start afresh."""
+    """None says nothing about where to resume; "" is the upstream's request to start afresh."""
     assert to_event(frame, 0, key="hash", cursor=rule).cursor == expected
 
 
@@ -139,7 +139,7 @@ FRAMES = st.builds(
 
 @given(FRAMES, FRAMES)
 def test_two_frames_have_the_same_bytes_only_if_they_are_the_same(one: Frame, other: Frame) -> None:
-    """The canonical bytes tell apart any two frames that differ in data, id or name."""
+    """The canonical bytes differ for any two frames that differ in data, id or name."""
     assert (canonical(one) == canonical(other)) == (one == other)
 
 
@@ -171,6 +171,6 @@ def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
 
 def test_json_of_many_values_is_looked_into() -> None:
     """Up to so many brackets and commas that they fit into the smallest function; those of a text count as well."""
-    for count, found in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
+    for count, key in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
         text = f'{{"id":"x","list":[{",".join("1" * (count + 1))}]}}'
-        assert to_event(Frame(text), 0, key="hash", cursor=path("$.id")).cursor == found
+        assert to_event(Frame(text), 0, key="hash", cursor=path("$.id")).cursor == key

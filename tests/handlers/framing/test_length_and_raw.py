@@ -51,8 +51,8 @@ def test_a_message_that_is_too_long_is_refused_by_its_length() -> None:
 def test_what_a_sender_wrote_is_read_back(messages: list[bytes], places: list[int]) -> None:
     """Any bytes come back whole; texts without the line end that the sender put behind them."""
     wire = b"".join(b"%d\r\n%s\r\n\r\n" % (len(message) + 2, message) for message in messages)
-    found = says("length", cut(wire, places)).data
-    assert [data if isinstance(data, bytes) else data.encode() + b"\r\n" for data in found] == [
+    bodies = says("length", cut(wire, places)).data
+    assert [data if isinstance(data, bytes) else data.encode() + b"\r\n" for data in bodies] == [
         message + b"\r\n" for message in messages
     ]
 

@@ -91,15 +91,15 @@ def plain_reading(wire: bytes) -> list[bytes]:
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.lists(st.integers(0, 90), max_size=8))
 def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
     """Whole lines, without their ends, that hold more than blanks."""
-    found = [data if isinstance(data, bytes) else data.encode() for data in says("ndjson", cut(wire, places)).data]
-    assert found == plain_reading(wire)
+    lines = [data if isinstance(data, bytes) else data.encode() for data in says("ndjson", cut(wire, places)).data]
+    assert lines == plain_reading(wire)
 
 
 @given(st.lists(st.sampled_from(LONG_PIECES), max_size=12).map(b"".join), st.lists(st.integers(0, 9000), max_size=5))
 def test_long_lines_beside_short_ones_decode_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
-    """How lines are looked for depends on how long they are; what is found does not, nor whether it is text."""
-    found = decode(b"1\n", *cut(wire, places), most=1 << 16)[0]
-    assert [frame.data for frame in found] == ["1", *map(text_or_bytes, plain_reading(wire))]
+    """How lines are looked for depends on how long they are; the lines do not, nor whether they are text."""
+    lines = decode(b"1\n", *cut(wire, places), most=1 << 16)[0]
+    assert [frame.data for frame in lines] == ["1", *map(text_or_bytes, plain_reading(wire))]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(lambda pieces: b"".join([*pieces, b"\n"])))

@@ -193,7 +193,7 @@ def plain_reading(wire: bytes) -> tuple[list[tuple[str, str | None, str]], str, 
     """
     text = wire.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
-    found: list[tuple[str, str | None, str]] = []
+    events: list[tuple[str, str | None, str]] = []
     data = name = buffer = last_id = ""
     reconnection_ms = None
     for line in lines:
@@ -202,7 +202,7 @@ def plain_reading(wire: bytes) -> tuple[list[tuple[str, str | None, str]], str, 
         if line == "":
             last_id = buffer
             if data:
-                found.append((data[:-1], name or None, last_id))
+                events.append((data[:-1], name or None, last_id))
             data = name = ""
         elif field == "data":
             data += value + "\n"
@@ -212,4 +212,4 @@ def plain_reading(wire: bytes) -> tuple[list[tuple[str, str | None, str]], str, 
             buffer = value
         elif field == "retry" and value and all(digit in "0123456789" for digit in value):
             reconnection_ms = min(int(value), MAX_RECONNECTION_MS)
-    return found, last_id, reconnection_ms
+    return events, last_id, reconnection_ms

@@ -1,9 +1,8 @@
-"""Profiles: defaults, refusals that name the field, and addresses that no stream id can lead astray."""
+"""Profiles as they are parsed: defaults, refusals that name the field, and the profiles that ship."""
 
 import tomllib
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pytest
 from hypothesis import given
@@ -11,19 +10,16 @@ from hypothesis import strategies as st
 
 from handlers.framing.decoders import Frame
 from handlers.framing.events import parse_path
-from handlers.framing.marks import Kind, Marks
+from handlers.framing.marks import Marks
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
-from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.profile.sections import Resume
+from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
 STREAMS = Path(__file__).parents[3] / "env" / "streams"
-VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:9000", "UPSTREAM_COUCHDB": "http://127.0.0.1:9001/db/"}
-LEAST: dict[str, Any] = {"address": "https://example.org/{streamId}?q={name}", "framing": "sse"}
-
 SHIPPED = {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "wikimedia", "x-filtered", "alpaca"}
 SHIPPED |= {"oanda", "companies-house", "kubernetes", "etcd", "mercure", "mastodon", "completions"}
 PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
@@ -44,21 +40,10 @@ UNDER = "only names under /streamkeeper/ can be read"
 NO_FIELDS = "refers to a field of the parameter '/streamkeeper/x'; only secrets have fields"
 MEANINGS = "success, ended, expired, throttled, dropped, rejected"
 NO_SECRET = (
-    "holds ${...} that is no secret; write ${secret:/streamkeeper/name}, ${secret:/streamkeeper/name:field} "
-    "or ${ssm:/streamkeeper/name}"
+    "holds ${...} that is not a reference to a secret; write ${secret:/streamkeeper/name}, "
+    "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
 )
 START = "address may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events"
-
-
-def profile(**fields: Any) -> Profile:
-    return parse("demo", {**LEAST, **fields}, VARIABLES)
-
-
-def refusal(**fields: Any) -> str:
-    table = {name: value for name, value in {**LEAST, **fields}.items() if value is not None}
-    with pytest.raises(ProfileError) as caught:
-        parse("demo", table, VARIABLES)
-    return str(caught.value)
 
 
 def test_address_and_framing_are_enough() -> None:
@@ -96,9 +81,9 @@ def test_address_and_framing_are_enough() -> None:
 
 def test_the_profiles_that_ship_are_sound() -> None:
     """Every file in env/streams parses, its address and its request are what its file says."""
-    found = {file.stem: tomllib.loads(file.read_text()) for file in STREAMS.glob("*.toml")}
+    tables = {file.stem: tomllib.loads(file.read_text()) for file in STREAMS.glob("*.toml")}
     variables = {f"UPSTREAM_{name}": "https://example.org" for name in ("KUBERNETES", "ETCD", "MERCURE", "MASTODON")}
-    profiles = {name: parse(name, table, VARIABLES | variables) for name, table in found.items()}
+    profiles = {name: parse(name, table, VARIABLES | variables) for name, table in tables.items()}
     assert set(profiles) == SHIPPED
     assert profiles["demo"].address_for("demo:a") == "http://127.0.0.1:9000/demo%3Aa"
     assert profiles["wikimedia"].request("wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
@@ -111,8 +96,8 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"address": 7}, "address must be a text"),
         ({"address": "ftp://example.org/"}, "address must begin with http:// or https:// and a host"),
         ({"address": "https:///x"}, "address must begin with http:// or https:// and a host"),
-        ({"address": "https://example.org:port/"}, "address is no valid address"),
-        ({"address": "https://[::1/"}, "address is no valid address"),
+        ({"address": "https://example.org:port/"}, "address is not a valid address"),
+        ({"address": "https://[::1/"}, "address is not a valid address"),
         ({"address": "https://user:secret@example.org/"}, "address must not hold a user or a password"),
         ({"address": "https://example.org/#x"}, "address must not hold a fragment (#)"),
         ({"address": "https://{name}.example.org/"}, PLACES),
@@ -138,7 +123,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"resume": "Last-Event-ID"}, RESUME),
         ({"resume": {"header": "a", "query": "b"}}, RESUME),
-        ({"resume": {"header": "a b"}}, "resume.header is no name of an HTTP header that may be set"),
+        ({"resume": {"header": "a b"}}, "resume.header is not the name of an HTTP header that may be set"),
         ({"resume": {"body": "start"}}, f"resume.body must be {POINTER}"),
         ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
         ({"resume": {"query": "a", "more": 1}}, f"resume.more is not a field of {RESUME_FIELDS}"),
@@ -163,7 +148,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"key": "id", "framing": "ndjson"}, 'key can be "id" only where framing is "sse"'),
         ({"cursor": "id", "framing": "ndjson"}, 'cursor can be "id" only where framing is "sse"'),
         ({"headers": "a: b"}, "headers must be a table of texts"),
-        ({"headers": {"Host": "b"}}, "headers.Host is no name of an HTTP header that may be set"),
+        ({"headers": {"Host": "b"}}, "headers.Host is not the name of an HTTP header that may be set"),
         ({"headers": {"a": "${secret:/other/x}"}}, f"headers.a refers to '/other/x'; {UNDER}"),
         ({"headers": {"a": "${ssm:/streamkeeper/x:k}"}}, f"headers.a {NO_FIELDS}"),
         ({"address": "https://example.org/?t=${secret:x}"}, f"address refers to 'x'; {UNDER}"),
@@ -172,7 +157,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"address": "https://example.org/?x=1&access_token=k3y"}, f"address holds 'access_token' {BARE}"),
         ({"body": '{"a": [{"password": "k3y"}]}', "method": "POST"}, f"body holds 'password' {BARE}"),
         ({"resume": {"query": "since"}, "framing": "ndjson"}, f"resume {NEEDS_CURSOR}"),
-        ({"headers": {"a b": "c"}}, "headers.a b is no name of an HTTP header that may be set"),
+        ({"headers": {"a b": "c"}}, "headers.a b is not the name of an HTTP header that may be set"),
         ({"headers": {"a": "b\r\nc: d"}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": 1}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": "${UPSTREAM_DEMO}"}}, f"headers.a {NO_SECRET}"),
@@ -184,134 +169,7 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str)
     assert refusal(**fields) == f"the profile 'demo': {sentence}"
 
 
-@pytest.mark.parametrize(
-    "stream_id",
-    [
-        "",
-        "a" * 65,
-        "a/b",
-        "a b",
-        "ä",
-        "a\n",
-        "a%2e",
-        "a?b",
-        "..",
-        ".",
-        "demo:..",
-        "demo:.",
-        "demo:a:..",
-        "..:a",
-        ":a",
-        "demo\0",
-    ],
-)
-def test_a_malformed_stream_id_is_refused(stream_id: str) -> None:
-    """One clear sentence for each."""
-    with pytest.raises(ProfileError, match=r"^the stream id .* is malformed: .*$"):
-        check_stream_id(stream_id)
-
-
-def test_a_stream_id_names_its_profile_before_the_first_colon() -> None:
-    """`demo`, `demo:a` and `demo:a:b` are streams of the profile demo, and of no other."""
-    assert [check_stream_id(text) for text in ("demo", "demo:a", "demo:a:b", "a.b-c_d")] == ["demo"] * 3 + ["a.b-c_d"]
-    with pytest.raises(ProfileError, match="belongs to the profile 'other', not to 'demo'"):
-        profile().address_for("other")
-
-
-def test_placeholders_come_in_as_one_piece() -> None:
-    """The whole id and the part after the colon are percent-encoded into path and query."""
-    assert profile().address_for("demo:a:b") == "https://example.org/demo%3Aa%3Ab?q=a%3Ab"
-    assert profile().address_for("demo") == "https://example.org/demo?q="
-    with pytest.raises(ProfileError, match="needs a name after a colon, as in 'demo:orders'"):
-        profile(address="https://example.org/{name}/_changes").address_for("demo")
-
-
-IDS = st.text(st.sampled_from("ab.:_-"), max_size=12).map(lambda rest: "demo:" + rest)
-
-
-@given(IDS)
-def test_no_stream_id_leaves_the_profiles_host_or_path(stream_id: str) -> None:
-    """Whatever the id is, the address has the profile's host, and the path its two segments, neither of them dots."""
-    found = profile(address="https://example.org:8443/streams/{name}")
-    try:
-        address = urlsplit(found.address_for(stream_id))
-    except ProfileError:
-        return
-    assert (address.scheme, address.netloc, address.query, address.fragment) == ("https", "example.org:8443", "", "")
-    _, first, last = address.path.split("/")
-    assert (first, unquote(last)) == ("streams", stream_id.removeprefix("demo:"))
-    assert last not in ("", ".", "..")
-
-
-def test_the_cursor_goes_where_the_profile_says() -> None:
-    """A header of UTF-8 bytes, a query parameter in place of the profile's own, or nowhere."""
-    by_header = profile(resume={"header": "Last-Event-ID"})
-    assert by_header.request("demo", "é 1").headers["last-event-id"] == "é 1".encode()
-    by_query = profile(address="https://example.org/x?since=now&a=1", resume={"query": "since"})
-    assert by_query.request("demo", "1 é&b=2").address == "https://example.org/x?a=1&since=1%20%C3%A9%26b%3D2"
-    assert by_query.request("demo", None).address == "https://example.org/x?since=now&a=1"
-    nowhere = profile().request("demo", "7")
-    assert (nowhere.address, "last-event-id" in nowhere.headers) == ("https://example.org/demo?q=", False)
-
-
-@pytest.mark.parametrize("cursor", [None, "", "1\r\nX-Evil: 1", "1\n2", "1\0"])
-def test_a_cursor_that_no_header_can_carry_is_left_out(cursor: str | None) -> None:
-    """An empty cursor asks for no place, and a line end would begin another header."""
-    request = profile(resume={"header": "Last-Event-ID"}).request("demo", cursor)
-    assert "last-event-id" not in request.headers
-
-
-def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
-    """The default is identity; what is asked for is what can be decoded."""
-    asked = [profile(**more).request("demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})]
-    assert asked == [b"identity", b"gzip, deflate"]
-    assert refusal(compression="gzip") == "the profile 'demo': compression must be true or false"
-
-
-def test_a_profiles_headers_replace_ours() -> None:
-    """Names are compared without regard to case; a header is sent once."""
-    headers = profile(headers={"ACCEPT": "x/y", "User-Agent": "me"}).request("demo", None).headers
-    assert headers == {
-        "accept": b"x/y",
-        "accept-encoding": b"identity",
-        "cache-control": b"no-store",
-        "user-agent": b"me",
-    }
-
-
-def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
-    """Names and texts are compared whole, comments by how they begin, JSON by every place that the mark names."""
-    found = profile(
-        end={"data": "[DONE]"},
-        heartbeat=[{"event": "ping"}, {"json": {"$.type": "BOOKMARK"}}],
-        loss={"comment": "dropped"},
-        disconnect={"json": {"$.errors[0].code": 7, "$.errors[-1].fatal": True}},
-        resume={"query": "since", "expired": {"event": "error", "json": {"$.code": 410}}},
-    )
-    frames = [
-        (Frame("[DONE]"), Kind.END),
-        (Frame("[DONE] "), Kind.EVENT),
-        (Frame("x", name="ping"), Kind.HEARTBEAT),
-        (Frame('{"type":"BOOKMARK"}'), Kind.HEARTBEAT),
-        (Frame('{"type":"bookmark"}'), Kind.EVENT),
-        (Frame("dropped 9 messages", is_comment=True), Kind.LOSS),
-        (Frame("heartbeat", is_comment=True), Kind.COMMENT),
-        (Frame("dropped 9 messages"), Kind.EVENT),
-        (Frame('{"errors":[{"code":7,"fatal":true}]}'), Kind.DISCONNECT),
-        (Frame('{"errors":[{"code":7},{"fatal":true}]}'), Kind.DISCONNECT),
-        (Frame('{"errors":[{"code":7,"fatal":1}]}'), Kind.EVENT),
-        (Frame('{"code":410}', name="error"), Kind.EXPIRED),
-        (Frame('{"code":410}'), Kind.EVENT),
-        (Frame(b"\xff"), Kind.EVENT),
-        (Frame("[" * 5000), Kind.EVENT),
-    ]
-    assert [found.kind(frame) for frame, _ in frames] == [kind for _, kind in frames]
-    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":[]}')) is Kind.HEARTBEAT
-    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":null}')) is Kind.EVENT
-    assert profile(end={"event": "message"}).kind(Frame("x")) is Kind.END
-
-
-def test_every_problem_of_a_profile_is_told() -> None:
+def test_every_problem_of_a_profile_is_reported() -> None:
     """The error's own sentence is the first; `problems` has them all."""
     with pytest.raises(BadProfile) as caught:
         parse("demo", {"framing": "csv", "key": 7, "more": 1}, {})
@@ -323,41 +181,6 @@ def test_every_problem_of_a_profile_is_told() -> None:
     ]
 
 
-def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:
-    """Header, query and body take values; what a cursor or an id spells is no reference; a repr shows none."""
-    found = profile(
-        address="https://example.org/{name}?token=${secret:/streamkeeper/a:t}",
-        method="POST",
-        body='{"key": "${ssm:/streamkeeper/b}", "topic": "{name}", "from": 0}',
-        headers={"Authorization": "Bearer ${secret:/streamkeeper/a}"},
-        resume={"body": "/from", "add": 1},
-    )
-    whole, part, parameter = found.secrets
-    assert (whole.name, part.key, parameter.kept_in) == ("/streamkeeper/a", "t", "ssm")
-    values = {whole: "one", part: "t&o", parameter: 'th"ree'}
-    request = found.request("demo:x", "41", values)
-    assert request.address == "https://example.org/x?token=t%26o"
-    assert request.headers["authorization"] == b"Bearer one"
-    assert request.body == b'{"key":"th\\"ree","topic":"x","from":42}'
-    assert set(request.secrets) == set(values.values())
-    assert not any(value in repr(request) for value in values.values())
-    sneaky = profile(resume={"header": "Last-Event-ID"}).request("demo", "${secret:/streamkeeper/a}")
-    assert sneaky.headers["last-event-id"] == b"${secret:/streamkeeper/a}"
-    with pytest.raises(ProfileError, match=r"the secret in headers\.Authorization holds characters that no header"):
-        found.request("demo:x", None, values | {whole: "one\n"})
-
-
-def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
-    """`add` moves numbers alone, `pattern` surrounds or replaces, the fallback goes as it is and asks for nothing."""
-    moved = profile(resume={"query": "from", "add": 1, "pattern": "rev-{cursor}", "fallback": "first"})
-    assert moved.request("demo", "41").address.endswith("from=rev-42")
-    assert moved.request("demo", "4a").address.endswith("from=rev-4a")
-    assert moved.request("demo", "first").address.endswith("from=first")
-    assert [moved.asks(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
-    minutes = profile(resume={"query": "backfill_minutes", "pattern": "5"})
-    assert minutes.request("demo", "123").address.endswith("backfill_minutes=5")
-
-
 def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
     """Another name, a number, a reference, and what the stream id brings."""
     address = "https://example.org/?token={name}&tokens=5&key=a&secret=${secret:/streamkeeper/x}"
@@ -365,42 +188,11 @@ def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
     assert profile(address=address, method="POST", body=body).body == body
 
 
-@pytest.mark.parametrize(
-    ("cursor", "asked"),
-    [
-        ("2026-01-01T00:01:00.123456789Z", "2025-12-31T23:59:00.123456Z"),
-        ("2026-01-01T00:01:00+05:30", "2025-12-31T23:59:00+05:30"),
-        ("2026-01-01T00:01:00", "2025-12-31T23:59:00"),
-        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
-        ("17", "17"),
-    ],
-)
-def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
-    """`back_s` goes back in the cursor's own offset; what is no instant, or has no such past, is asked for as it is."""
-    found = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
-    assert unquote(found.request("demo", cursor).address) == f"https://example.org/?since={asked}"
-
-
-def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
-    """The profile's word outranks the default."""
-    found = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
-    assert [found.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
-        "success", "ended", "dropped", "expired", "throttled", "throttled", "rejected", "dropped", "dropped"
-    ]  # fmt: skip
-
-
-def test_several_places_name_one_event() -> None:
-    """Joined so that no two lists of texts look the same; an event that lacks one is known by its hash."""
-    found = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
-    assert found.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
-    assert len(found.event(Frame('{"a":"x"}'), 0).key) == 64
-
-
 def test_rules_and_times_are_what_the_table_says() -> None:
     """Paths are parsed, seconds become whole milliseconds."""
-    found = profile(key="$.meta.id", cursor="$.seq", resume={"query": "since"}, overlap_s=1.5, connect_timeout_s=0.25)
-    assert (found.key, found.cursor) == (parse_path("$.meta.id"), parse_path("$.seq"))
-    assert (found.resume, found.overlap_ms, found.connect_timeout_ms) == (Resume("query", "since"), 1500, 250)
+    parsed = profile(key="$.meta.id", cursor="$.seq", resume={"query": "since"}, overlap_s=1.5, connect_timeout_s=0.25)
+    assert (parsed.key, parsed.cursor) == (parse_path("$.meta.id"), parse_path("$.seq"))
+    assert (parsed.resume, parsed.overlap_ms, parsed.connect_timeout_ms) == (Resume("query", "since"), 1500, 250)
 
 
 FIELDS = sorted(
@@ -460,14 +252,14 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
     """Whatever TOML holds: nothing but BadProfile is raised; a profile that exists can be asked and judge any frame."""
     problems: tuple[str, ...] = ()
     try:
-        found = parse("demo", {"address": "https://example.org/", "framing": framing} | table, VARIABLES)
+        parsed = parse("demo", {"address": "https://example.org/", "framing": framing} | table, VARIABLES)
     except BadProfile as bad:
         problems = bad.problems
     assert all(problem.startswith("the profile 'demo': ") for problem in problems)
     if problems:
         return
-    values = dict.fromkeys(found.secrets, "s3cret")
+    values = dict.fromkeys(parsed.secrets, "s3cret")
     for cursor in (None, "", "3", "2026-01-01T00:00:00Z", "\r\n"):
-        assert "s3cret" not in repr(found.request("demo:one", cursor, values))
+        assert "s3cret" not in repr(parsed.request("demo:one", cursor, values))
     for frame in (Frame("x"), Frame('{"a": [1, "2"]}', "7", "x", "7"), Frame(b"\xff")):
-        assert found.event(frame, 0).key or found.kind(frame)
+        assert parsed.event(frame, 0).key or parsed.kind(frame)

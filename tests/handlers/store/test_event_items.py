@@ -53,10 +53,10 @@ def test_what_is_read_is_what_was_written(
     if has_bucket:
         whole, item = item, in_bucket(item)
         objects[item["object"]["S"]] = body_of(whole)
-    found = stored_event(item, objects.__getitem__ if has_bucket else nothing)
-    assert (found.key, found.data, found.id, found.name) == (event.key, event.data, event.id, event.name)
-    assert type(found.data) is type(event.data)
-    assert (found.received_at_ms, found.fence, found.dead_letter) == (event.received_at_ms, fence, None)
+    stored = stored_event(item, objects.__getitem__ if has_bucket else nothing)
+    assert (stored.key, stored.data, stored.id, stored.name) == (event.key, event.data, event.id, event.name)
+    assert type(stored.data) is type(event.data)
+    assert (stored.received_at_ms, stored.fence, stored.dead_letter) == (event.received_at_ms, fence, None)
     assert item["PK"]["S"] in partition_keys("demo", partitions)
 
 
@@ -92,11 +92,11 @@ def test_an_object_is_named_by_what_it_holds() -> None:
 
 
 def test_a_mark_holds_nothing_that_the_wire_sent() -> None:
-    """It reads back as a dead letter without data."""
+    """It reads back as dead-lettered, without data."""
     event = StreamEvent("k", "x" * 9000, "id", "name", None, 5)
-    found = stored_event(mark(event_item("demo", 1, 2, event, StoragePolicy(1, 3)), "why"), nothing)
-    assert (found.data, found.id, found.name, found.dead_letter) == (None, None, None, "why")
-    assert found.position == "000000000000005/000000000001/000000000002"
+    stored = stored_event(mark(event_item("demo", 1, 2, event, StoragePolicy(1, 3)), "why"), nothing)
+    assert (stored.data, stored.id, stored.name, stored.dead_letter) == (None, None, None, "why")
+    assert stored.position == "000000000000005/000000000001/000000000002"
 
 
 def test_an_event_expires_as_many_days_after_it_came() -> None:
@@ -109,7 +109,7 @@ def test_an_event_expires_as_many_days_after_it_came() -> None:
 def test_keys_are_spread_evenly_and_for_good() -> None:
     """One partition has the stream's own key; of several each gets its share, and a key has always the same."""
     assert partition_keys("demo", 1) == [partition_key("demo", "any", 1)] == ["demo"]
-    found = [partition_key("demo", str(number), 8) for number in range(8000)]
-    assert set(found) == set(partition_keys("demo", 8))
-    assert all(900 < found.count(key) < 1100 for key in partition_keys("demo", 8))
+    keys = [partition_key("demo", str(number), 8) for number in range(8000)]
+    assert set(keys) == set(partition_keys("demo", 8))
+    assert all(900 < keys.count(key) < 1100 for key in partition_keys("demo", 8))
     assert partition_key("demo", "1", 8) == "demo#7"

@@ -12,7 +12,7 @@ from handlers.store.event_items import StoragePolicy, StoredEvent
 from handlers.store.event_reader import Entry, EventReader
 from handlers.store.objects import Objects
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client
-from tests.handlers.store.test_connection_store import noise
+from tests.handlers.store.events import noise
 
 STREAM = "demo"
 NOW_MS = 10**12
@@ -27,8 +27,8 @@ def entries(aws: Aws, after: str = "", limit: int = 100, partitions: int = 1, no
     return list(reader(aws).entries(STREAM, partitions, now_ms, after, limit))
 
 
-def events(found: Iterable[Entry]) -> list[StoredEvent]:
-    return [entry.event for entry in found if entry.event is not None]
+def events(entries: Iterable[Entry]) -> list[StoredEvent]:
+    return [entry.event for entry in entries if entry.event is not None]
 
 
 def write(aws: Aws, count: int, policy: StoragePolicy) -> None:
@@ -43,24 +43,24 @@ def write(aws: Aws, count: int, policy: StoragePolicy) -> None:
 def test_pages_follow_one_another_in_order(aws: Aws, partitions: int) -> None:
     """Each page begins behind the last position of the one before; together they are all events, each once."""
     write(aws, 230, StoragePolicy(partitions))
-    found: list[Entry] = []
-    while page := entries(aws, found[-1].position if found else "", 40, partitions):
-        found += page
-    assert [event.data for event in events(found)] == [str(number) for number in range(230)]
-    assert entries(aws, "", 1000, partitions) == found
+    read: list[Entry] = []
+    while page := entries(aws, read[-1].position if read else "", 40, partitions):
+        read += page
+    assert [event.data for event in events(read)] == [str(number) for number in range(230)]
+    assert entries(aws, "", 1000, partitions) == read
     assert [len(entries(aws, "", limit, partitions)) for limit in (1, 100, 101)] == [1, 100, 101]
 
 
 def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
-    """Compressed, in the bucket, or gone to the queue: how it is kept does not show, but a dead letter."""
+    """Compressed, in the bucket, or gone to the queue: how it is stored does not show, unless it is dead-lettered."""
     bodies: list[str | bytes] = ["text", b"\xff", "long " * 2000, noise(500_000)]
     sent = [StreamEvent(f"k{n}", body, f"{n}", None, None, NOW_MS) for n, body in enumerate(bodies)]
     sent.append(StreamEvent("k9", noise(500_000), "i" * 500_000, None, None, NOW_MS))
     assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, sent) == Written(4, 0, 1)
-    found = events(entries(aws))
-    assert [event.data for event in found] == [*bodies, None]
-    assert [event.id for event in found] == ["0", "1", "2", "3", None]
-    assert found[-1].dead_letter is not None
+    stored = events(entries(aws))
+    assert [event.data for event in stored] == [*bodies, None]
+    assert [event.id for event in stored] == ["0", "1", "2", "3", None]
+    assert stored[-1].dead_letter is not None
     small = events(reader(aws).entries(STREAM, 1, NOW_MS, "", 100, most_bytes=9_999))
     assert [event.data for event in small] == [*bodies[:2], None, None, None]
     assert [small[3].object] == list(aws.objects())
@@ -88,7 +88,7 @@ def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
     def nothing(_call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
         return {"Responses": {}, "UnprocessedKeys": RequestItems}
 
-    found = reader(aws, Client(aws.dynamodb, "batch_get_item", one_at_a_time)).entries(STREAM, 1, NOW_MS, "", 100)
-    assert [event.data for event in events(found)] == ["0", "1", "2", "3", "4"]
+    read = reader(aws, Client(aws.dynamodb, "batch_get_item", one_at_a_time)).entries(STREAM, 1, NOW_MS, "", 100)
+    assert [event.data for event in events(read)] == ["0", "1", "2", "3", "4"]
     with pytest.raises(StoreUnavailable, match=r"^AWS left keys of BatchGetItem out again and again$"):
         list(reader(aws, Client(aws.dynamodb, "batch_get_item", nothing)).entries(STREAM, 1, NOW_MS, "", 100))

@@ -1,4 +1,4 @@
-"""Events in batches, against the embedded AWS: what goes into one request, and what becomes of each statement alone."""
+"""Events in batches, against the embedded AWS: what goes into one request, and the outcome of each statement alone."""
 
 import random
 from collections.abc import Callable
@@ -54,11 +54,11 @@ def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
     def way(call: Callable[..., Any], Statements: list[Statement]) -> Any:
         errors = [left[0](place) for place in range(len(Statements))] if left else [""] * len(Statements)
         del left[:1]
-        found: list[Any] = []
+        statements: list[Any] = []
         for statement, error in zip(Statements, errors, strict=True):
             done = call(Statements=[statement])["Responses"][0] if not error or error[0] == "!" else {}
-            found.append({"Error": {"Code": error.lstrip("!"), "Message": "secret"}} if error else done)
-        return {"Responses": found, "ResponseMetadata": {"RetryAttempts": 0}}
+            statements.append({"Error": {"Code": error.lstrip("!"), "Message": "secret"}} if error else done)
+        return {"Responses": statements, "ResponseMetadata": {"RetryAttempts": 0}}
 
     return way
 
@@ -98,7 +98,7 @@ def test_each_statement_answers_for_itself(aws: Aws) -> None:
         "3": "second",
         "4": "second",
     }
-    assert aws.letters() == []
+    assert aws.dead_letters() == []
 
 
 def test_a_batch_whose_answer_was_lost_was_new(aws: Aws) -> None:
@@ -150,8 +150,8 @@ def test_a_statement_that_is_refused_goes_to_the_queue_alone(aws: Aws) -> None:
     refused = answers(lambda place: "ValidationError" if place == 1 else "")
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", refused))
     assert store.write(STREAM, 1, 0, events(1, 2, 3)) == Written(2, 0, 1)
-    (letter,) = aws.letters()
-    assert (letter["key"], letter["reason"]) == ("2", "refused by DynamoDB: ValidationError")
+    (message,) = aws.dead_letters()
+    assert (message["key"], message["reason"]) == ("2", "refused by DynamoDB: ValidationError")
     assert "dead_letter" in aws.items(EVENTS, STREAM)["2"]
 
 
@@ -185,9 +185,9 @@ def test_any_deliveries_are_stored_once_and_counted(aws: Aws, writes: list[list[
     stream_id = f"demo:{uuid4().hex}"
     known: dict[str, int] = {}
     for fence, numbers in enumerate(writes, 1):
-        found = aws.store().write(stream_id, fence, 0, events(*numbers))
+        written = aws.store().write(stream_id, fence, 0, events(*numbers))
         new = {str(number) for number in numbers} - known.keys()
-        assert found == Written(len(new), len(numbers) - len(new))
+        assert written == Written(len(new), len(numbers) - len(new))
         known |= dict.fromkeys(new, fence)
     assert {key: item["fence"] for key, item in aws.items(EVENTS, stream_id).items()} == known
 
@@ -205,19 +205,19 @@ def test_what_no_item_holds_goes_to_the_bucket(aws: Aws) -> None:
     assert aws.objects() == {item["object"]: large}
     assert store.write(STREAM, 2, 0, events(1, data=large + b"x")) == Written(0, 1)
     assert list(aws.objects()) == [item["object"]]
-    assert aws.letters() == []
+    assert aws.dead_letters() == []
 
 
 def test_an_id_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
-    """A bucket takes bodies alone; an event whose other parts are too large is a dead letter."""
+    """A bucket takes bodies alone; an event whose other parts are too large is dead-lettered."""
     event = StreamEvent("1", noise(MAX_ITEM_BYTES), "i" * MAX_ITEM_BYTES, None, None, 5)
     assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
-    assert {letter["key"] for letter in aws.letters()} == {"1"}
+    assert {message["key"] for message in aws.dead_letters()} == {"1"}
     assert aws.objects() == {}
 
 
 def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
-    """Nothing refers to an object that is not there, and the event is not given up."""
+    """Nothing refers to an object that is not there, and the event is not dropped."""
     with pytest.raises(StoreUnavailable, match=r"^AWS refused PutObject after its retries: NoSuchBucket$"):
         aws.store(bucket="nobody-has-this").write(STREAM, 1, 0, events(1, data=noise(MAX_ITEM_BYTES)))
     assert aws.items(EVENTS, STREAM) == {}
@@ -238,6 +238,6 @@ def test_the_first_claim_fixes_the_number_of_partitions(aws: Aws) -> None:
     claims = [aws.store().claim(STREAM, execution="", holder="A/1", partitions=number) for number in (4, 1, 8)]
     assert [claim.partitions for claim in claims if isinstance(claim, Claimed)] == [4, 4, 4]
     lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
-    found = lost.claim(STREAM, execution="", holder="B/2", after_fence=0, partitions=1)
-    assert isinstance(found, Claimed)
-    assert (found.lease.fence, found.partitions) == (4, 4)
+    claimed = lost.claim(STREAM, execution="", holder="B/2", after_fence=0, partitions=1)
+    assert isinstance(claimed, Claimed)
+    assert (claimed.lease.fence, claimed.partitions) == (4, 4)

@@ -74,8 +74,8 @@ def test_the_small_client_stores_what_boto3_stores(aws: Aws, endpoint: str) -> N
         assert aws.store(client).write("demo", 1, 0, sent) == Written(5, 0)
         assert aws.store(client).write("demo", 2, 0, sent) == Written(0, 5)
     assert aws.store().write("other", 1, 0, sent) == Written(5, 0)
-    found, expected = (aws.items(EVENTS, stream_id) for stream_id in ("demo", "other"))
-    assert found == {key: {**item, "PK": "demo"} for key, item in expected.items()}
+    stored, expected = (aws.items(EVENTS, stream_id) for stream_id in ("demo", "other"))
+    assert stored == {key: {**item, "PK": "demo"} for key, item in expected.items()}
 
 
 def test_a_request_holds_the_json_of_its_statements() -> None:

@@ -5,7 +5,9 @@ import pytest
 from tests.chaos.teeth import OF_THE_STORE
 from tests.chaos.unit_defects import STORE
 from tests.handlers.aws import Aws
-from tests.handlers.store import test_connection_store, test_event_writer
+from tests.handlers.store import test_connection_store, test_event_writer, test_stored_events
+
+UNIT_TESTS = {**vars(test_connection_store), **vars(test_event_writer), **vars(test_stored_events)}
 
 
 @pytest.mark.parametrize("name", OF_THE_STORE)
@@ -14,6 +16,6 @@ def test_the_named_unit_test_catches_the_defect_of_the_store(
 ) -> None:
     """It fails on what it asserts, or on an error that it expects and that does not come."""
     monkeypatch.setattr(*STORE[name])
-    unit_test = {**vars(test_connection_store), **vars(test_event_writer)}[OF_THE_STORE[name]]
+    unit_test = UNIT_TESTS[OF_THE_STORE[name]]
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         unit_test(aws)

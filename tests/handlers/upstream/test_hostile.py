@@ -137,14 +137,14 @@ def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        (OK + b"secret\r\nTransfer-Encoding: chunked", "a line of the answer's head is no header"),
+        (OK + b"secret\r\nTransfer-Encoding: chunked", "a line of the answer's head is not a valid header"),
         (OK + b"Transfer-Encoding: gzip, chunked", "the answer has a transfer coding that was not asked for"),
         (OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "the answer has a transfer coding"),
         (OK + b"\r\n".join([b"a: b"] * 100), "the answer's head has more than 100 lines"),
-        (OK + b"Content-Length: 5, 6", "the answer is no HTTP (InvalidHeader)"),
-        (b"HTTP/1.1 99999999 OK", "the answer is no HTTP (ProtocolError)"),
-        (b"HTTP/2 200", "the answer is no HTTP (ProtocolError)"),
-        (b"ICY 200 OK", "the answer is no HTTP (ProtocolError)"),
+        (OK + b"Content-Length: 5, 6", "the answer is not valid HTTP (InvalidHeader)"),
+        (b"HTTP/1.1 99999999 OK", "the answer is not valid HTTP (ProtocolError)"),
+        (b"HTTP/2 200", "the answer is not valid HTTP (ProtocolError)"),
+        (b"ICY 200 OK", "the answer is not valid HTTP (ProtocolError)"),
     ],
 )
 def test_a_head_that_is_none_ends_it_and_nothing_of_it_is_logged(

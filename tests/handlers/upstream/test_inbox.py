@@ -82,8 +82,8 @@ def full() -> tuple[Inbox[str], threading.Thread]:
     return inbox, putter
 
 
-def test_it_tells_since_when_the_oldest_item_waits() -> None:
-    """What was there first counts until it is taken; then the item that was taken last tells how old it is."""
+def test_it_returns_since_when_the_oldest_item_waits() -> None:
+    """What was there first counts until it is taken; then the item that was taken last says how old it is."""
     inbox: Inbox[str] = Inbox(10)
     assert inbox.unread_s is None
     inbox.put("a", 1)
@@ -112,7 +112,7 @@ def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
     assert (inbox.unread_s or 0) <= time.monotonic() - before_s
 
 
-def test_what_a_closed_inbox_refused_is_told_with_its_end() -> None:
+def test_what_a_closed_inbox_refused_counts_at_its_end() -> None:
     """The end of a closed inbox is as old as the first item that it turned away."""
     inbox, putter = full()
     inbox.close()
@@ -131,7 +131,7 @@ def test_what_waits_comes_together_up_to_a_size() -> None:
 
 
 def test_what_comes_together_is_as_old_as_its_oldest() -> None:
-    """Nobody may vouch for the time between them: none of them was stored then."""
+    """The stream is not known good between them: none of them was stored then."""
     inbox: Inbox[str] = Inbox(10)
     inbox.put("a", 1)
     threading.Event().wait(0.05)

@@ -67,16 +67,16 @@ def ask(address: str, **fields: Any) -> list[Arrival]:
     request = UpstreamRequest(
         "GET", address, SECRETS, allow_private=True, secrets=("s3cret",), portable=frozenset({"last-event-id"})
     )
-    found = Upstream(replace(request, **fields), connect_timeout_s=1, stall_after_s=5)
-    found.start()
+    upstream = Upstream(replace(request, **fields), connect_timeout_s=1, stall_after_s=5)
+    upstream.start()
     arrivals: list[Arrival] = []
     try:
         while not arrivals or not isinstance(arrivals[-1], Closed):
-            arrival = found.get(WAIT_S)
+            arrival = upstream.get(WAIT_S)
             assert arrival is not None
             arrivals.append(arrival)
     finally:
-        found.close()
+        upstream.close()
     return arrivals
 
 
@@ -102,7 +102,7 @@ def test_a_redirect_to_another_host_carries_no_credentials() -> None:
         assert b"s3cret" not in other.peers[0].request
 
 
-def test_another_host_is_not_told_a_secret_by_the_upstreams_own_words() -> None:
+def test_no_secret_in_the_upstreams_own_words_reaches_another_host() -> None:
     """An address that repeats a secret, however encoded, is not followed to another host; nor is a body with one."""
     with serving(arrives) as other:
         for secret, spelled in (("s3cret", "s3cret"), ("s3 cret/", "s3%20cret%2F"), ("s3 cret/", "s3+cret%2F")):
@@ -130,9 +130,9 @@ def test_redirects_are_bounded() -> None:
     ("location", "why"),
     [
         ("http://example.org/", "the upstream redirected from https to http"),
-        ("ftp://example.org/", "the upstream redirected to something that is no address of a stream"),
-        ("https://me:pw@example.org/", "the upstream redirected to something that is no address of a stream"),
-        ("https://[::1/", "the upstream redirected to something that is no address"),
+        ("ftp://example.org/", "the upstream redirected to an address that is not a valid one for a stream"),
+        ("https://me:pw@example.org/", "the upstream redirected to an address that is not a valid one for a stream"),
+        ("https://[::1/", "the upstream redirected to something that is not a valid address"),
     ],
 )
 def test_some_redirects_are_refused(location: str, why: str) -> None:
@@ -145,13 +145,13 @@ def test_some_redirects_are_refused(location: str, why: str) -> None:
 def test_a_post_becomes_a_get_where_http_says_so() -> None:
     """303 always, 301 and 302 for POST; 307 and 308 keep method and body."""
     request = UpstreamRequest("POST", "https://example.org/a", {}, b"{}")
-    found = [redirected(request, status, "/b") for status in (301, 302, 303, 307, 308)]
-    assert [(one.method, one.body) for one in found] == [("GET", None)] * 3 + [("POST", b"{}")] * 2
-    assert found[0].address == "https://example.org/b"
+    requests = [redirected(request, status, "/b") for status in (301, 302, 303, 307, 308)]
+    assert [(one.method, one.body) for one in requests] == [("GET", None)] * 3 + [("POST", b"{}")] * 2
+    assert requests[0].address == "https://example.org/b"
 
 
 def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
-    """A certificate that nobody vouches for ends it, and no request is sent."""
+    """A certificate that is not trusted ends it, and no request is sent."""
     tls, _ = certificate(tmp_path)
     with serving(arrives, tls=tls) as other, serving(moves(302, lambda: other.address)) as server:
         assert ask(server.address)[-1] == Closed("tls", "the upstream's certificate cannot be trusted")
@@ -193,7 +193,7 @@ def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_is_judged_by_where_it_leads(address: str, private: bool, never: bool) -> None:
-    """Private ones need the profile's word; link-local ones, and what is no host's, are refused in spite of it."""
+    """Private ones need the profile's word; link-local ones, and what is not a host's, are refused in spite of it."""
     assert bool(refusal(address, allow_private=False)) is (private or never)
     assert bool(refusal(address, allow_private=True)) is never
 
@@ -224,8 +224,8 @@ def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, monkey
     places = {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
 
     def named(name: Any, *more: Any, **options: Any) -> Any:
-        found = places.get(str(name).lower().rstrip("."), [name])
-        return [entry for one in found for entry in real(one, *more, **options)]
+        addresses = places.get(str(name).lower().rstrip("."), [name])
+        return [entry for one in addresses for entry in real(one, *more, **options)]
 
     monkeypatch.setattr(socket, "getaddrinfo", named)
     refused = Closed("rejected", "the upstream's name leads to a link-local address, which is never connected to")
@@ -245,8 +245,8 @@ def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, monkey
 def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
     """And to nobody whose name is only like it; the cursor's header goes along."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
-    found = redirected(request, 307, location)
-    assert ("authorization" in found.headers, "last-event-id" in found.headers) == (is_same, True)
+    after = redirected(request, 307, location)
+    assert ("authorization" in after.headers, "last-event-id" in after.headers) == (is_same, True)
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
@@ -254,11 +254,11 @@ def test_no_location_takes_credentials_elsewhere(location: str) -> None:
     """However it is written: where they go along, whoever connects goes to the profile's own host."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
     try:
-        found = redirected(request, 307, location)
+        after = redirected(request, 307, location)
     except RedirectRefused:
         return
-    url = parse_url(found.address)
-    assert "authorization" not in found.headers or (url.scheme, url.host, url.port or 80) == ("http", "good.test", 80)
+    url = parse_url(after.address)
+    assert "authorization" not in after.headers or (url.scheme, url.host, url.port or 80) == ("http", "good.test", 80)
 
 
 def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +287,7 @@ def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.Mon
 
 
 def test_the_next_address_is_tried_where_one_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a client does that was given a name: in order, until one accepts."""
+    """As a client does with a name: in order, until one accepts."""
     real = socket.getaddrinfo
 
     def two(host: Any, port: Any, *more: Any, **named: Any) -> Any:
@@ -318,9 +318,9 @@ def test_many_addresses_that_do_not_answer_share_the_time_there_is(monkeypatch: 
         monkeypatch.setattr(socket, "getaddrinfo", many)
         since = time.monotonic()
         request = UpstreamRequest("GET", f"http://many.test:{port}/", {}, allow_private=True)
-        found = Upstream(request, connect_timeout_s=1, stall_after_s=WAIT_S)
-        found.start()
-        arrival = found.get(WAIT_S)
-        found.close()
+        upstream = Upstream(request, connect_timeout_s=1, stall_after_s=WAIT_S)
+        upstream.start()
+        arrival = upstream.get(WAIT_S)
+        upstream.close()
         assert arrival == Closed("unreachable", "the connection was not accepted in time")
         assert time.monotonic() - since < 18

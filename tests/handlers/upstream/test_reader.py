@@ -28,26 +28,26 @@ def upstream(address: str, *, stall_after_s: float = 5, headers: dict[str, bytes
     request = UpstreamRequest(
         "GET", f"{address}/stream?token=secret", headers or {"authorization": b"secret"}, allow_private=True
     )
-    found = Upstream(request, connect_timeout_s=1, stall_after_s=stall_after_s)
-    found.start()
+    reader = Upstream(request, connect_timeout_s=1, stall_after_s=stall_after_s)
+    reader.start()
     try:
-        yield found
+        yield reader
     finally:
-        found.close()
+        reader.close()
 
 
-def take(found: Upstream) -> Arrival:
-    arrival = found.get(WAIT_S)
+def take(reader: Upstream) -> Arrival:
+    arrival = reader.get(WAIT_S)
     assert arrival is not None
     return arrival
 
 
-def take_all(found: Upstream) -> tuple[list[Arrival], bytes]:
+def take_all(reader: Upstream) -> tuple[list[Arrival], bytes]:
     """What arrives until the end, the chunks joined."""
     body = b""
     others: list[Arrival] = []
     while True:
-        arrival = take(found)
+        arrival = take(reader)
         if isinstance(arrival, Chunk):
             body += arrival.data
         else:
@@ -58,8 +58,8 @@ def take_all(found: Upstream) -> tuple[list[Arrival], bytes]:
 
 def ends(script: Script, *, stall_after_s: float = 5) -> tuple[bytes, Closed]:
     """The body and the end of a connection to a server that plays `script`."""
-    with serving(script) as server, upstream(server.address, stall_after_s=stall_after_s) as found:
-        others, body = take_all(found)
+    with serving(script) as server, upstream(server.address, stall_after_s=stall_after_s) as reader:
+        others, body = take_all(reader)
     closed = others[-1]
     assert isinstance(closed, Closed)
     assert "secret" not in repr(closed)
@@ -83,12 +83,12 @@ def test_a_body_that_ends_with_the_connection_arrives_as_it_is_sent() -> None:
         assert go_on.wait(WAIT_S)
         peer.send(b"b")
 
-    with serving(script) as server, upstream(server.address) as found:
-        assert take(found) == Opened(200, {"content-type": "text/event-stream"})
-        assert take(found) == Chunk(b"a")
+    with serving(script) as server, upstream(server.address) as reader:
+        assert take(reader) == Opened(200, {"content-type": "text/event-stream"})
+        assert take(reader) == Chunk(b"a")
         go_on.set()
-        assert take(found) == Chunk(b"b")
-        assert take(found) == Closed("ended_by_upstream")
+        assert take(reader) == Chunk(b"b")
+        assert take(reader) == Closed("ended_by_upstream")
 
 
 def test_a_chunked_body_arrives_chunk_by_chunk() -> None:
@@ -102,11 +102,11 @@ def test_a_chunked_body_arrives_chunk_by_chunk() -> None:
         peer.chunk(b"two")
         peer.send(b"0\r\n\r\n")
 
-    with serving(script) as server, upstream(server.address) as found:
-        assert isinstance(take(found), Opened)
-        assert take(found) == Chunk(b"one")
+    with serving(script) as server, upstream(server.address) as reader:
+        assert isinstance(take(reader), Opened)
+        assert take(reader) == Chunk(b"one")
         go_on.set()
-        assert take_all(found) == ([Closed("ended_by_upstream")], b"two")
+        assert take_all(reader) == ([Closed("ended_by_upstream")], b"two")
 
 
 def test_a_compressed_body_is_decoded_as_it_is_flushed() -> None:
@@ -124,19 +124,19 @@ def test_a_compressed_body_is_decoded_as_it_is_flushed() -> None:
             if chunked:
                 peer.send(b"0\r\n\r\n")
 
-        with serving(script) as server, upstream(server.address) as found:
-            assert isinstance(take(found), Opened)
-            assert take(found) == Chunk(b"one")
+        with serving(script) as server, upstream(server.address) as reader:
+            assert isinstance(take(reader), Opened)
+            assert take(reader) == Chunk(b"one")
             go_on.set()
-            assert take_all(found) == ([Closed("ended_by_upstream")], b"two")
+            assert take_all(reader) == ([Closed("ended_by_upstream")], b"two")
 
 
 def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
-    """Method, path, query and headers as given; a header's bytes go out as they are."""
+    """Method, path, query and headers as the request says; a header's bytes go out as they are."""
     with serving(sends(UNTIL_CLOSE)) as server:
         headers = {"last-event-id": "é".encode(), "accept": b"text/event-stream", "user-agent": b"us"}
-        with upstream(server.address, headers={**headers, "accept-encoding": b"identity"}) as found:
-            take_all(found)
+        with upstream(server.address, headers={**headers, "accept-encoding": b"identity"}) as reader:
+            take_all(reader)
         lines = server.peers[0].request.split(b"\r\n")
     host = server.address.removeprefix("http://").encode()
     assert lines[0] == b"GET /stream?token=secret HTTP/1.1"
@@ -148,8 +148,8 @@ def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
 def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
     """What is no redirect is handed over as it is: one connection is made."""
     head = b"HTTP/1.1 %d X\r\nLocation: http://127.0.0.1:1/\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n" % status
-    with serving(sends(head)) as server, upstream(server.address) as found:
-        others, body = take_all(found)
+    with serving(sends(head)) as server, upstream(server.address) as reader:
+        others, body = take_all(reader)
         assert others[0] == Opened(
             status, {"location": "http://127.0.0.1:1/", "retry-after": "7", "content-length": "0"}
         )
@@ -158,7 +158,7 @@ def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
 
 
 def test_the_bytes_before_a_missing_last_chunk_arrive() -> None:
-    """A chunked body that is cut off is truncated, and what came of it is handed over first."""
+    """A chunked body that is cut off is truncated, and what arrived is returned first."""
     assert ends(sends(CHUNKED, b"3\r\none\r\n5\r\ntw")) == (
         b"onetw",
         Closed("truncated", "the body ended before its end"),
@@ -185,11 +185,11 @@ def test_a_reset_is_a_reset() -> None:
         assert go_on.wait(WAIT_S)
         peer.reset()
 
-    with serving(in_the_body) as server, upstream(server.address) as found:
-        assert isinstance(take(found), Opened)
-        assert take(found) == Chunk(b"a")
+    with serving(in_the_body) as server, upstream(server.address) as reader:
+        assert isinstance(take(reader), Opened)
+        assert take(reader) == Chunk(b"a")
         go_on.set()
-        assert take(found) == Closed("reset", "ECONNRESET")
+        assert take(reader) == Closed("reset", "ECONNRESET")
     assert ends(Peer.reset) == (b"", Closed("reset", "ECONNRESET"))
     assert ends(sends()) == (b"", Closed("reset", "the connection was closed without an answer"))
 
@@ -210,7 +210,7 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
 
 def test_what_is_no_http_is_a_protocol_error() -> None:
     """A wrong status line, wrong compression and a wrong chunk are said so, without a word of what came."""
-    assert ends(sends(b"secret\r\n\r\n")) == (b"", Closed("protocol", "the answer is no HTTP (ProtocolError)"))
+    assert ends(sends(b"secret\r\n\r\n")) == (b"", Closed("protocol", "the answer is not valid HTTP (ProtocolError)"))
     assert ends(sends(OK + b"Content-Encoding: gzip\r\n\r\n", b"secret, not gzip")) == (
         b"",
         Closed("protocol", "the body is not compressed as its header says"),
@@ -222,17 +222,17 @@ def test_a_port_where_nothing_listens_refuses() -> None:
     """A closed port is named as what it is."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with upstream(f"http://127.0.0.1:{port}") as found:
-        assert take(found) == Closed("refused", "nothing listens at the address")
+    with upstream(f"http://127.0.0.1:{port}") as reader:
+        assert take(reader) == Closed("refused", "nothing listens at the address")
 
 
 def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
     """A handshake that fails is no drop of the stream: it is named."""
     with (
         serving(sends(b"HTTP/1.1 400 X\r\n\r\n"), reads_request=False) as server,
-        upstream(server.address.replace("http:", "https:")) as found,
+        upstream(server.address.replace("http:", "https:")) as reader,
     ):
-        assert take(found) == Closed("tls", "TLS failed")
+        assert take(reader) == Closed("tls", "TLS failed")
 
 
 def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
@@ -251,32 +251,32 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Call
 
     with serving(is_cut, goes_on, tls=tls) as server:
         trusting(trusted)
-        with upstream(server.address) as found:
-            assert isinstance(take(found), Opened)
-            assert take(found) == Chunk(b"a")
+        with upstream(server.address) as reader:
+            assert isinstance(take(reader), Opened)
+            assert take(reader) == Chunk(b"a")
             cut.set()
-            assert take(found) == Closed("ended_by_upstream")
-        with upstream(server.address, stall_after_s=60) as found:
-            assert isinstance(take(found), Opened)
-            assert take(found) == Chunk(b"a")
-            found.close()
+            assert take(reader) == Closed("ended_by_upstream")
+        with upstream(server.address, stall_after_s=60) as reader:
+            assert isinstance(take(reader), Opened)
+            assert take(reader) == Chunk(b"a")
+            reader.close()
             assert server.peers[1].gone.wait(WAIT_S)
             assert_no_reader_is_left()
     assert trust.tls.cache_info().misses == 1
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
     """No request is sent to whoever shows it."""
     tls, _ = certificate(tmp_path)
-    with serving(Peer.wait_until_gone, tls=tls) as server, upstream(server.address) as found:
-        assert take(found) == UNTRUSTED
+    with serving(Peer.wait_until_gone, tls=tls) as server, upstream(server.address) as reader:
+        assert take(reader) == UNTRUSTED
         assert server.peers[0].request == b""
 
 
 UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted")
 NOT_ACCEPTED = Closed("unreachable", "the connection was not accepted in time")
-NO_SUCH_HOST = Closed("unreachable", "the host's name was not found")
-NO_HTTP = Closed("protocol", "the answer is no HTTP (ProtocolError)")
+NO_SUCH_HOST = Closed("unreachable", "the host's name cannot be resolved")
+NO_HTTP = Closed("protocol", "the answer is not valid HTTP (ProtocolError)")
 HTTP = urllib3.connection.HTTPConnection("secret")
 
 
@@ -290,7 +290,7 @@ HTTP = urllib3.connection.HTTPConnection("secret")
         (exceptions.ProtocolError("secret", http.client.BadStatusLine("secret")), NO_HTTP),
         (exceptions.ConnectTimeoutError("secret"), NOT_ACCEPTED),
         (exceptions.NameResolutionError("secret", HTTP, socket.gaierror(-2, "secret")), NO_SUCH_HOST),
-        (ValueError("secret"), Closed("protocol", "the answer is no HTTP (ValueError)")),
+        (ValueError("secret"), Closed("protocol", "the answer is not valid HTTP (ValueError)")),
     ],
 )
 def test_rare_errors_are_explained_without_their_text(error: BaseException, closed: Closed) -> None:
@@ -319,13 +319,13 @@ def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body()
         peer.wait_until_gone()
 
     for script, arrivals in ((Peer.wait_until_gone, 0), (silent_body, 2), (chunked_body, 2)):
-        with serving(script) as server, upstream(server.address, stall_after_s=60) as found:
+        with serving(script) as server, upstream(server.address, stall_after_s=60) as reader:
             server.wait_for_peers(1)
             for _ in range(arrivals):
-                take(found)
-            found.close()
+                take(reader)
+            reader.close()
             assert server.peers[0].gone.wait(WAIT_S)
-            assert found.get(0) == Closed("closed_here")
+            assert reader.get(0) == Closed("closed_here")
             assert_no_reader_is_left()
 
 
@@ -347,14 +347,14 @@ def test_a_full_inbox_holds_the_upstream_back_and_closing_frees_the_reader() -> 
             peer.connection.settimeout(None)
             peer.wait_until_gone()
 
-    with serving(floods) as server, upstream(server.address) as found:
+    with serving(floods) as server, upstream(server.address) as reader:
         server.wait_for_peers(1)
         assert stands_still.wait(WAIT_S)
         assert INBOX_BYTES < sent < 16 * INBOX_BYTES
-        assert isinstance(take(found), Opened)
-        found.close()
+        assert isinstance(take(reader), Opened)
+        reader.close()
         assert_no_reader_is_left()
-        assert found.blocked_ms > 200
+        assert reader.blocked_ms > 200
         assert server.peers[0].gone.wait(WAIT_S)
 
 
@@ -368,11 +368,11 @@ def test_a_connection_closed_while_it_is_made_sends_nothing() -> None:
             super()._connected(connected)
 
     with serving(sends(), reads_request=True) as server:
-        found = Slow(
+        reader = Slow(
             UpstreamRequest("GET", server.address, {}, allow_private=True), connect_timeout_s=1, stall_after_s=1
         )
-        found.start()
-        found.close()
+        reader.start()
+        reader.close()
         gate.set()
         server.wait_for_peers(1)
         assert server.peers[0].gone.wait(WAIT_S)

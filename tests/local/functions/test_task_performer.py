@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
-from local.service.aws_endpoints import Endpoints
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions

@@ -75,7 +75,7 @@ def tried(
         ),
         (b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", "StreamRejected: the upstream answered 401: a retry"),
         (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", "StreamThrottled: the upstream answered 429"),
-        (b"no http\r\n\r\n", "closed: protocol: the answer is no HTTP (ProtocolError)"),
+        (b"no http\r\n\r\n", "closed: protocol: the answer is not valid HTTP (ProtocolError)"),
     ],
 )
 def test_a_trial_says_why_there_is_no_stream(

@@ -18,7 +18,7 @@ from states_language.jsonata.evaluation import is_query
 from states_language.limits import too_large
 from states_language.states.amounts import Amount, shown
 from states_language.states.attempts import Retrying
-from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Patience, Pending, new_token
+from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.tasks.credentials import Credentials
 from states_language.tasks.integrations import TOKEN
@@ -82,15 +82,15 @@ class Task(Retrying):
             return await self._by_worker(branch, call, pending, details)
         self.events.scheduled(branch, branch.text(parameters), details)
         self.events.started(branch)
-        patience = Patience(branch.clock, timeout_s, heartbeat_s)
-        with self._failing(branch, patience):
+        timers = TaskTimers(branch.clock, timeout_s, heartbeat_s)
+        with self._failing(branch, timers):
             call = self._call(branch, parameters, timeout_s, pending)
-            result, text = await self._answered(branch, call, patience)
+            result, text = await self._answered(branch, call, timers)
         self.events.succeeded(branch, text)
         return result
 
     @contextlib.contextmanager
-    def _failing(self, branch: Branch, patience: Patience) -> Iterator[None]:
+    def _failing(self, branch: Branch, timers: TaskTimers) -> Iterator[None]:
         """Record a TaskFailure of the body and raise it as StateError; cancel the time-outs at its end."""
         try:
             yield
@@ -98,53 +98,53 @@ class Task(Retrying):
             self.events.failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
         finally:
-            patience.cancel()
+            timers.cancel()
 
     async def _by_worker(self, branch: Branch, call: TaskCall, pending: Pending, details: dict[str, Any]) -> Any:
         """Return the result of an activity, whose worker polls for the task and answers through its token."""
         try:
-            await Patience(branch.clock, None, None).wait(branch.execution.ask(branch, call))
+            await TaskTimers(branch.clock, None, None).wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
             # Recorded for one that does not exist: nothing is scheduled, and no Catcher is asked.
             raise EvaluationError(problem.cause or "") from None
         heartbeat_s = details.get("heartbeatInSeconds")
-        patience = Patience(branch.clock, details.get("timeoutInSeconds"), heartbeat_s, silent=True)
+        timers = TaskTimers(branch.clock, details.get("timeoutInSeconds"), heartbeat_s, silent=True)
 
         def begun(worker: str | None) -> None:
             with contextlib.suppress(Halted):
                 self.events.started(branch, worker)
-            patience.beat()
+            timers.beat()
 
         self.events.scheduled(branch, branch.text(call.parameters), details)
-        pending.on_beat = patience.beat
+        pending.on_beat = timers.beat
         pending.when_started(begun)
-        with self._failing(branch, patience):
-            result = self._in_time(branch, await patience.wait(pending.outcome))
+        with self._failing(branch, timers):
+            result = self._in_time(branch, await timers.wait(pending.outcome))
             text = self._fitting(result)
         self.events.succeeded(branch, text)
         return result
 
-    async def _answered(self, branch: Branch, call: TaskCall, patience: Patience) -> tuple[Any, str]:
+    async def _answered(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> tuple[Any, str]:
         """Return the result and its text; raises TaskFailure, or StateError where the event is already recorded."""
         pending = call.pending
         if pending is None:
-            return self._sized(self._in_time(branch, await self._asked(branch, call, patience)), branch)
-        pending.on_beat = patience.beat
+            return self._sized(self._in_time(branch, await self._asked(branch, call, timers)), branch)
+        pending.on_beat = timers.beat
         try:
-            submitted = await self._asked(branch, call, patience)
+            submitted = await self._asked(branch, call, timers)
             _, text = self._sized(self._in_time(branch, submitted), branch)
         except TaskFailure as problem:
             # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
             self.events.submit_failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
         self.events.submitted(branch, text)
-        result = self._in_time(branch, await patience.wait(pending.outcome))
+        result = self._in_time(branch, await timers.wait(pending.outcome))
         return result, self._fitting(result)
 
-    async def _asked(self, branch: Branch, call: TaskCall, patience: Patience) -> Any:
+    async def _asked(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
         """Return the answer; a call that no service takes is States.Runtime, without TaskFailed."""
         try:
-            return await patience.wait(branch.execution.ask(branch, call))
+            return await timers.wait(branch.execution.ask(branch, call))
         except TaskFailure as problem:
             if problem.error == "States.Runtime" and call.function is None:
                 raise EvaluationError(problem.cause or "") from None

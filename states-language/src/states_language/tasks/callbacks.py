@@ -85,7 +85,7 @@ class Pending:
         return True
 
 
-class Patience:
+class TaskTimers:
     """The time-outs of a Task: in all, and from one heartbeat to the next; None for no time-out.
 
     silent: whether the heartbeat time begins with the first `beat`, because no worker has begun.

@@ -12,6 +12,7 @@ from typing import Any
 from states_language.clock import Clock
 from states_language.failures import TaskFailure
 from states_language.tasks.calls import TaskCall
+from states_language.tasks.resources import ACTIVITY
 from states_language.values import compact
 
 
@@ -38,7 +39,9 @@ class Behaviour:
 
 
 def key_of(call: TaskCall) -> str:
-    """Return the name of a call: the function's name, or service:action, or aws-sdk:service:action."""
+    """Return the name of a call: the function's name, service:action, aws-sdk:service:action or activity:name."""
+    if call.service == ACTIVITY:
+        return f"{ACTIVITY}:{call.resource.rpartition(':')[2]}"
     return call.function or f"{'aws-sdk:' if call.sdk else ''}{call.service}:{call.action}"
 
 

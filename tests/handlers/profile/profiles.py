@@ -1,0 +1,23 @@
+"""Profiles for the tests: the least that one needs, with fields put over it."""
+
+from typing import Any
+
+import pytest
+
+from handlers.profile.addresses import ProfileError
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+
+VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:9000", "UPSTREAM_COUCHDB": "http://127.0.0.1:9001/db/"}
+LEAST: dict[str, Any] = {"address": "https://example.org/{streamId}?q={name}", "framing": "sse"}
+
+
+def profile(**fields: Any) -> Profile:
+    return parse("demo", {**LEAST, **fields}, VARIABLES)
+
+
+def refusal(**fields: Any) -> str:
+    table = {name: value for name, value in {**LEAST, **fields}.items() if value is not None}
+    with pytest.raises(ProfileError) as caught:
+        parse("demo", table, VARIABLES)
+    return str(caught.value)

@@ -1,0 +1,69 @@
+"""Addresses of streams: what a stream id may be, and that none leaves the profile's host or path."""
+
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.profile.addresses import ProfileError, check_stream_id
+from tests.handlers.profile.profiles import profile
+
+
+@pytest.mark.parametrize(
+    "stream_id",
+    [
+        "",
+        "a" * 65,
+        "a/b",
+        "a b",
+        "ä",
+        "a\n",
+        "a%2e",
+        "a?b",
+        "..",
+        ".",
+        "demo:..",
+        "demo:.",
+        "demo:a:..",
+        "..:a",
+        ":a",
+        "demo\0",
+    ],
+)
+def test_a_malformed_stream_id_is_refused(stream_id: str) -> None:
+    """One clear sentence for each."""
+    with pytest.raises(ProfileError, match=r"^the stream id .* is malformed: .*$"):
+        check_stream_id(stream_id)
+
+
+def test_a_stream_id_names_its_profile_before_the_first_colon() -> None:
+    """`demo`, `demo:a` and `demo:a:b` are streams of the profile demo, and of no other."""
+    assert [check_stream_id(text) for text in ("demo", "demo:a", "demo:a:b", "a.b-c_d")] == ["demo"] * 3 + ["a.b-c_d"]
+    with pytest.raises(ProfileError, match="belongs to the profile 'other', not to 'demo'"):
+        profile().address_for("other")
+
+
+def test_placeholders_come_in_as_one_piece() -> None:
+    """The whole id and the part after the colon are percent-encoded into path and query."""
+    assert profile().address_for("demo:a:b") == "https://example.org/demo%3Aa%3Ab?q=a%3Ab"
+    assert profile().address_for("demo") == "https://example.org/demo?q="
+    with pytest.raises(ProfileError, match="needs a name after a colon, as in 'demo:orders'"):
+        profile(address="https://example.org/{name}/_changes").address_for("demo")
+
+
+IDS = st.text(st.sampled_from("ab.:_-"), max_size=12).map(lambda rest: "demo:" + rest)
+
+
+@given(IDS)
+def test_no_stream_id_leaves_the_profiles_host_or_path(stream_id: str) -> None:
+    """Whatever the id is, the address has the profile's host, and the path its two segments, neither of them dots."""
+    parsed = profile(address="https://example.org:8443/streams/{name}")
+    try:
+        address = urlsplit(parsed.address_for(stream_id))
+    except ProfileError:
+        return
+    assert (address.scheme, address.netloc, address.query, address.fragment) == ("https", "example.org:8443", "", "")
+    _, first, last = address.path.split("/")
+    assert (first, unquote(last)) == ("streams", stream_id.removeprefix("demo:"))
+    assert last not in ("", ".", "..")

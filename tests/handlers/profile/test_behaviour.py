@@ -1,0 +1,144 @@
+"""What a profile means: its requests with cursor and secrets, its marks, its statuses and its keys."""
+
+from urllib.parse import unquote
+
+import pytest
+
+from handlers.framing.decoders import Frame
+from handlers.framing.marks import Kind
+from handlers.profile.addresses import ProfileError
+from tests.handlers.profile.profiles import profile, refusal
+
+
+def test_the_cursor_goes_where_the_profile_says() -> None:
+    """A header of UTF-8 bytes, a query parameter in place of the profile's own, or nowhere."""
+    by_header = profile(resume={"header": "Last-Event-ID"})
+    assert by_header.request("demo", "é 1").headers["last-event-id"] == "é 1".encode()
+    by_query = profile(address="https://example.org/x?since=now&a=1", resume={"query": "since"})
+    assert by_query.request("demo", "1 é&b=2").address == "https://example.org/x?a=1&since=1%20%C3%A9%26b%3D2"
+    assert by_query.request("demo", None).address == "https://example.org/x?since=now&a=1"
+    nowhere = profile().request("demo", "7")
+    assert (nowhere.address, "last-event-id" in nowhere.headers) == ("https://example.org/demo?q=", False)
+
+
+@pytest.mark.parametrize("cursor", [None, "", "1\r\nX-Evil: 1", "1\n2", "1\0"])
+def test_a_cursor_that_no_header_can_carry_is_left_out(cursor: str | None) -> None:
+    """An empty cursor asks for no place, and a line end would begin another header."""
+    request = profile(resume={"header": "Last-Event-ID"}).request("demo", cursor)
+    assert "last-event-id" not in request.headers
+
+
+def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
+    """The default is identity; what is asked for is what can be decoded."""
+    asked = [profile(**more).request("demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})]
+    assert asked == [b"identity", b"gzip, deflate"]
+    assert refusal(compression="gzip") == "the profile 'demo': compression must be true or false"
+
+
+def test_a_profiles_headers_replace_ours() -> None:
+    """Names are compared without regard to case; a header is sent once."""
+    headers = profile(headers={"ACCEPT": "x/y", "User-Agent": "me"}).request("demo", None).headers
+    assert headers == {
+        "accept": b"x/y",
+        "accept-encoding": b"identity",
+        "cache-control": b"no-store",
+        "user-agent": b"me",
+    }
+
+
+def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
+    """Names and texts are compared whole, comments by how they begin, JSON by every place that the mark names."""
+    parsed = profile(
+        end={"data": "[DONE]"},
+        heartbeat=[{"event": "ping"}, {"json": {"$.type": "BOOKMARK"}}],
+        loss={"comment": "dropped"},
+        disconnect={"json": {"$.errors[0].code": 7, "$.errors[-1].fatal": True}},
+        resume={"query": "since", "expired": {"event": "error", "json": {"$.code": 410}}},
+    )
+    frames = [
+        (Frame("[DONE]"), Kind.END),
+        (Frame("[DONE] "), Kind.EVENT),
+        (Frame("x", name="ping"), Kind.HEARTBEAT),
+        (Frame('{"type":"BOOKMARK"}'), Kind.HEARTBEAT),
+        (Frame('{"type":"bookmark"}'), Kind.EVENT),
+        (Frame("dropped 9 messages", is_comment=True), Kind.LOSS),
+        (Frame("heartbeat", is_comment=True), Kind.COMMENT),
+        (Frame("dropped 9 messages"), Kind.EVENT),
+        (Frame('{"errors":[{"code":7,"fatal":true}]}'), Kind.DISCONNECT),
+        (Frame('{"errors":[{"code":7},{"fatal":true}]}'), Kind.DISCONNECT),
+        (Frame('{"errors":[{"code":7,"fatal":1}]}'), Kind.EVENT),
+        (Frame('{"code":410}', name="error"), Kind.EXPIRED),
+        (Frame('{"code":410}'), Kind.EVENT),
+        (Frame(b"\xff"), Kind.EVENT),
+        (Frame("[" * 5000), Kind.EVENT),
+    ]
+    assert [parsed.kind(frame) for frame, _ in frames] == [kind for _, kind in frames]
+    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":[]}')) is Kind.HEARTBEAT
+    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":null}')) is Kind.EVENT
+    assert profile(end={"event": "message"}).kind(Frame("x")) is Kind.END
+
+
+def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:
+    """Header, query and body take values; what a cursor or an id spells is no reference; a repr shows none."""
+    parsed = profile(
+        address="https://example.org/{name}?token=${secret:/streamkeeper/a:t}",
+        method="POST",
+        body='{"key": "${ssm:/streamkeeper/b}", "topic": "{name}", "from": 0}',
+        headers={"Authorization": "Bearer ${secret:/streamkeeper/a}"},
+        resume={"body": "/from", "add": 1},
+    )
+    whole, part, parameter = parsed.secrets
+    assert (whole.name, part.key, parameter.kept_in) == ("/streamkeeper/a", "t", "ssm")
+    values = {whole: "one", part: "t&o", parameter: 'th"ree'}
+    request = parsed.request("demo:x", "41", values)
+    assert request.address == "https://example.org/x?token=t%26o"
+    assert request.headers["authorization"] == b"Bearer one"
+    assert request.body == b'{"key":"th\\"ree","topic":"x","from":42}'
+    assert set(request.secrets) == set(values.values())
+    assert not any(value in repr(request) for value in values.values())
+    sneaky = profile(resume={"header": "Last-Event-ID"}).request("demo", "${secret:/streamkeeper/a}")
+    assert sneaky.headers["last-event-id"] == b"${secret:/streamkeeper/a}"
+    with pytest.raises(ProfileError, match=r"the secret in headers\.Authorization holds characters that no header"):
+        parsed.request("demo:x", None, values | {whole: "one\n"})
+
+
+def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
+    """`add` moves numbers alone, `pattern` surrounds or replaces, the fallback goes as it is and asks for nothing."""
+    moved = profile(resume={"query": "from", "add": 1, "pattern": "rev-{cursor}", "fallback": "first"})
+    assert moved.request("demo", "41").address.endswith("from=rev-42")
+    assert moved.request("demo", "4a").address.endswith("from=rev-4a")
+    assert moved.request("demo", "first").address.endswith("from=first")
+    assert [moved.asks(cursor) for cursor in ("41", "first", "", None)] == [True, False, False, False]
+    minutes = profile(resume={"query": "backfill_minutes", "pattern": "5"})
+    assert minutes.request("demo", "123").address.endswith("backfill_minutes=5")
+
+
+@pytest.mark.parametrize(
+    ("cursor", "asked"),
+    [
+        ("2026-01-01T00:01:00.123456789Z", "2025-12-31T23:59:00.123456Z"),
+        ("2026-01-01T00:01:00+05:30", "2025-12-31T23:59:00+05:30"),
+        ("2026-01-01T00:01:00", "2025-12-31T23:59:00"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+        ("17", "17"),
+    ],
+)
+def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
+    """`back_s` goes back in the cursor's own offset; what is no instant, or has no such past, is asked for as it is."""
+    parsed = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
+    assert unquote(parsed.request("demo", cursor).address) == f"https://example.org/?since={asked}"
+
+
+def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
+    """The profile's word outranks the default."""
+    parsed = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
+    assert [parsed.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
+        "success", "ended", "dropped", "expired", "throttled", "throttled", "rejected", "dropped", "dropped"
+    ]  # fmt: skip
+
+
+def test_several_places_name_one_event() -> None:
+    """Joined so that no two lists of texts look the same; an event that lacks one is known by its hash."""
+    parsed = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
+    assert parsed.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
+    assert len(parsed.event(Frame('{"a":"x"}'), 0).key) == 64

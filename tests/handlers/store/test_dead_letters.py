@@ -1,0 +1,91 @@
+"""Events that no item holds, against the embedded AWS: each goes whole to the dead-letter queue."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from handlers.errors import StoreUnavailable
+from handlers.store.event_items import MAX_ITEM_BYTES, event_item, size_bytes
+from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED
+from tests.handlers.aws import (
+    EVENTS,
+    Aws,
+    Client,
+    fails_with,
+)
+from tests.handlers.store.events import STREAM, an_event, noise, put
+
+
+def joined(messages: list[dict[str, Any]]) -> Any:
+    """The event that the parts of one message spell."""
+    parts = sorted(messages, key=lambda message: message["part"])
+    assert [message["part"] for message in parts] == list(range(1, parts[0]["parts"] + 1))
+    return json.loads(b"".join(base64.b64decode(message["event_base64"]) for message in parts))
+
+
+def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
+    """One that fits is stored; one that does not goes to the queue in parts, and a mark stands in its place."""
+    fits, too_large = "é" * 200_000, "\x00é😀" + noise(600_000).hex()
+    assert put(aws.store(), STREAM, 1, 0, an_event("fits", fits)) == STORED
+    over = an_event("over", too_large, id="7", name="big")
+    assert put(aws.store(), STREAM, 1, 1, over) == DEAD_LETTERED
+    messages = aws.dead_letters()
+    assert joined(messages) == {"id": "7", "name": "big", "received_at_ms": 5, "encoding": "text", "data": too_large}
+    reason = f"too large for an item: {size_bytes(event_item(STREAM, 1, 1, over))} bytes"
+    assert {(message["stream"], message["key"], message["fence"], message["reason"]) for message in messages} == {
+        (STREAM, "over", 1, reason)
+    }
+    assert aws.items(EVENTS, STREAM)["over"] == {
+        "PK": STREAM,
+        "SK": "over",
+        "received_at_ms": 5,
+        "fence": 1,
+        "position": "000000000000005/000000000001/000000000001",
+        "dead_letter": reason,
+    }
+
+
+def test_an_items_size_is_its_names_and_values_in_utf_8() -> None:
+    """As DynamoDB counts it, a number with the most it may take: never too small."""
+    fields = {"PK": "demo", "SK": "ü", "data": "é😀", "position": "0" * 41, "id": "1", "name": "add"}
+    texts = sum(len(name) + len(value.encode()) for name, value in fields.items())
+    numbers = len("received_at_ms") + 21 + len("fence") + 21
+    assert size_bytes(event_item("demo", 1, 0, an_event("ü", "é😀", id="1", name="add"))) == texts + numbers
+    assert size_bytes({"data": {"B": b"\xff\xfe"}}) == 6
+    assert MAX_ITEM_BYTES == 409_600
+
+
+def test_a_dead_letter_message_is_sent_once(aws: Aws) -> None:
+    """The next connection that gets the same event finds the mark and sends nothing."""
+    event = an_event(data=noise(MAX_ITEM_BYTES))
+    assert put(aws.store(), STREAM, 1, 0, event) == DEAD_LETTERED
+    sent = joined(aws.dead_letters())
+    assert (sent["encoding"], base64.b64decode(sent["data"])) == ("base64", event.data)
+    assert put(aws.store(), STREAM, 2, 0, event) == DUPLICATE
+    assert aws.dead_letters() == []
+
+
+def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
+    """Refused by validation, a small event is one readable message."""
+    store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException")))
+    assert put(store, STREAM, 3, 0, an_event(data="é")) == DEAD_LETTERED
+    (message,) = aws.dead_letters()
+    assert message == {
+        "stream": STREAM,
+        "fence": 3,
+        "reason": "refused by DynamoDB: ValidationException",
+        "key": "1",
+        "part": 1,
+        "parts": 1,
+        "event": {"id": None, "name": None, "received_at_ms": 5, "encoding": "text", "data": "é"},
+    }
+
+
+def test_without_a_queue_the_event_is_not_dropped(aws: Aws) -> None:
+    """A queue that refuses is StoreUnavailable, and no mark says that the event was dealt with."""
+    aws.sqs.delete_queue(QueueUrl=aws.queue_url)
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused SendMessage after its retries: "):
+        put(aws.store(), STREAM, 1, 0, an_event(data=noise(MAX_ITEM_BYTES)))
+    assert aws.items(EVENTS, STREAM) == {}

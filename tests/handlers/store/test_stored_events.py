@@ -1,0 +1,94 @@
+"""Events in the table, one by one: what is written, when it is refused, and what a lost answer does."""
+
+import pytest
+
+from handlers.connection.inputs import Written
+from handlers.errors import StoreUnavailable
+from handlers.store.event_items import MAX_ITEM_BYTES
+from handlers.store.event_writer import DUPLICATE, STORED
+from tests.handlers.aws import (
+    EVENTS,
+    Aws,
+    Client,
+    fails_with,
+    is_sent_twice,
+    never_arrives,
+)
+from tests.handlers.store.events import STREAM, an_event, noise, put
+
+
+def test_an_event_is_stored_with_what_the_wire_said(aws: Aws) -> None:
+    """Data, id, name, the instant, the fence and a position that sorts; what the wire did not say is absent."""
+    event = an_event("1", "a\nb", id="1", name="add", received_at_ms=1_700_000_000_000)
+    assert put(aws.store(), STREAM, 7, 12, event) == STORED
+    assert put(aws.store(), STREAM, 7, 13, an_event("2", b"\xff")) == STORED
+    assert aws.items(EVENTS, STREAM) == {
+        "1": {
+            "PK": STREAM,
+            "SK": "1",
+            "data": "a\nb",
+            "id": "1",
+            "name": "add",
+            "received_at_ms": 1_700_000_000_000,
+            "fence": 7,
+            "position": "001700000000000/000000000007/000000000012",
+        },
+        "2": {
+            "PK": STREAM,
+            "SK": "2",
+            "data": b"\xff",
+            "received_at_ms": 5,
+            "fence": 7,
+            "position": "000000000000005/000000000007/000000000013",
+        },
+    }
+
+
+def test_the_first_writer_of_an_event_wins(aws: Aws) -> None:
+    """A second delivery is a duplicate and changes nothing; the same key of another stream is another event."""
+    store = aws.store()
+    assert put(store, STREAM, 1, 0, an_event(data="first")) == STORED
+    before = aws.items(EVENTS, STREAM)
+    assert put(store, STREAM, 2, 0, an_event(data="second")) == DUPLICATE
+    assert aws.items(EVENTS, STREAM) == before
+    assert put(store, "other", 2, 0, an_event()) == STORED
+
+
+def test_a_write_answers_for_all_its_events(aws: Aws) -> None:
+    """Stored, known already and dead-lettered are counted; a duplicate within the write counts as one."""
+    events = [an_event("1"), an_event("2"), an_event("1"), an_event("3", noise(MAX_ITEM_BYTES))]
+    assert aws.store().write(STREAM, 1, 10, events) == Written(stored=2, duplicates=1, dead_lettered=1)
+    assert aws.store().write(STREAM, 2, 0, events) == Written(stored=0, duplicates=4, dead_lettered=0)
+    positions = [item["position"][-2:] for item in aws.items(EVENTS, STREAM).values()]
+    assert positions == ["10", "11", "13"]
+
+
+def test_an_event_whose_answer_was_lost_was_new(aws: Aws) -> None:
+    """The client sends it again and meets its own item: stored; an item of another connection: a duplicate."""
+    twice = aws.store(Client(aws.dynamodb, "put_item", is_sent_twice))
+    assert put(twice, STREAM, 1, 0, an_event()) == STORED
+    assert put(twice, STREAM, 2, 0, an_event()) == DUPLICATE
+
+
+def test_an_empty_text_is_stored(aws: Aws) -> None:
+    """An event with no data in it is an event."""
+    assert put(aws.store(), STREAM, 1, 0, an_event(data="", id="")) == STORED
+    assert aws.items(EVENTS, STREAM)["1"]["data"] == ""
+
+
+@pytest.mark.parametrize(
+    "code", ["ProvisionedThroughputExceededException", "InternalServerError", "AccessDeniedException"]
+)
+def test_whatever_else_aws_refuses_is_store_unavailable(aws: Aws, code: str) -> None:
+    """The sentence names the request and AWS's code, and quotes nothing of the data."""
+    store = aws.store(Client(aws.dynamodb, "put_item", fails_with(code)))
+    with pytest.raises(StoreUnavailable, match=f"^AWS refused PutItem after its retries: {code}$"):
+        put(store, STREAM, 1, 0, an_event())
+
+
+def test_a_store_that_does_not_answer_is_store_unavailable(aws: Aws) -> None:
+    """Time-outs too, for reads as for writes."""
+    with pytest.raises(StoreUnavailable, match=r"^AWS did not answer PutItem: ReadTimeoutError$"):
+        put(aws.store(Client(aws.dynamodb, "put_item", never_arrives)), STREAM, 1, 0, an_event())
+    with pytest.raises(StoreUnavailable, match=r"^AWS did not answer GetItem: ReadTimeoutError$"):
+        aws.store(Client(aws.dynamodb, "get_item", never_arrives)).read_lease(STREAM)
