@@ -168,7 +168,10 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             "https://sqs.us-east-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
         )
     ],
-    "Send dead-letter message/Assign/status": [({"status": ""}, {}, "rejected"), ({"status": "handed_on"}, {}, "handed_on")],
+    "Send dead-letter message/Assign/status": [
+        ({"status": ""}, {}, "rejected"),
+        ({"status": "handed_on"}, {}, "handed_on"),
+    ],
     "Already running/Output": [({"holder": OTHER}, {}, {"status": "AlreadyRunning", "execution": OTHER})],
     "Ended/Output": [({"ending": ENDED}, {}, {"status": "ended"})],
     "Renewed/Output": [({"status": "superseded"}, {}, {"status": "superseded"})],
