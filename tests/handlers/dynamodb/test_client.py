@@ -112,7 +112,7 @@ def test_a_request_is_what_dynamodb_expects() -> None:
 
 
 def test_a_connection_is_kept_and_used_again() -> None:
-    """One request after the other on the same connection; one that the endpoint closes while idle is no retry."""
+    """One request after the other on the same connection; one that the endpoint closes while idle is not a retry."""
     with serving(answers(answer({"n": 1}), answer({"n": 2})), answers(answer({"n": 3}))) as server:
         small = Small(server)
         assert [small.call()["n"] for _ in range(2)] == [1, 2]

@@ -110,7 +110,7 @@ def test_a_batch_whose_answer_was_lost_was_new(aws: Aws) -> None:
 
 @pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded", "InternalServerError"])
 def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
-    """After a rest with full jitter only the refused statements are sent, and what was done unheard is no duplicate."""
+    """After a rest with full jitter only the refused statements are sent, and what succeeded unanswered is no duplicate."""
     odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
     counted = Counted(Client(aws.dynamodb, "batch_execute_statement", odd))
     assert aws.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
