@@ -83,7 +83,7 @@ class World:
             events_table="events",
             control_table="control",
             dead_letter_queue_url="",
-            rest=lambda _seconds: None,
+            sleep=lambda _seconds: None,
         )
 
     def play(self) -> Script:

@@ -34,7 +34,7 @@ class Functions(PlainPerformer):
     def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
         self.tables = MemoryDynamoDB("events", "control")
         store = Store(
-            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", rest=print
+            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print
         )
         super().__init__(store, play, actions)
 
