@@ -88,7 +88,7 @@ def run(_: argparse.Namespace) -> int:
 
 
 def _close(sockets: Sockets) -> None:
-    for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.engine):
+    for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
         if listening is not None:
             listening.close()
 
@@ -98,12 +98,12 @@ def _bind(port: int) -> Sockets:
     try:
         for offset, purpose in enumerate(("the HTTP API", "the AWS endpoint", "the demonstration streams")):
             taken.append(bind(port + offset, purpose))
-        engine = bind(0, "the embedded AWS") if needs_embedded(os.environ) else None
+        embedded_aws = bind(0, "the embedded AWS") if needs_embedded(os.environ) else None
     except UserError:
         for listening in taken:
             listening.close()
         raise
-    return Sockets(taken[0], taken[1], taken[2], engine)
+    return Sockets(taken[0], taken[1], taken[2], embedded_aws)
 
 
 async def _serve(

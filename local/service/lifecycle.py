@@ -46,12 +46,12 @@ NEVER_S = 10**9
 
 @dataclass(frozen=True)
 class Sockets:
-    """The listening sockets, all on 127.0.0.1; `engine` is None where the user's endpoints replace it."""
+    """The listening sockets, all on 127.0.0.1; `embedded_aws` is None where the user's endpoints replace it."""
 
     api: socket.socket
     aws: socket.socket
     upstreams: socket.socket
-    engine: socket.socket | None
+    embedded_aws: socket.socket | None
 
 
 class Service:
@@ -68,10 +68,10 @@ class Service:
         self._environment = environment
         self._screen = screen
         self._on_failure = on_failure
-        self._engine: EmbeddedAws | None = None
-        if sockets.engine is not None:
-            self._engine = EmbeddedAws(
-                data, sockets.engine, lock_file, self._engine_died, self._engine_restarted, self._failed, screen.say
+        self._embedded_aws: EmbeddedAws | None = None
+        if sockets.embedded_aws is not None:
+            self._embedded_aws = EmbeddedAws(
+                data, sockets.embedded_aws, lock_file, self._aws_died, self._aws_restarted, self._failed, screen.say
             )
         self._dynamodb: EmbeddedDynamoDB | None = None
         binary = embedded_dynamodb.program(ROOT)
@@ -79,7 +79,7 @@ class Service:
             self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, self._failed, screen.say)
         self._endpoints = Endpoints(
             environment,
-            self._engine.url if self._engine else None,
+            self._embedded_aws.url if self._embedded_aws else None,
             self._dynamodb.url if self._dynamodb else None,
         )
         self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
@@ -95,7 +95,7 @@ class Service:
 
     async def start(self) -> None:
         """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
-        for child in (self._engine, self._dynamodb):
+        for child in (self._embedded_aws, self._dynamodb):
             if child is not None:
                 await child.start()
         queue_urls = await asyncio.to_thread(self._provision)
@@ -150,7 +150,7 @@ class Service:
         for close in self._closers:
             close()
         await asyncio.gather(*(listener.close() for listener in self._listeners))
-        for child in (self._dynamodb, self._engine):
+        for child in (self._dynamodb, self._embedded_aws):
             if child is not None:
                 await child.stop()
 
@@ -203,12 +203,12 @@ class Service:
         values = (function.environment.get(name) for function in self.stack.functions)
         return next((value for value in values if value), None)
 
-    def _engine_died(self) -> None:
+    def _aws_died(self) -> None:
         # The functions know a newer state than the restored one; new ones resume from the cursor in it.
         if self._pool is not None and self._dynamodb is None:
             self._pool.kill_all()
 
-    async def _engine_restarted(self) -> None:
+    async def _aws_restarted(self) -> None:
         with contextlib.suppress(UserError):
             await asyncio.to_thread(self._provision)
 

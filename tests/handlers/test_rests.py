@@ -80,8 +80,8 @@ def test_a_try_is_taken_once() -> None:
         False,
     ]
     assert store.read_rest("demo") == taken
-    given = [(nothing, read, "B/r2"), (taken, nothing, "B/r2"), (nothing, read, "A/r1")]
-    assert [store.change_rest("demo", *one) for one in given] == [False, True, True]
+    changes = [(nothing, read, "B/r2"), (taken, nothing, "B/r2"), (nothing, read, "A/r1")]
+    assert [store.change_rest("demo", *one) for one in changes] == [False, True, True]
 
 
 @pytest.mark.parametrize(

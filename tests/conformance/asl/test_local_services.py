@@ -26,7 +26,7 @@ from states_language import Execution, load
 from states_language.clock import RealClock
 from tests.conformance.asl.adapter import flattened
 from tests.conformance.asl.recorded import cases, equal
-from tests.local.service.embedded import engine_in
+from tests.local.service.embedded import embedded_aws_in
 from tests.local.support import client, in_thread
 
 HERE, THERE = "000000000000", "111111111111"
@@ -48,7 +48,7 @@ Ask = Callable[[dict[str, Any]], list[dict[str, Any]]]
 @contextlib.asynccontextmanager
 async def local_run(folder: Path) -> AsyncIterator[Ask]:
     """What runs a case's machine and gives its events; the resources that the cases name are there."""
-    async with engine_in(folder, []) as engine:
+    async with embedded_aws_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
         clock = RealClock()
         executions = Executions(Machines(folder, {}, 0), Journals(folder / "executions"), clock, lambda _: None)

@@ -19,19 +19,19 @@ QUEUE = {"QueueName": "dead-letters", "MessageRetentionPeriod": 1209600}
 
 
 @contextlib.asynccontextmanager
-async def engine_in(folder: Path, log: list[str]) -> AsyncIterator[EmbeddedAws]:
+async def embedded_aws_in(folder: Path, log: list[str]) -> AsyncIterator[EmbeddedAws]:
     """An embedded AWS on `folder`; its lines and its own actions are appended to `log`."""
     held = lock(folder, wait_s=5)
 
     async def restarted() -> None:
         log.append("restarted")
 
-    engine = EmbeddedAws(folder, bind(0, "a test"), held, lambda: log.append("died"), restarted, log.append, log.append)
+    aws = EmbeddedAws(folder, bind(0, "a test"), held, lambda: log.append("died"), restarted, log.append, log.append)
     try:
-        await engine.start()
-        yield engine
+        await aws.start()
+        yield aws
     finally:
-        await engine.stop()
+        await aws.stop()
         held.close()
 
 

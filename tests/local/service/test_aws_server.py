@@ -11,7 +11,7 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
-from tests.local.service.embedded import QUEUE, TABLE, engine_in
+from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in
 from tests.local.stepfunctions.server import PREFIX, Running, deployed, endpoint_of
 from tests.local.support import client, in_thread, until
 
@@ -80,9 +80,9 @@ MACHINES: dict[str, dict[str, Any]] = {
 
 @contextlib.asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[Running]:
-    """The endpoint with one function, a machine for each case, and an engine behind it."""
+    """The endpoint with one function, a machine for each case, and an embedded AWS behind it."""
     machines = {arn: machine for name, each in MACHINES.items() for arn, machine in deployed(name, each).items()}
-    async with engine_in(folder, []) as engine, endpoint_of(folder, MODULE, ("echo",), machines, engine.url) as running:
+    async with embedded_aws_in(folder, []) as aws, endpoint_of(folder, MODULE, ("echo",), machines, aws.url) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ from local.aws_endpoints import Endpoints
 from local.service.embedded_aws import lock
 from local.service.provision import provision
 from local.user_error import UserError
-from tests.local.service.embedded import QUEUE, TABLE, engine_in, on_disk
+from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in, on_disk
 from tests.local.support import PROJECT, client, in_thread, running, until
 
 
@@ -24,51 +24,51 @@ def stored(dynamodb: Any) -> list[str]:
 
 
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
-    """SIGTERM saves everything, and the next engine on the folder has it, tables and queues too."""
+    """SIGTERM saves everything, and the next child on the folder has it, tables and queues too."""
     log: list[str] = []
-    with in_thread(lambda: engine_in(tmp_path, log)) as engine:
-        urls = provision(Endpoints({}, engine.url), [TABLE], [QUEUE])
-        assert urls == {"dead-letters": f"{engine.url}/000000000000/dead-letters"}
-        dynamodb = client("dynamodb", engine.url)
+    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
+        urls = provision(Endpoints({}, aws.url), [TABLE], [QUEUE])
+        assert urls == {"dead-letters": f"{aws.url}/000000000000/dead-letters"}
+        dynamodb = client("dynamodb", aws.url)
         ttl = dynamodb.describe_time_to_live(TableName="events")["TimeToLiveDescription"]
         assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}})
-    with in_thread(lambda: engine_in(tmp_path, log)) as engine:
+    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
         # Making what is there changes nothing.
-        provision(Endpoints({}, engine.url), [TABLE], [QUEUE])
-        assert stored(client("dynamodb", engine.url)) == ["one"]
+        provision(Endpoints({}, aws.url), [TABLE], [QUEUE])
+        assert stored(client("dynamodb", aws.url)) == ["one"]
     assert log == []
 
 
 def test_a_killed_child_restarts_from_its_last_save(tmp_path: Path) -> None:
     """A SIGKILL costs what was not saved yet; the address stays, and the callbacks run before and after."""
     log: list[str] = []
-    with in_thread(lambda: engine_in(tmp_path, log)) as engine:
-        provision(Endpoints({}, engine.url), [TABLE], [])
-        dynamodb = client("dynamodb", engine.url)
+    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
+        provision(Endpoints({}, aws.url), [TABLE], [])
+        dynamodb = client("dynamodb", aws.url)
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "saved"}})
         assert until(lambda: on_disk(tmp_path, '"saved"'))
-        first = engine.pid
+        first = aws.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
         assert until(lambda: "restarted" in log)
         assert stored(dynamodb) == ["saved"]
-        assert engine.pid != first
+        assert aws.pid != first
     assert log[1:] == ["died", "restarted"]
     assert log[0].startswith("the embedded AWS died (-9)")
 
 
 def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
-    """SIGKILL of the parent makes the engine save and end; the folder is free again then, and not before."""
+    """SIGKILL of the parent makes the child save and end; the folder is free again then, and not before."""
     program = (
         "import asyncio, pathlib, sys\n"
         "from local.aws_endpoints import Endpoints\n"
         "from local.service.provision import provision\n"
-        "from tests.local.service.embedded import TABLE, engine_in\n"
+        "from tests.local.service.embedded import TABLE, embedded_aws_in\n"
         "async def main():\n"
-        "    async with engine_in(pathlib.Path(sys.argv[1]), []) as engine:\n"
-        "        await asyncio.to_thread(provision, Endpoints({}, engine.url), [TABLE], [])\n"
-        "        print(engine.pid, flush=True)\n"
+        "    async with embedded_aws_in(pathlib.Path(sys.argv[1]), []) as aws:\n"
+        "        await asyncio.to_thread(provision, Endpoints({}, aws.url), [TABLE], [])\n"
+        "        print(aws.pid, flush=True)\n"
         "        await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
     )
@@ -88,9 +88,9 @@ def test_the_last_write_is_on_disk_after_the_end(tmp_path: Path) -> None:
     """A stop right after a write saves that write."""
 
     async def body() -> None:
-        async with engine_in(tmp_path, []) as engine:
-            await asyncio.to_thread(provision, Endpoints({}, engine.url), [TABLE], [])
-            dynamodb = client("dynamodb", engine.url)
+        async with embedded_aws_in(tmp_path, []) as aws:
+            await asyncio.to_thread(provision, Endpoints({}, aws.url), [TABLE], [])
+            dynamodb = client("dynamodb", aws.url)
             await asyncio.to_thread(dynamodb.put_item, TableName="events", Item={"PK": {"S": "last"}})
 
     asyncio.run(body())

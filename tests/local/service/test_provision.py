@@ -4,7 +4,7 @@ from pathlib import Path
 
 from local.aws_endpoints import Endpoints
 from local.service.provision import provision
-from tests.local.service.embedded import TABLE, engine_in
+from tests.local.service.embedded import TABLE, embedded_aws_in
 from tests.local.support import client, in_thread
 
 
@@ -16,13 +16,13 @@ def test_a_table_of_an_older_release_gets_its_index(tmp_path: Path) -> None:
         "Projection": {"ProjectionType": "KEYS_ONLY"},
     }
     names = [*TABLE["AttributeDefinitions"], {"AttributeName": "position", "AttributeType": "S"}]
-    with in_thread(lambda: engine_in(tmp_path, [])) as engine:
-        provision(Endpoints({}, engine.url), [TABLE], [], ["bodies"])
-        dynamodb = client("dynamodb", engine.url)
+    with in_thread(lambda: embedded_aws_in(tmp_path, [])) as aws:
+        provision(Endpoints({}, aws.url), [TABLE], [], ["bodies"])
+        dynamodb = client("dynamodb", aws.url)
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}, "position": {"S": "5"}})
         changed = {**TABLE, "AttributeDefinitions": names, "GlobalSecondaryIndexes": [index]}
         for _ in range(2):
-            provision(Endpoints({}, engine.url), [changed], [], ["bodies"])
+            provision(Endpoints({}, aws.url), [changed], [], ["bodies"])
         items = dynamodb.query(
             TableName="events",
             IndexName="by-position",
