@@ -67,7 +67,7 @@ class Driver:
         self._blocked_ms = 0
 
     def perform(self, step: Step) -> Answer:
-        """What came of the step; raises what the secrets raise."""
+        """The answer to the step; raises what the secrets raise."""
         match step:
             case Await():
                 return self._await(step)
@@ -95,7 +95,7 @@ class Driver:
         self._worker.stop()
 
     def _answer(self, value: Any = None, arrived_ms: int | None = None) -> Answer:
-        """The answer of now; the manager hears as well since when the oldest arrival waits that it was not told yet."""
+        """The answer of now, with when the oldest arrival had come that still waits."""
         now_ms = self._clock.now_ms()
         unread_s = None if self._upstream is None else self._upstream.unread_s
         return Answer(now_ms, value, arrived_ms, None if unread_s is None else now_ms - round(unread_s * 1000))

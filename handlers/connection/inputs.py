@@ -69,7 +69,7 @@ class LeaseRead:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The oldest Write was answered: how many events were new, known already, or went to the dead-letter queue."""
+    """The oldest Write was answered: how many events were new, known already, or dead-lettered."""
 
     stored: int
     duplicates: int

@@ -1,6 +1,6 @@
 """Decides what the lease of a stream means to one of its connections.
 
-The lease is one record a stream. Three counters tell the whole handover:
+The lease is one record a stream. Three counters hold the whole handover:
 
     fence            raised by every claim; the connection that raised it to n *is* connection n
     connected_token  the highest fence whose upstream connection was answered
@@ -37,11 +37,12 @@ class LeaseView(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The record as read: counters as above, the execution that claimed the stream ("" for none), and the stop wish.
+    """The record as read: counters as above, and the execution that claimed the stream ("" for none).
 
-    `expires_at_ms` is when the connected holder counts as dead unless it renews; 0 when nobody was ever connected.
-    `started_at_ms` is when the POST came whose execution, or a successor of it, claimed the stream. `ending` is the
-    error by which the last execution let go of it, at `ended_at_ms`; "" while one holds it.
+    `stop` is whether a stop is requested. `expires_at_ms` is when the connected holder counts as dead unless it renews;
+    0 when nobody was ever connected. `started_at_ms` is when the POST came whose execution, or a successor of it,
+    claimed the stream. `ending` is the error by which the last execution let go of it, at `ended_at_ms`; "" while one
+    holds it.
     """
 
     fence: int = 0
@@ -60,7 +61,7 @@ class Lease:
 def lease_view(lease: Lease, fence: int) -> LeaseView:
     """Returns what `lease` says to the connection that claimed `fence`.
 
-    A stop wish outranks a takeover: both lanes must end, and the one that was taken over would wait and come back.
+    A requested stop outranks a takeover: both lanes must end, and the one that was taken over would wait and come back.
     """
     if lease.stop:
         return LeaseView.STOPPED
@@ -87,9 +88,9 @@ def may_open(lease: Lease, fence: int, now_ms: int) -> bool:
 
 
 def unconnected_ms(lease: Lease, now_ms: int) -> int:
-    """Returns for how long a stream that should be connected is not; 0 where it is, or where none is wished for.
+    """Returns for how long a stream that should be connected is not; 0 where it is, or where it need not be.
 
-    It should be while an execution holds it and no stop is wished. The holder's lease says until when it surely was.
+    It should be while an execution holds it and no stop is requested. The holder's lease says until when it surely was.
     """
     if not lease.execution or lease.stop:
         return 0

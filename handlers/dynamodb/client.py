@@ -25,9 +25,9 @@ Answer = dict[str, Any]
 
 # The longest first delay, in seconds; each further one is twice as long, up to a limit. A throttled table needs
 # time, a connection that broke does not. Full jitter: "sleep = random_between(0, min(cap, base * 2 ** attempt))".
-TRANSIENT_REST_S = 0.05
-THROTTLED_REST_S = 0.25
-REST_MOST_S = 5.0
+TRANSIENT_DELAY_S = 0.05
+THROTTLED_DELAY_S = 0.25
+DELAY_MOST_S = 5.0
 _THROTTLED = frozenset(
     {
         "ProvisionedThroughputExceededException",
@@ -50,7 +50,7 @@ class DynamoDb:
         tries: int,
         connect_timeout_s: float,
         read_timeout_s: float,
-        rest: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         parts = urlsplit(url)
         self._url = url
@@ -61,7 +61,7 @@ class DynamoDb:
         self._tries = tries
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._rest = rest
+        self._sleep = sleep
         self._idle: list[http.client.HTTPConnection] = []
 
     def put_item(self, **parameters: Any) -> Answer:
@@ -104,9 +104,9 @@ class DynamoDb:
             try:
                 return self._exchange(operation, body, retries)
             except _Failed as failed:
-                if failed.rest_s == 0 or retries + 1 >= self._tries:
+                if failed.delay_s == 0 or retries + 1 >= self._tries:
                     raise failed.error from None
-                self._rest(random.uniform(0, min(REST_MOST_S, failed.rest_s * 2**retries)))
+                self._sleep(random.uniform(0, min(DELAY_MOST_S, failed.delay_s * 2**retries)))
             retries += 1
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class DynamoDb:
             connection.connect()
         except TimeoutError:
             connection.close()
-            raise _Failed(_botocore().ConnectTimeoutError(endpoint_url=self._url), TRANSIENT_REST_S) from None
+            raise _Failed(_botocore().ConnectTimeoutError(endpoint_url=self._url), TRANSIENT_DELAY_S) from None
         except OSError as error:
             connection.close()
             raise self._transport_error(error, _botocore().EndpointConnectionError) from None
@@ -173,18 +173,18 @@ class DynamoDb:
         if isinstance(error, ssl.SSLCertVerificationError):
             return _Failed(errors.SSLError(endpoint_url=self._url, error="the certificate cannot be trusted"), 0)
         if isinstance(error, TimeoutError):
-            return _Failed(errors.ReadTimeoutError(endpoint_url=self._url), TRANSIENT_REST_S)
+            return _Failed(errors.ReadTimeoutError(endpoint_url=self._url), TRANSIENT_DELAY_S)
         kind = other or errors.ConnectionClosedError
-        return _Failed(kind(endpoint_url=self._url, error=type(error).__name__), TRANSIENT_REST_S)
+        return _Failed(kind(endpoint_url=self._url, error=type(error).__name__), TRANSIENT_DELAY_S)
 
 
 class _Failed(Exception):
     """One try failed: the error to raise if it was the last, and the first delay before another, 0 for none."""
 
-    def __init__(self, error: Exception, rest_s: float) -> None:
+    def __init__(self, error: Exception, delay_s: float) -> None:
         super().__init__()
         self.error = error
-        self.rest_s = rest_s
+        self.delay_s = delay_s
 
 
 def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -> _Failed:
@@ -193,8 +193,8 @@ def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -
     code = str(fields.get("__type", "")).rpartition("#")[2] or str(status)
     message = str(fields.get("message") or fields.get("Message") or "")
     response = {**fields, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
-    rest_s = TRANSIENT_REST_S if status in _TRANSIENT_STATUS or status == 200 else 0
-    return _Failed(_botocore().ClientError(response, operation), THROTTLED_REST_S if code in _THROTTLED else rest_s)
+    delay_s = TRANSIENT_DELAY_S if status in _TRANSIENT_STATUS or status == 200 else 0
+    return _Failed(_botocore().ClientError(response, operation), THROTTLED_DELAY_S if code in _THROTTLED else delay_s)
 
 
 def _botocore() -> Any:

@@ -36,7 +36,7 @@ LOOK_BACK = 25
 class Store:
     """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
 
-    `rest` sleeps for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
+    `sleep` waits for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
     after `ledger_keep_days`, 0 for never.
     """
 
@@ -51,14 +51,14 @@ class Store:
         events_bucket: str = "",
         s3: Callable[[], Any] = no_client,
         ledger_keep_days: int = 0,
-        rest: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._dynamodb = dynamodb
         self._control_table = control_table
         self._table = ControlTable(dynamodb, control_table)
         self._ledger_keep_days = ledger_keep_days
         objects, dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
-        self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, rest)
+        self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, sleep)
 
     def write(
         self,

@@ -45,26 +45,26 @@ TRANSIENT = frozenset(
         "TransactionConflict",
     }
 )
-# How often statements are sent again of which none was taken, and the rests before: 2.6 s together. While the table
-# takes some the rests stay short, up to REST_IN_ALL_S for one write: a connection that waits here reads no lease.
+# How often statements are sent again of which none was taken, and the delays before: 2.6 s together. While the table
+# takes some the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no lease.
 TRIES = 8
-REST_S, REST_MOST_S, REST_IN_ALL_S = 0.025, 1.0, 5.0
+DELAY_S, DELAY_MOST_S, DELAYS_IN_ALL_S = 0.025, 1.0, 5.0
 
 # The number of an event, the event, and its INSERT.
 Pending = tuple[int, StreamEvent, str]
 
 
 class EventWriter:
-    """The events table, and the places for what it cannot hold; `rest` sleeps for a number of seconds."""
+    """The events table, and the places for what it cannot hold; `sleep` waits for a number of seconds."""
 
     def __init__(
-        self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue, rest: Callable[[float], None]
+        self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue, sleep: Callable[[float], None]
     ) -> None:
         self.dynamodb = dynamodb
         self.table = table
         self.objects = objects
         self.dead_letters = dead_letters
-        self.rest = rest
+        self.sleep = sleep
 
     def write(
         self,
@@ -91,7 +91,7 @@ class OneWrite:
         self._writer = writer
         self._dynamodb = writer.dynamodb
         self._inserts = inserts
-        self._tries = _Tries(writer.rest)
+        self._tries = _Tries(writer.sleep)
 
     def outcomes(self, events: Iterable[tuple[int, StreamEvent]]) -> list[str]:
         """The outcome of each, in any order."""
@@ -215,20 +215,20 @@ class OneWrite:
 
 
 class _Tries:
-    """How often statements of one write may be sent again; each time after a longer rest, with full jitter."""
+    """How often statements of one write may be sent again; each time after a longer delay, with full jitter."""
 
-    def __init__(self, rest: Callable[[float], None]) -> None:
-        self._rest = rest
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        self._sleep = sleep
         self._made = 1
-        self._rested_s = 0.0
+        self._slept_s = 0.0
 
     def count(self, took_some: bool) -> None:
-        """Returns after the rest; raises StoreUnavailable where the last try was made."""
+        """Returns after the delay; raises StoreUnavailable where the last try was made."""
         if took_some:
             self._made = max(1, self._made - 1)
-        rest_s = random.uniform(0, min(REST_S * 2 ** (self._made - 1), REST_MOST_S))
-        if self._made == TRIES or self._rested_s + rest_s > REST_IN_ALL_S:
+        delay_s = random.uniform(0, min(DELAY_S * 2 ** (self._made - 1), DELAY_MOST_S))
+        if self._made == TRIES or self._slept_s + delay_s > DELAYS_IN_ALL_S:
             raise StoreUnavailable("AWS refused statements of BatchExecuteStatement again and again")
-        self._rest(rest_s)
-        self._rested_s += rest_s
+        self._sleep(delay_s)
+        self._slept_s += delay_s
         self._made += 1

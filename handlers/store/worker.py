@@ -1,8 +1,8 @@
 """Makes the store's requests in a thread of its own, so that whoever asks can stop waiting for one.
 
 Decides how long that is: to the hard stop, which is a little before the function's deadline. It knows no request.
-Invariant: `ask` returns or raises before the hard stop. A request that was given up runs to its end in the thread and
-changes nothing that a repeated one would not.
+Invariant: `ask` returns or raises before the hard stop. A request that nobody waits for runs to its end in the thread
+and changes nothing that a repeated one would not.
 """
 
 import queue
@@ -15,7 +15,7 @@ from handlers.errors import StoreUnavailable
 
 T = TypeVar("T")
 # What is left of the function's time when it no longer waits for the store: a quarter of the margin, half a second at
-# most. The manager has given up by then; this is for the answer's own way.
+# most. The manager has ended by then; this is for the answer's own way.
 HARD_STOP_MS = 500
 
 
@@ -49,12 +49,12 @@ class Worker:
 
         self._requests.put(answer)
         try:
-            found, error = answers.get(timeout=wait_s)
+            value, error = answers.get(timeout=wait_s)
         except queue.Empty:
             raise StoreUnavailable("the store did not answer before the function's deadline") from None
         if error is not None:
             raise error
-        return found  # type: ignore[return-value]
+        return value  # type: ignore[return-value]
 
     def stop(self) -> None:
         """Lets the thread end after what it does now."""

@@ -154,7 +154,7 @@ class _Lines(io.BufferedReader):
         line = super().readline(size)
         self._line_bytes += len(line)
         if self._line_bytes > LINES_BYTES:
-            raise BadAnswer(f"more than {LINES_BYTES} bytes came that are no part of the body")
+            raise BadAnswer(f"more than {LINES_BYTES} bytes came outside the body")
         return line
 
 
@@ -187,7 +187,7 @@ class _Timed(io.RawIOBase):
             if self._since is None:
                 self._since = now
             elif now - self._since > self._limit_s:
-                raise TooSlow(f"what is no part of the body did not come whole in {self._limit_s:g} s")
+                raise TooSlow(f"a line outside the body did not arrive whole in {self._limit_s:g} s")
         return count
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""An upstream of numbered events in virtual time that misbehaves as told: what it sends, to whom, and when it stops.
+"""An upstream of numbered events in virtual time that misbehaves on demand: what it sends, to whom, and when it stops.
 
 Events are real frames of server-sent events, cut into chunks anywhere. It keeps all events, and goes on from a cursor
 where the schedule says so. It knows its clients only by what local/chaos/link.py says of them. Invariant: a link
@@ -18,7 +18,7 @@ from states_language.clock import Clock
 CONNECT_TIMEOUT_MS = 2_000
 STALL_AFTER_MS = 4_000
 ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
-# After reorderings a cursor vouches only for what lies this far behind it, so that far it sends again.
+# After reorderings a cursor covers only what lies this far behind it, so that far it sends again.
 REORDER_DEPTH = 2
 # How much later the second half of a cut chunk comes, at most.
 LATE_MS = 40
@@ -113,7 +113,7 @@ class ChaoticUpstream:
         return link
 
     def close(self, link: Link, reason: str = "closed_here") -> None:
-        """Closes a link, from the client's side unless another reason is given."""
+        """Closes a link, from the client's side unless there is another reason."""
         if link.closed_ms is None:
             link.closed_ms, link.ended_by = self._clock.now_ms(), reason
             self._say(f"  link {self.links.index(link)} closed ({reason})")

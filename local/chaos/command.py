@@ -16,7 +16,7 @@ from typing import Any
 
 from local.chaos.invariants import COUNTED
 from local.chaos.schedule import generate
-from local.chaos.simulate import Found, run_schedule, shrink
+from local.chaos.simulate import Result, run_schedule, shrink
 from local.user_error import UserError
 
 # A run leaves little garbage in cycles; looking for it after each object would cost a tenth of the time.
@@ -46,18 +46,18 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--schedules and --jobs must be at least 1, and --seed at least 0.")
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
-    first: Found | None = None
-    for found in runs(range(args.seed, args.seed + args.schedules), args.jobs):
-        counts.update({violation.kind for violation in found.violations})
-        totals.update(events=found.events, connections=found.connections, executions=found.executions)
+    first: Result | None = None
+    for result in runs(range(args.seed, args.seed + args.schedules), args.jobs):
+        counts.update({violation.kind for violation in result.violations})
+        totals.update(events=result.events, connections=result.connections, executions=result.executions)
         if args.trace:
-            print(trace(found))
-        if found.violations and first is None:
-            first = found
+            print(trace(result))
+        if result.violations and first is None:
+            first = result
     if first is not None:
         print(report(first))
-    told = " ".join(f"{name} {number}" for name, number in totals.items())
-    print(summary(args.schedules, counts), told)
+    sums = " ".join(f"{name} {number}" for name, number in totals.items())
+    print(summary(args.schedules, counts), sums)
     return 1 if counts else 0
 
 
@@ -66,22 +66,22 @@ def summary(schedules: int, counts: Counter[str]) -> str:
     return " ".join([f"schedules {schedules}", *(f"{kind} {counts[kind]}" for kind in COUNTED)])
 
 
-def trace(found: Found) -> str:
+def trace(result: Result) -> str:
     """The schedule, what happened, and what was broken."""
-    broken = [f"VIOLATION {violation.kind}: {violation.text}" for violation in found.violations]
-    return "\n".join([str(found.schedule), "", *found.log, *broken])
+    broken = [f"VIOLATION {violation.kind}: {violation.text}" for violation in result.violations]
+    return "\n".join([str(result.schedule), "", *result.log, *broken])
 
 
-def report(found: Found) -> str:
+def report(result: Result) -> str:
     """The shortest schedule that fails as this one does, and how to replay this one."""
-    shortest = shrink(found)
-    again = f"streamkeeper chaos --seed {found.schedule.seed} --schedules 1 --trace"
+    shortest = shrink(result)
+    again = f"streamkeeper chaos --seed {result.schedule.seed} --schedules 1 --trace"
     return "\n".join(
         [f"Replay with: {again}", "The shortest schedule that fails in the same way:", trace(shortest), ""]
     )
 
 
-def runs(seeds: Iterable[int], jobs: int) -> Iterator[Found]:
+def runs(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
     """What each seed's schedule led to, in the order of the seeds."""
     if jobs == 1:
         yield from map(_run, seeds)
@@ -90,7 +90,7 @@ def runs(seeds: Iterable[int], jobs: int) -> Iterator[Found]:
         yield from pool.imap(_run, seeds, CHUNK)
 
 
-def _run(seed: int) -> Found:
+def _run(seed: int) -> Result:
     gc.disable()
     if seed % COLLECT_EVERY == 0:
         gc.collect()

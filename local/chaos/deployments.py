@@ -74,7 +74,7 @@ class Version:
 def versions(schedule: Schedule) -> list[Version]:
     """The first version and one more for each redeployment of the schedule, in order of time."""
     changed: frozenset[str] = frozenset()
-    found = [_version(schedule, 1, changed)]
+    deployed = [_version(schedule, 1, changed)]
     names = [name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)]
     if schedule.policy != "tolerates":
         names.remove("standby")
@@ -82,8 +82,8 @@ def versions(schedule: Schedule) -> list[Version]:
         if fault.kind == "redeploy":
             flipped = frozenset(name for at, name in enumerate(names) if fault.value >> at & 1)
             changed = changed ^ (flipped or frozenset(names))
-            found.append(_version(schedule, len(found) + 1, changed))
-    return found
+            deployed.append(_version(schedule, len(deployed) + 1, changed))
+    return deployed
 
 
 def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Version:
@@ -98,8 +98,8 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
         if name in changed:
             table[name] = other if first[name] != other else {"standby": "cold"}.get(name, 0)
     overrides = tuple((name, other) for name, other in OTHER_SETTINGS if name in changed)
-    found = stage_settings(schedule.renews, overrides)
-    return Version(number, found, _profile(schedule, table), tuple(sorted(changed)))
+    limits = stage_settings(schedule.renews, overrides)
+    return Version(number, limits, _profile(schedule, table), tuple(sorted(changed)))
 
 
 @cache
@@ -110,7 +110,7 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
 
 
 def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",
         "loss": {"event": LOSS},
@@ -120,7 +120,7 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
         **table,
     }
     if schedule.pace:
-        found["backoff"] = PACES[schedule.pace]
+        fields["backoff"] = PACES[schedule.pace]
     if schedule.resumes:
-        found["resume"] = {"header": "Last-Event-ID"}
-    return parse(STREAM, found, {})
+        fields["resume"] = {"header": "Last-Event-ID"}
+    return parse(STREAM, fields, {})

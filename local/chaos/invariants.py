@@ -39,7 +39,7 @@ FORBIDDEN_HANDOVER_MS = 3_000
 EXPIRY_MS = 2_000
 # Longer than a function lives, so that the end of a run owes nothing to the faults.
 CALM_MS = 30_000
-# How soon after the wish to stop nobody is connected: the lease is read every second, what was read is drained.
+# How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.
 STOP_MS = 4_000
 # Openings in the calm: each lane hands over at most twice, and a renewal begins again.
 CALM_OPENINGS = 6
@@ -126,12 +126,12 @@ def violations(world: World) -> list[Violation]:
 
 def _lease(world: World) -> control_items.Item:
     key = control_items.key(STREAM, "lease")
-    found: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
-    return found
+    item: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
+    return item
 
 
 def is_stopped(world: World) -> bool:
-    """Whether the wish to stop stands."""
+    """Whether a stop is requested."""
     return control_items.lease(_lease(world)).stop
 
 
@@ -149,7 +149,7 @@ def _stuck(world: World) -> list[str]:
     running = [execution.name for execution in world.executions if execution.status == "RUNNING"]
     if is_stopped(world):
         if _was_asked_for_last(world.schedule):
-            return ["a POST came after the last wish to stop, and the stream stays stopped"]
+            return ["a POST came after the last request to stop, and the stream stays stopped"]
         if running:
             return [f"the stream is to be stopped and {', '.join(running)} still runs"]
         over_ms = quiet + STOP_MS
@@ -157,7 +157,7 @@ def _stuck(world: World) -> list[str]:
         return [] if is_over else ["the stream is to be stopped and was connected on"]
     if not running:
         return ["no execution runs and nobody stopped the stream"]
-    found = []
+    texts = []
     steady_ms = FORBIDDEN_HANDOVER_MS if world.schedule.policy == "forbids" else 0
     for start, end in holes:
         # Within the bound it may fall again: two lanes come back from the same outage, and what a function rested is
@@ -166,8 +166,8 @@ def _stuck(world: World) -> list[str]:
         allowed_ms = max(steady_ms, EXPIRY_MS) if is_late else steady_ms
         if end > quiet + bound_ms(world) and end - start > allowed_ms:
             when = f"from {_at(world, start)} to {_at(world, end)}"
-            found.append(f"not connected {when}, and the last fault was over at {_at(world, quiet)}")
-    return found
+            texts.append(f"not connected {when}, and the last fault was over at {_at(world, quiet)}")
+    return texts
 
 
 def _restless(world: World) -> list[str]:
@@ -193,15 +193,15 @@ def _lost(world: World) -> list[str]:
 
 
 def _unnamed(world: World) -> list[str]:
-    found = []
+    texts = []
     for execution in world.executions:
         names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
         if execution.status == "SUCCEEDED" and not names_it:
-            found.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
+            texts.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
         is_aborted = execution.status == "ABORTED" and any("abort" in fault.kind for fault in world.schedule.faults)
         if execution.status not in ("RUNNING", "SUCCEEDED") and not is_aborted:
-            found.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
-    return found
+            texts.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
+    return texts
 
 
 def _outdated(world: World) -> list[str]:

@@ -1,7 +1,7 @@
 """Decides which events of a run are missing, and for which of them there is an excuse.
 
-Every event that came to be after the first connection is stored, or lies in a gap that the ledger tells and no cursor
-closed. What no ledger can tell, and what is for the next connection, has an excuse, event by event; docs/chaos.md says
+Every event that came to be after the first connection is stored, or lies in a gap that the ledger shows and no cursor
+closed. What no ledger can show, and what is for the next connection, has an excuse, event by event; docs/chaos.md says
 why. It reads the world after the run. Invariant: an event has an excuse only where the fault that made it unknowable
 hit the very connection that should have brought it.
 """
@@ -28,29 +28,29 @@ NEXT_ONES = "after the cursor, for the next connection to ask for"
 
 
 def missing(world: World) -> dict[int, str]:
-    """Events that are neither stored nor in a gap that is told, each with its excuse; "" where there is none."""
+    """Events that are neither stored nor in a recorded gap, each with its excuse; "" where there is none."""
     opened = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None]
     if not opened:
         return {}
     records = _records(world)
     now_ms = world.clock.now_ms()
-    told = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
+    recorded = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
     # Each end of a gap is by one function's clock; half an event may have come when the other half was cut off.
     slack_ms = world.schedule.skew_ms + LATE_MS
     until_ms = _until_ms(world, records)
-    found = [
+    lost = [
         number
         for number, at_ms in enumerate(world.upstream.emitted_ms)
         if min(opened) < at_ms <= until_ms
         and number not in world.watch.stored
-        and not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in told)
+        and not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in recorded)
         and not (number in world.upstream.lost and _is_recorded(world, number, slack_ms))
     ]
-    if not found:
+    if not lost:
         return {}
     excuses = dict(_excuses(world, records))
     # Whoever has not had the notice knows nothing of the loss that it announces.
-    return {n: excuses.get(n, "") or (excuses.get(n + 1, "") if n in world.upstream.lost else "") for n in found}
+    return {n: excuses.get(n, "") or (excuses.get(n + 1, "") if n in world.upstream.lost else "") for n in lost}
 
 
 def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
@@ -72,7 +72,7 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
 def uncovered(world: World, from_ms: int, to_ms: int, *, stalled_counts: bool = True) -> list[tuple[int, int]]:
     """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
 
-    A connection that was given up as stalled counts to its close, or else, as in the ledger, to its last byte.
+    A connection that was closed as stalled counts to its close, or else, as in the ledger, to its last byte.
     """
     spans = []
     for link in world.upstream.links:
@@ -81,17 +81,17 @@ def uncovered(world: World, from_ms: int, to_ms: int, *, stalled_counts: bool = 
             closed_ms = link.closed_ms if stalled_counts or link.ended_by != "stalled" else link.last_byte_ms
             ends = [end for end in (closed_ms, died_ms) if end is not None]
             spans.append((link.opened_ms, min(ends, default=to_ms)))
-    found = []
+    holes = []
     at_ms = from_ms
     for opened_ms, closed_ms in sorted(spans):
         if opened_ms > at_ms:
-            found.append((at_ms, min(opened_ms, to_ms)))
+            holes.append((at_ms, min(opened_ms, to_ms)))
         at_ms = max(at_ms, closed_ms)
         if at_ms >= to_ms:
             break
     if at_ms < to_ms:
-        found.append((at_ms, to_ms))
-    return [(start, end) for start, end in found if start < end]
+        holes.append((at_ms, to_ms))
+    return [(start, end) for start, end in holes if start < end]
 
 
 def lease_ttl_ms(world: World) -> int:
@@ -104,7 +104,7 @@ def _until_ms(world: World, records: list[Record]) -> int:
     now_ms = world.clock.now_ms()
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
-    # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to tell.
+    # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to show.
     skews = {fence: function.task.skew_ms for function in world.functions for fence in function.links_by_fence}
     ends = (_end_ms(record) - skews.get(record.fence, 0) for record in records)
     return max(ends, default=0) - LATE_MS
@@ -162,8 +162,8 @@ def _was_killed(link: Link) -> bool:
 
 def _cursor(world: World) -> int:
     key = control_items.key(STREAM, "cursor")
-    found = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
-    return int(found["cursor"]["S"]) if found else -1
+    item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
+    return int(item["cursor"]["S"]) if item else -1
 
 
 def _records(world: World) -> list[Record]:

@@ -34,7 +34,7 @@ def most_ms(world: World) -> int:
 
 def _failures(world: World) -> list[tuple[int, Link]]:
     """The links that owe a rest, with the instant of the upstream until which it lasts, in the order of their ends."""
-    found: list[tuple[int, Link]] = []
+    failures: list[tuple[int, Link]] = []
     before: tuple[Link, int] | None = None
     profile = world.version.profile  # no redeployment changes a pace
     ended = [link for link in world.upstream.links if link.settled_ms is not None and link.closed_ms is not None]
@@ -49,8 +49,8 @@ def _failures(world: World) -> list[tuple[int, Link]]:
         before = (link, count)
         owed_ms = max(link.retry_after_s * 1000, pace.rest_ms(count) if pace is not None else 0)
         assert link.closed_ms is not None
-        found.append((link.closed_ms + owed_ms, link))
-    return found
+        failures.append((link.closed_ms + owed_ms, link))
+    return failures
 
 
 def _kind(link: Link) -> FailureKind | None:
@@ -60,7 +60,7 @@ def _kind(link: Link) -> FailureKind | None:
 
 
 def _knows(link: Link, failed: Link) -> bool:
-    """Whether the function that opened `link` must have known what came of `failed`."""
+    """Whether the function that opened `link` must have known how `failed` ended."""
     assert failed.settled_ms is not None
     is_same = link.client is failed.client and link.asked_ms > failed.settled_ms
     return is_same or link.looked_ms > failed.settled_ms
@@ -81,12 +81,12 @@ def _early(world: World, failures: list[tuple[int, Link]]) -> list[str]:
 def _together(world: World) -> list[str]:
     """Of those that rested together one tries: until it was answered, or must have been, no other does."""
     tries = [link for link in world.upstream.links if link.took_ms is not None]
-    found = []
+    texts = []
     for earlier, later in itertools.pairwise(tries):
         assert earlier.took_ms is not None
         over_ms = earlier.took_ms + CONNECT_TIMEOUT_MS + TRY_MS - 2 * world.schedule.skew_ms
         ends = [at_ms for at_ms in (earlier.opened_ms, earlier.closed_ms, earlier.client.died_ms) if at_ms is not None]
         if earlier.client is not later.client and later.asked_ms < min([over_ms, *ends]):
             names = " and ".join(str(world.upstream.links.index(link)) for link in (earlier, later))
-            found.append(f"links {names} tried at once after a rest")
-    return found
+            texts.append(f"links {names} tried at once after a rest")
+    return texts

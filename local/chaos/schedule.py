@@ -37,7 +37,7 @@ class Fault:
 class Schedule:
     """What one run is made of: the upstream's ways, the profile's choices, the clocks, and the faults in order of time.
 
-    `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few passes.
+    `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
     `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing.
     """
@@ -113,7 +113,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "burst": (3, _instant((5, 20))),
     "losses": (3, _lasting(1_000, 15_000)),
     # People. A redeployment changes code and definition; `value` says what of them. Without successors an execution
-    # cannot renew, or does and is not told so.
+    # cannot renew, or does and gets no answer.
     "redeploy": (3, _instant()),
     "no successors": (1, _lasting(2_000, 20_000)),
     "post": (2, _instant((0,))),

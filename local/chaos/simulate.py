@@ -1,4 +1,4 @@
-"""Decides how one schedule is run and what it found; shrinks a schedule that fails to the shortest that still does.
+"""Runs one schedule and says what it broke; shrinks a schedule that fails to the shortest that still does.
 
 It loads the machine's file once. Invariant: the same schedule and machine give the same answer.
 """
@@ -26,8 +26,8 @@ Machines = Callable[[Version], Machine]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What one run found; `log` is its trace."""
+class Result:
+    """What one run broke and did; `log` is its trace."""
 
     schedule: Schedule
     violations: list[Violation]
@@ -48,13 +48,13 @@ def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Mach
 
 def machines(edit: Edit | None = None) -> Machines:
     """The machine of each version, loaded once."""
-    found: dict[tuple[Any, ...], Machine] = {}
+    loaded: dict[tuple[Any, ...], Machine] = {}
 
     def machine_of(version: Version) -> Machine:
         key = tuple(version.settings.items())
-        if key not in found:
-            found[key] = machine(version.settings, edit)
-        return found[key]
+        if key not in loaded:
+            loaded[key] = machine(version.settings, edit)
+        return loaded[key]
 
     return machine_of
 
@@ -73,10 +73,10 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
     return world
 
 
-def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Found:
+def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
     """What the schedule led to."""
     world = run_world(schedule, machine_of)
-    return Found(
+    return Result(
         schedule=schedule,
         violations=invariants.violations(world),
         log=world.log,
@@ -86,18 +86,18 @@ def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Found:
     )
 
 
-def shrink(found: Found, machine_of: Machines = DEPLOYED) -> Found:
-    """The run of the shortest schedule, found by leaving out faults and traits, that still fails in the same way."""
-    kinds = {violation.kind for violation in found.violations}
+def shrink(result: Result, machine_of: Machines = DEPLOYED) -> Result:
+    """The run of the shortest schedule, reached by leaving out faults and traits, that still fails in the same way."""
+    kinds = {violation.kind for violation in result.violations}
     shorter = True
     while shorter:
         shorter = False
-        for candidate in itertools.chain(_without_faults(found.schedule), _plainer(found.schedule)):
+        for candidate in itertools.chain(_without_faults(result.schedule), _plainer(result.schedule)):
             again = run_schedule(candidate, machine_of)
             if kinds & {violation.kind for violation in again.violations}:
-                found, shorter = again, True
+                result, shorter = again, True
                 break
-    return found
+    return result
 
 
 def _without_faults(schedule: Schedule) -> list[Schedule]:

@@ -1,6 +1,6 @@
 """A DynamoDB client that fails: in front of the in-memory tables, with the errors that boto3 raises.
 
-Decides what becomes of a request while a fault of the store holds: it is throttled; it is lost on its way; it is done
+Decides the result of each request while a fault of the store holds: it is throttled; it is lost on its way; it is done
 and its answer lost; it lands later; it is done, its answer lost, and sent again by the client. Each is drawn from the
 fault's own numbers. It knows neither streams nor functions. Invariant: without a fault every request is passed on as it
 is.
@@ -44,7 +44,7 @@ class UnreliableDynamoDB:
         self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
 
     def unsettle(self, until_ms: int, draws: random.Random) -> None:
-        """Draws what becomes of every request until then."""
+        """Draws the result of every request until then."""
         self._unknown_until_ms, self._draws = max(self._unknown_until_ms, until_ms), draws
 
     def slow_down(self, latency_ms: int, until_ms: int) -> None:
@@ -116,7 +116,7 @@ class UnreliableDynamoDB:
 
 
 def _twice(request: Request) -> dict[str, Any]:
-    """The client's own retry after a lost answer: what it is told is the answer to the second."""
+    """The client's own retry after a lost answer: it gets the answer to the second."""
     _quietly(request)
     try:
         return request() | {"ResponseMetadata": {"RetryAttempts": 1}}

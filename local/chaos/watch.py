@@ -17,7 +17,7 @@ from states_language.clock import Clock
 
 
 class Watch:
-    """The tables' listener; `link_of` tells which opening a fence had, None where it had none."""
+    """The tables' listener; `link_of` returns the opening that a fencing token had, None where it had none."""
 
     def __init__(self, clock: Clock, events_table: str, link_of: Callable[[int], Link | None]) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class Watch:
         self._link_of = link_of
         self._counters = (0, 0, 0)
         self._cursor_fence = 0
-        self._vouched: dict[int, int] = {}
+        self._passed: dict[int, int] = {}
         self._partitions = 1
         self.stored: dict[int, int] = {}
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
@@ -36,7 +36,7 @@ class Watch:
         self.backwards: list[str] = []
 
     def changed(self, table: str, key: Key, item: Item) -> None:
-        """Takes note of one change."""
+        """Records one change."""
         if table == self._events_table:
             self._event(key, item)
         elif key[1] == "cursor":
@@ -64,7 +64,7 @@ class Watch:
             self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
         self._cursor_fence = max(self._cursor_fence, fence)
         link = self._link_of(fence)
-        first = self._vouched.get(fence, 0)
+        first = self._passed.get(fence, 0)
         if link is None or cursor not in link.sent:
             self.ahead.append(self._said(f"the cursor {text!r} of connection {fence} was never sent to it"))
             return
@@ -78,7 +78,7 @@ class Watch:
         announced = sum(number in link.notices for number in link.sent[: at + 1]) if link.notices else 0
         if any((fence, count) not in self.losses for count in range(1, announced + 1)):
             self.ahead.append(self._said(f"the cursor {cursor} was saved before a loss that it passes was recorded"))
-        self._vouched[fence] = at
+        self._passed[fence] = at
 
     def _lease(self, item: Item) -> None:
         self._partitions = control_items.partitions(item)

@@ -157,7 +157,7 @@ class World:
             clock.now_ms() + function.task.limit_ms, lambda: self.kill(function, 0, "Sandbox.Timedout")
         )
         function.start()
-        return self._told(function, await answer, limit)
+        return self._to_response(function, await answer, limit)
 
     def _task(self, call: TaskCall) -> Task:
         settings, skew_ms = self.version.settings, self.schedule.skew_ms
@@ -179,7 +179,7 @@ class World:
         )
         return Task(number, invocation, self.version.number, limit_ms, wrong_ms)
 
-    def _told(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
+    def _to_response(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:
             limit.cancel()
         if isinstance(outcome, str):
@@ -192,8 +192,8 @@ class World:
     def name(self, function: VirtualFunction) -> str:
         """How the trace calls a function."""
         who, version = function.task.invocation, function.task.version
-        told = f", version {version}" if version > 1 else ""
-        return f"{who.request_id} (lane {who.lane} of {who.execution.rpartition(':')[2]}{told})"
+        suffix = f", version {version}" if version > 1 else ""
+        return f"{who.request_id} (lane {who.lane} of {who.execution.rpartition(':')[2]}{suffix})"
 
     # --- what faults do -----------------------------------------------------------------------------------------------
 

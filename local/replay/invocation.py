@@ -42,7 +42,7 @@ CLOSED_HERE = Closed("closed_here")
 
 @dataclass(eq=False)
 class VirtualConnection:
-    """What the timeline is told of a connection: its opening of the upstream, and the last word on how it ended."""
+    """What the timeline shows of a connection: its opening of the upstream, and the last word on how it ended."""
 
     link: Link | None = None
     ended_by: str = ""

@@ -67,7 +67,7 @@ class ScriptedUpstream:
         return link
 
     def close(self, link: Link) -> None:
-        """Closes a link from the client's side; the client is told nothing."""
+        """Closes a link from the client's side; the client hears nothing of it."""
         if link.closed_ms is None:
             link.closed_ms = self._clock.now_ms()
         self._links = [other for other in self._links if other is not link]

@@ -43,7 +43,7 @@ def store_on(client: Any, names: Mapping[str, str]) -> Store:
         events_table=names["events_table"],
         control_table=names["control_table"],
         dead_letter_queue_url="",
-        rest=_not_at_all,
+        sleep=_not_at_all,
     )
 
 

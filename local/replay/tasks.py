@@ -71,16 +71,16 @@ class VirtualSandbox:
 
         `lanes` names for each execution's ARN the lane of each of its invocations, in their order.
         """
-        found: list[Connection] = []
+        connections: list[Connection] = []
         lane_of = {arn: iter(names) for arn, names in lanes.items()}
         for arn, invocation in self._invocations:
             lane = next(lane_of[arn])
-            found += [
-                _told(lane, connection, connection.link, origin_ms, until_ms)
+            connections += [
+                _shown(lane, connection, connection.link, origin_ms, until_ms)
                 for connection in invocation.connections
                 if connection.link is not None and connection.link.opened_ms is not None
             ]
-        return sorted(found, key=lambda c: (c.from_ms, c.to_ms))
+        return sorted(connections, key=lambda c: (c.from_ms, c.to_ms))
 
     async def _invoke(self, call: TaskCall) -> Any:
         if call.function != self._function:
@@ -140,8 +140,8 @@ class VirtualSandbox:
                 invocation.lease_changed()
 
 
-def _told(lane: str, connection: VirtualConnection, link: Link, origin_ms: int, until_ms: int) -> Connection:
-    """What the timeline is told of a connection that was answered."""
+def _shown(lane: str, connection: VirtualConnection, link: Link, origin_ms: int, until_ms: int) -> Connection:
+    """What the timeline shows of a connection that was answered."""
     assert link.opened_ms is not None
     to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
     silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)

@@ -125,8 +125,8 @@ class StateTest:
 
     async def _execute(self) -> Execution:
         state = {key: value for key, value in self._substitute().items() if key not in ("Retry", "Catch")}
-        tolerated = self._exceeds_tolerance()
-        error = self.request.error or (StateError(EXCEEDED, _EXCEEDED_CAUSE) if tolerated else None)
+        exceeded = self._exceeds_tolerance()
+        error = self.request.error or (StateError(EXCEEDED, _EXCEEDED_CAUSE) if exceeded else None)
         perform = None if not self.request.mocked and error is None else _mock(self.request.result, error)
         return await self._run(machine(state, self.request.variables), self.request.data, perform)
 

@@ -55,10 +55,10 @@ class StateTestAction:
             raise invalid(problem, state) from None
         response = {name: answer[name] for name in _TEXTS if name in answer}
         if "output" in response:
-            response["output"] = _text(response["output"])
+            response["output"] = compact(response["output"])
         if parameters.get("inspectionLevel", "INFO") != "INFO":
             shown = state_test.shown
-            response["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
+            response["inspectionData"] = {key: shown[key] if key in _NUMBERS else compact(shown[key]) for key in shown}
         return response
 
     async def _run_for_real(self, tested: Machine, data: Any, context: dict[str, Any]) -> Execution:
@@ -186,7 +186,3 @@ def _object(parameters: Parameters, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refusal("ValidationException", f"{name} must be a JSON object.")
     return value
-
-
-def _text(value: Any) -> str:
-    return compact(value)

@@ -21,19 +21,19 @@ from handlers.store.connection_store import Store
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import STORED, OneWrite
 from handlers.store.requests import Requests
-from local.chaos.schedule import Schedule
+from local.chaos.schedule import Fault, Schedule
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
+    CoversPastTheClose,
+    CoversWhatWaits,
     DoesNotWatchTheSuccessor,
     EmitsTheTail,
     ForgetsWhatCameLate,
-    IgnoresTheWishToStop,
+    IgnoresTheStopRequest,
     LeavesTheLastBatchAtAStop,
     LetsGoWhenSuperseded,
     RecordsLossesLast,
     SavesTheCursorFirst,
-    VouchesForWhatWaits,
-    VouchesPastTheClose,
 )
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
@@ -115,14 +115,16 @@ def overwrites_after_a_failure(store: Store, stream_id: str, before: Rest, after
     return change(store, stream_id, before, after, holder)
 
 
-def forgets_the_wish(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, _wish: float | None) -> Rest:
+def forgets_retry_after(
+    before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, _asked_s: float | None
+) -> Rest:
     """Only the profile's own pace counts."""
     return failed(before, kind, now_ms, pace, None)
 
 
-def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, wish: float | None) -> Rest:
+def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, asked_s: float | None) -> Rest:
     """Each failure counts as the first."""
-    return failed(Rest(), kind, now_ms, pace, wish)
+    return failed(Rest(), kind, now_ms, pace, asked_s)
 
 
 def spreads_as_its_profile_says(requests: Requests, after_fence: int) -> Claimed | ClaimRefused:
@@ -151,10 +153,20 @@ def _owes_rests(schedule: Schedule) -> bool:
     return bool(schedule.pace or schedule.retry_after_s) and any(fault.kind == "refusals" for fault in schedule.faults)
 
 
-def _owes_long_rests(schedule: Schedule) -> bool:
-    """Whether two lanes may fail at about the same time: the upstream refuses for longer, more than once."""
-    failures = [fault for fault in schedule.faults if fault.kind in ("refusals", "no listener")]
-    return schedule.pace == "long" and len(failures) > 1 and any(fault.for_ms > 4_000 for fault in failures)
+# Both lanes are refused for so long that each writes down a rest while the other's try is under way.
+REFUSED_TWICE = Schedule(
+    seed=0,
+    policy="evicts",
+    resumes=False,
+    hot=False,
+    reconnect_tries=3,
+    renews=True,
+    skew_ms=0,
+    events_every_ms=700,
+    faults=(Fault(15_821, "truncation", 0, 22_979), Fault(25_971, "refusals", 5_941, 503)),
+    pace="long",
+    retry_after_s=9,
+)
 
 
 def _kill_after_a_pause(schedule: Schedule) -> bool:
@@ -166,7 +178,8 @@ def _kill_after_a_pause(schedule: Schedule) -> bool:
 class Defect:
     """A defect: what is replaced (a name and its replacement, or an edit of the machine) and how it must show.
 
-    The run goes on for `more_ms` longer than others, where it shows in the calm alone.
+    It is looked for in generated schedules, or in those that are `like` one but for their seed. The run goes on for
+    `more_ms` longer than others, where it shows in the calm alone.
     """
 
     name: str
@@ -176,6 +189,7 @@ class Defect:
     machine: Callable[[dict[str, Any]], None] | None = None
     function: tuple[str, Callable[..., Any]] | None = None
     among: Callable[[Schedule], bool] = lambda _schedule: True
+    like: Schedule | None = None
     more_ms: int = 0
 
 
@@ -190,9 +204,9 @@ DEFECTS = [
     ),
     Defect("claims after connecting", {"restless", "stuck"}, manager=ClaimsAfterConnecting),
     Defect(
-        "the ledger vouches for what waits for the store",
+        "the ledger covers what waits for the store",
         {"lost"},
-        manager=VouchesForWhatWaits,
+        manager=CoversWhatWaits,
         among=lambda schedule: not schedule.resumes and any(fault.kind == "slow store" for fault in schedule.faults),
     ),
     Defect(
@@ -202,9 +216,9 @@ DEFECTS = [
         among=lambda schedule: not schedule.resumes and _stays_stopped(schedule),
     ),
     Defect(
-        "the ledger vouches past the close",
+        "the ledger covers past the close",
         {"lost"},
-        manager=VouchesPastTheClose,
+        manager=CoversPastTheClose,
         among=lambda schedule: not schedule.resumes and schedule.skew_ms == 1_000,
     ),
     Defect(
@@ -222,7 +236,7 @@ DEFECTS = [
     Defect(
         "the holder ignores the stop",
         {"stuck"},
-        manager=IgnoresTheWishToStop,
+        manager=IgnoresTheStopRequest,
         among=lambda schedule: any(fault.kind == "stop" for fault in schedule.faults),
     ),
     Defect(
@@ -274,12 +288,12 @@ DEFECTS = [
         "a failure overwrites another's rest",
         {"impatient"},
         store=("change_rest", overwrites_after_a_failure),
-        among=lambda schedule: _owes_long_rests(schedule) and schedule.policy == "evicts",
+        like=REFUSED_TWICE,
     ),
     Defect(
         "Retry-After is forgotten",
         {"impatient"},
-        function=("handlers.connection.attempts.failed", forgets_the_wish),
+        function=("handlers.connection.attempts.failed", forgets_retry_after),
         among=lambda schedule: _owes_rests(schedule) and schedule.retry_after_s > 0,
     ),
     Defect(

@@ -22,7 +22,7 @@ class EmitsTheTail(Manager):
 
 
 class SavesTheCursorFirst(Manager):
-    """The cursor is saved before the events that it vouches for are stored."""
+    """The cursor is saved before the events before it are stored."""
 
     def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
         effects: list[Effect] = []
@@ -72,15 +72,15 @@ class DoesNotWatchTheSuccessor(Manager):
         return super()._explain_end(now_ms, view)
 
 
-class VouchesForWhatWaits(Manager):
+class CoversWhatWaits(Manager):
     """What was read and waits for the store counts as covered."""
 
     def handle(self, now_ms: int, input_: Input, **_when: int | None) -> list[Effect]:
         return super().handle(now_ms, input_)
 
 
-class IgnoresTheWishToStop(Manager):
-    """A connection that reads the wish to stop goes on."""
+class IgnoresTheStopRequest(Manager):
+    """A connection that reads that a stop is requested goes on."""
 
     def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
         if isinstance(input_, LeaseRead):
@@ -106,7 +106,7 @@ class LeavesTheLastBatchAtAStop(Manager):
         return [*kept, *(effect for effect in effects if effect not in self.kept)]
 
 
-class VouchesPastTheClose(Manager):
+class CoversPastTheClose(Manager):
     """The ledger has each connection covered for longer than it was, by more than a clock may be wrong."""
 
     def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:

@@ -36,18 +36,16 @@ OF_THE_MANAGER = {
     "renewal without overlap": "test_a_hot_standby_goes_when_another_execution_has_taken_over",
     "taken over is judged by the claim": "test_closed_while_the_successor_connects_watches_for_its_mark",
     "a lane waits for a successor that is gone": "test_a_successor_that_is_closed_again_is_not_waited_for",
-    "the holder ignores the stop": "test_the_stop_wish_drains_and_returns",
+    "the holder ignores the stop": "test_a_requested_stop_drains_and_returns",
     "released is marked before the close": "test_the_deadline_is_left_before",
     "opens without waiting for the release": "test_a_forbidding_upstream_is_opened_when_the_older_is_released",
     "the claim is ignored where two are forbidden": "test_a_claim_alone_moves_only_where_two_are_forbidden",
     "never lets go": "test_an_overlap_is_bounded_by_the_settings",
     "hot connections stay in phase": "test_of_two_hot_connections_that_began_together_the_older_leaves_half_way",
     "the deadline is forgotten": "test_the_deadline_is_left_before",
-    "the ledger vouches for what waits for the store": (
-        "test_the_ledger_vouches_up_to_the_oldest_thing_that_is_not_stored"
-    ),
+    "the ledger covers what waits for the store": ("test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored"),
     "a stop forgets the last batch": "test_one_that_leaves_at_half_its_margin_has_time_to_drain",
-    "the ledger vouches past the close": "test_a_close_that_came_with_the_answer_is_not_before_the_opening",
+    "the ledger covers past the close": "test_a_close_that_came_with_the_answer_is_not_before_the_opening",
     "what came late is forgotten": "test_what_comes_after_a_silence_is_stored",
 }
 OF_THE_STORE = {

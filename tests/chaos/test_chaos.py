@@ -19,7 +19,7 @@ PROMISE = (
 @pytest.mark.parametrize("seeds", [range(800), pytest.param(range(800, 10_000), marks=pytest.mark.long)], ids=str)
 def test_every_schedule_keeps_the_promise(seeds: range) -> None:
     """Nothing is lost, stored twice, torn, connected too often, stuck or ended without a reason in any of them."""
-    broken = [found for found in runs(seeds, 2) if found.violations]
+    broken = [result for result in runs(seeds, 2) if result.violations]
     assert not broken, "\n".join(map(report, broken[:1]))
 
 
@@ -27,8 +27,8 @@ def test_every_schedule_keeps_the_promise(seeds: range) -> None:
 def test_without_faults_nobody_is_ever_missed(policy: str) -> None:
     """Where nothing goes wrong every policy keeps the promise, with an upstream that does not even resume."""
     schedule = Schedule(7, policy, False, False, 0, True, 0, 300, ())
-    found = simulate.run_schedule(schedule)
-    assert (found.violations, found.connections > 2) == ([], True)
+    result = simulate.run_schedule(schedule)
+    assert (result.violations, result.connections > 2) == ([], True)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -53,12 +53,12 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
     monkeypatch.setattr("handlers.store.event_writer.OneWrite._put_batch", only_says_so)
     status = main(["chaos", "--schedules", "1", "--seed", "3"])
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert status == 1
-    assert "Replay with: streamkeeper chaos --seed 3 --schedules 1 --trace\n" in told
-    assert "VIOLATION lost: " in told
-    assert "  fault: " not in told
-    assert told.splitlines()[-1].startswith("schedules 1 lost 1 duplicated 0 ")
+    assert "Replay with: streamkeeper chaos --seed 3 --schedules 1 --trace\n" in printed
+    assert "VIOLATION lost: " in printed
+    assert "  fault: " not in printed
+    assert printed.splitlines()[-1].startswith("schedules 1 lost 1 duplicated 0 ")
 
 
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,11 +67,11 @@ def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch)
         "local.chaos.chaotic_upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
     )
     faults = (Fault(9_000, "reset"), Fault(12_000, "burst", 0, 5), Fault(20_000, "kill", 0, 0))
-    found = simulate.run_schedule(Schedule(5, "evicts", True, False, 3, False, 300, 700, faults))
-    assert simulate.shrink(found).schedule == Schedule(5, "evicts", True, False, 0, False, 0, 700, faults[1:2])
-    assert "burst (5)" in report(found)
+    result = simulate.run_schedule(Schedule(5, "evicts", True, False, 3, False, 300, 700, faults))
+    assert simulate.shrink(result).schedule == Schedule(5, "evicts", True, False, 0, False, 0, 700, faults[1:2])
+    assert "burst (5)" in report(result)
 
 
 def test_the_last_line_names_every_count() -> None:
-    """A count that is nought is told too."""
+    """A count of nought is printed too."""
     assert summary(3, Counter({"lost": 2})) == f"schedules 3{PROMISE}".replace("lost 0", "lost 2").rstrip()

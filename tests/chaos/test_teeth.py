@@ -1,4 +1,4 @@
-"""The documentation tells of every deliberate defect, and which proof catches it."""
+"""The documentation names every deliberate defect, and which proof catches it."""
 
 from pathlib import Path
 

@@ -70,7 +70,7 @@ def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
 
 @pytest.mark.parametrize("stage", ["local", "test"])
 def test_nobody_is_mailed_unless_the_stage_says_so(stage: str) -> None:
-    """The topic is there for whoever subscribes to it; an empty address subscribes nobody."""
+    """The topic exists for any subscriber; an empty address subscribes nobody."""
     (topic,) = resources(osls.template(stage), "AWS::SNS::Topic")
     assert (topic["TopicName"], topic["Subscription"]) == (f"streamkeeper-{stage}-alerts", [])
 

@@ -45,7 +45,7 @@ class Aws:
 
     def __init__(self) -> None:
         endpoint = os.environ["AWS_ENDPOINT_URL"]
-        self.rests: list[float] = []
+        self.delays: list[float] = []
         self.dynamodb = _client("dynamodb", endpoint)
         self.sqs = _client("sqs", endpoint)
         self.s3 = _client("s3", endpoint)
@@ -84,7 +84,7 @@ class Aws:
             dead_letter_queue_url=self.queue_url,
             events_bucket=bucket,
             s3=lambda: self.s3,
-            rest=self.rests.append,
+            sleep=self.delays.append,
             **settings,
         )
 

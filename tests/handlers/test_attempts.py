@@ -105,7 +105,7 @@ def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function)
         assert len(server.peers) == 1
 
 
-def test_a_rest_ends_at_the_wish_to_stop_and_where_another_took_over(function: Function, aws: Aws) -> None:
+def test_a_rest_ends_at_a_requested_stop_and_where_another_took_over(function: Function, aws: Aws) -> None:
     """Whoever rests reads the lease."""
     function.store.change_rest("demo", Rest(), Rest("http", 3, function.clock.now_ms() + 60_000), "A/r0")
     with serving(ends) as server:
@@ -115,7 +115,7 @@ def test_a_rest_ends_at_the_wish_to_stop_and_where_another_took_over(function: F
 
 
 def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
-    """The other sees that the try was taken, and rests for what came of it: the upstream is asked once a rest."""
+    """The other sees that the try was taken, and rests for its result: the upstream is asked once a rest."""
     functions = [Function(aws, "r1"), Function(aws, "r2")]
     now_ms = functions[0].clock.now_ms()
     functions[0].store.change_rest("demo", Rest(), Rest("http", 1, now_ms + 300), "A/r0")

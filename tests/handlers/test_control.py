@@ -206,7 +206,7 @@ def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None
 
 @pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
 def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
-    """What is no request of the API is answered as a malformed one."""
+    """An event that is not a request of the API is answered as a malformed one."""
     assert function.handler(event, None)["statusCode"] == 400
 
 

@@ -22,13 +22,13 @@ STREAM = "demo"
 WAIT_S = 60.0
 
 
-def profile(server: Server, **fields: Any) -> Profile:
+def profile_of(server: Server, **fields: Any) -> Profile:
     table = {"address": server.address + "/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
     return parse("demo", {**table, "allow_private": True, "overlap_s": 0.1, **fields}, {})
 
 
 def run(
-    found: Profile,
+    profile: Profile,
     store: Store,
     *,
     lasts_ms: int = 60_000,
@@ -50,7 +50,7 @@ def run(
         progress_every_ms=100,
         overlap_max_ms=60_000,
     )
-    report = run_invocation(found, store, SecretValues(no_client), invocation, clock, lambda *_report: None)
+    report = run_invocation(profile, store, SecretValues(no_client), invocation, clock, lambda *_report: None)
     assert clock.now_ms() < deadline_ms
     return report
 
@@ -105,7 +105,7 @@ def ledger(aws: Aws, fence: int) -> dict[str, Any]:
 def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> None:
     """Every event is stored in order, the cursor is the last one's, the ledger says how it ended."""
     with serving(sends(UNTIL_CLOSE, event(1) + event(2), event(3) + b"data: unterminated")) as server:
-        report = run(profile(server), aws.store())
+        report = run(profile_of(server), aws.store())
     assert (report.outcome.error, report.outcome.message) == (
         "StreamDropped",
         "the stream was closed (ended_by_upstream)",
@@ -131,8 +131,8 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> N
 def test_the_next_connection_resumes_behind_the_cursor_and_stores_nothing_twice(aws: Aws) -> None:
     """It sends the last event ID; what the upstream delivers again is a duplicate."""
     with serving(sends(UNTIL_CLOSE, event(1) + event(2)), sends(UNTIL_CLOSE, event(1) + event(2) + event(3))) as server:
-        run(profile(server), aws.store())
-        report = run(profile(server), aws.store(), request="r2")
+        run(profile_of(server), aws.store())
+        report = run(profile_of(server), aws.store(), request="r2")
         requests = [peer.request.lower() for peer in server.peers]
     assert [b"last-event-id" in request for request in requests] == [False, True]
     assert b"\r\nlast-event-id: 2\r\n" in requests[1]
@@ -152,8 +152,8 @@ def test_the_same_stream_cut_at_other_places_is_all_duplicates(aws: Aws) -> None
         peer.send(b"0\r\n\r\n")
 
     with serving(sends(UNTIL_CLOSE + wire), in_small_chunks) as server:
-        run(profile(server), aws.store())
-        report = run(profile(server), aws.store())
+        run(profile_of(server), aws.store())
+        report = run(profile_of(server), aws.store())
     assert stored(aws) == ["one", "two\nthree"]
     assert (report.progress.stored, report.progress.duplicates) == (0, 2)
 
@@ -163,11 +163,11 @@ def test_an_end_event_ends_the_stream(aws: Aws) -> None:
     with serving(
         sends(UNTIL_CLOSE, event(1) + b"event: end\ndata: x\n\n" + event(2), then=Peer.wait_until_gone)
     ) as server:
-        report = run(profile(server, end={"event": "end"}), aws.store())
+        report = run(profile_of(server, end={"event": "end"}), aws.store())
     assert (report.outcome.error, report.outcome.status) == ("", "ended")
     assert stored(aws) == ["1", "x"]
     with serving(sends(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
-        assert run(profile(server), aws.store()).outcome.status == "ended"
+        assert run(profile_of(server), aws.store()).outcome.status == "ended"
 
 
 @pytest.mark.parametrize(
@@ -182,16 +182,16 @@ def test_an_end_event_ends_the_stream(aws: Aws) -> None:
 def test_a_refusal_is_raised_by_its_name(aws: Aws, head: bytes, error: str) -> None:
     """What the machine is to do with an answer is in the error's name; nothing is stored."""
     with serving(sends(b"HTTP/1.1 " + head + b"\r\nContent-Length: 0\r\n\r\n")) as server:
-        report = run(profile(server), aws.store())
+        report = run(profile_of(server), aws.store())
     assert report.outcome.error == error
     assert report.outcome.retry_after_s == (7 if error == "StreamThrottled" else None)
     assert stored(aws) == []
 
 
 def test_silence_is_a_drop(aws: Aws) -> None:
-    """After `stall_after_s` without a byte the connection is given up, and its events are safe."""
+    """After `stall_after_s` without a byte the connection is closed, and its events are safe."""
     with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
-        report = run(profile(server, stall_after_s=1), aws.store())
+        report = run(profile_of(server, stall_after_s=1), aws.store())
     assert report.outcome.message == "the stream was closed (stalled): no byte came for 1 s"
     assert stored(aws) == ["1"]
 
@@ -199,7 +199,7 @@ def test_silence_is_a_drop(aws: Aws) -> None:
 def test_it_leaves_before_its_deadline(aws: Aws) -> None:
     """A stream that never pauses is left a margin before the kill; the cursor is that of the last stored event."""
     with serving(goes_on(1)) as server:
-        report = run(profile(server), aws.store(), lasts_ms=4000, margin_ms=3000)
+        report = run(profile_of(server), aws.store(), lasts_ms=4000, margin_ms=3000)
         assert server.peers[0].gone.wait(WAIT_S)
     assert report.outcome.error == "ConnectionExpired"
     numbers = [int(data) for data in stored(aws)]
@@ -219,7 +219,7 @@ def test_a_connected_successor_takes_over(aws: Aws) -> None:
         peer.wait_until_gone()
 
     with serving(successor) as server:
-        report = run(profile(server), aws.store())
+        report = run(profile_of(server), aws.store())
     assert (report.outcome.error, report.outcome.message) == ("StreamTakenOver", "connection 2 has taken over")
     assert ledger(aws, 1)["ended_by"] == "taken_over"
 
@@ -235,23 +235,23 @@ def test_an_evicted_connection_knows_its_successor(aws: Aws) -> None:
     with serving(evicts) as server:
         later = threading.Timer(0.4, store.mark_connected, (STREAM, 2, 10**15))
         later.start()
-        report = run(profile(server, overlap="evicts"), aws.store())
+        report = run(profile_of(server, overlap="evicts"), aws.store())
         later.join()
     assert report.outcome.error == "StreamTakenOver"
 
 
-def test_a_stop_wish_ends_it(aws: Aws) -> None:
-    """The wish in the lease is seen within a lease interval, and the function returns."""
+def test_a_requested_stop_ends_it(aws: Aws) -> None:
+    """A stop that is requested in the lease is seen within a lease interval, and the function returns."""
 
-    def wishes(peer: Peer) -> None:
+    def requests_stop(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE + event(1))
         aws.put_control(STREAM, "lease", stop={"BOOL": True})
         peer.wait_until_gone()
 
-    with serving(wishes) as server:
-        report = run(profile(server), aws.store())
+    with serving(requests_stop) as server:
+        report = run(profile_of(server), aws.store())
         assert (report.outcome.error, report.outcome.status) == ("", "stopped")
-        assert run(profile(server), aws.store()).outcome.status == "stopped"
+        assert run(profile_of(server), aws.store()).outcome.status == "stopped"
         assert len(server.peers) == 1
 
 
@@ -259,7 +259,7 @@ def test_a_stream_claimed_by_another_execution_is_not_opened(aws: Aws) -> None:
     """The claim is refused before any connection is made."""
     aws.put_control(STREAM, "lease", execution={"S": "arn:other"})
     with serving(goes_on(1)) as server:
-        report = run(profile(server), aws.store(), execution="arn:mine")
+        report = run(profile_of(server), aws.store(), execution="arn:mine")
         assert (report.outcome.status, server.peers) == ("superseded", [])
 
 
@@ -267,7 +267,7 @@ def test_a_store_that_refuses_ends_it_and_closes_the_upstream(aws: Aws) -> None:
     """StoreUnavailable is raised at once, the cursor stays before what was not stored."""
     store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ThrottlingException")))
     with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
-        report = run(profile(server), store)
+        report = run(profile_of(server), store)
         assert server.peers[0].gone.wait(WAIT_S)
     assert (report.outcome.error, stored(aws)) == ("StoreUnavailable", [])
     assert report.outcome.message == "AWS refused PutItem after its retries: ThrottlingException"
@@ -275,7 +275,7 @@ def test_a_store_that_refuses_ends_it_and_closes_the_upstream(aws: Aws) -> None:
 
 
 def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
-    """A request that never returns is given up before the function is killed."""
+    """A request that never returns is left before the function is killed."""
     released = threading.Event()
 
     def hangs(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -284,7 +284,7 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
 
     store = aws.store(Client(aws.dynamodb, "put_item", hangs))
     with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
-        report = run(profile(server), store, lasts_ms=3000, margin_ms=2600)
+        report = run(profile_of(server), store, lasts_ms=3000, margin_ms=2600)
         assert report.outcome.error == "StoreUnavailable"
         assert server.peers[0].gone.wait(WAIT_S)
     released.set()
@@ -301,38 +301,38 @@ def test_a_slow_store_slows_the_upstream_and_loses_nothing(aws: Aws) -> None:
 
     store = aws.store(Client(aws.dynamodb, "put_item", slow))
     with serving(sends(UNTIL_CLOSE, *(event(number) for number in range(60)))) as server:
-        report = run(profile(server), store)
+        report = run(profile_of(server), store)
     assert stored(aws) == [str(number) for number in range(60)]
     assert report.progress.stored == 60
 
 
 def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(aws: Aws) -> None:
-    """While they are written the cursor follows, and a stop wish closes the upstream; what was read is stored."""
+    """While they are written the cursor follows, and a requested stop closes the upstream; what was read is stored."""
     count = 1000
-    found: list[tuple[str | None, bool]] = []
+    progress: list[tuple[str | None, bool]] = []
 
     def slow(call: Callable[..., Any], **parameters: Any) -> Any:
         threading.Event().wait(0.02)
-        found.append((aws.store().read_cursor(STREAM), server.peers[0].gone.is_set()))
-        if len(found) == 12:
+        progress.append((aws.store().read_cursor(STREAM), server.peers[0].gone.is_set()))
+        if len(progress) == 12:
             aws.put_control(STREAM, "lease", stop={"BOOL": True})
         return call(**parameters)
 
     events = b"".join(event(number) for number in range(count))
     with serving(sends(UNTIL_CLOSE + events, then=Peer.wait_until_gone)) as server:
-        report = run(profile(server), aws.store(Client(aws.dynamodb, "batch_execute_statement", slow)))
+        report = run(profile_of(server), aws.store(Client(aws.dynamodb, "batch_execute_statement", slow)))
     assert (report.outcome.status, report.progress.stored) == ("stopped", count)
-    assert found[0] == (None, False)
+    assert progress[0] == (None, False)
     # The first write's cursor is saved at once.
-    assert [cursor for cursor, _ in found][10] == "249"
-    assert found[-1][1]
+    assert [cursor for cursor, _ in progress][10] == "249"
+    assert progress[-1][1]
 
 
-def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) -> None:
-    """Whenever a record is saved, every event that came before the instant it vouches for is stored."""
+def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None:
+    """Whenever a record is saved, every event that came before the instant that it covers is stored."""
     idle = threading.Event()
     done: set[str] = set()
-    vouched: list[tuple[int, set[str], int]] = []
+    records: list[tuple[int, set[str], int]] = []
 
     def upstream(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE)
@@ -356,19 +356,19 @@ def test_the_ledger_vouches_for_nothing_that_waits_for_a_slow_store(aws: Aws) ->
     def updates(call: Callable[..., Any], **parameters: Any) -> Any:
         if parameters["Key"]["SK"]["S"].startswith("connection#"):
             seen_ms = int(parameters["ExpressionAttributeValues"][":seen_ms"]["N"])
-            vouched.append((seen_ms, set(done), time.time_ns() // 1_000_000))
+            records.append((seen_ms, set(done), time.time_ns() // 1_000_000))
         return call(**parameters)
 
     writes = Client(Client(aws.dynamodb, "put_item", puts), "batch_execute_statement", batches)
     store = aws.store(Client(writes, "update_item", updates))
     with serving(upstream) as server:
-        report = run(profile(server), store, lasts_ms=2_500, margin_ms=1_000)
+        report = run(profile_of(server), store, lasts_ms=2_500, margin_ms=1_000)
     given_up_requests_end()
     assert (report.outcome.error, "closed_ms" in ledger(aws, 1)) == ("StoreUnavailable", False)
     came_ms = {key: item["received_at_ms"] for key, item in aws.items(EVENTS, STREAM).items()}
-    for seen_ms, stored_then, _ in vouched:
+    for seen_ms, stored_then, _ in records:
         assert {key for key, at_ms in came_ms.items() if at_ms < seen_ms} <= stored_then
-    assert max(now_ms - seen_ms for seen_ms, _, now_ms in vouched) > 200, "the store was not slow"
+    assert max(now_ms - seen_ms for seen_ms, _, now_ms in records) > 200, "the store was not slow"
 
 
 def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> None:
@@ -380,7 +380,7 @@ def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> N
         later = threading.Timer(0.4, store.mark_released, (STREAM, 1))
         since = time.monotonic()
         later.start()
-        report = run(profile(server, overlap="forbids"), aws.store())
+        report = run(profile_of(server, overlap="forbids"), aws.store())
         later.join()
     assert time.monotonic() - since > 0.4
     assert (report.progress.fence, stored(aws)) == (2, ["1"])

@@ -1,4 +1,4 @@
-"""The three performers of an invocation's steps, compared: what each is told to do, and what the tables hold after it.
+"""The three performers of an invocation's steps, compared: what each is asked to do, and what the tables hold after it.
 
 Threads (`handlers/driver.py`), replays (`local/replay/invocation.py`) and chaos (`local/chaos/function.py`) get the
 same wire, the same store and the same other connections as the plainest performer does, on clocks that stand still
@@ -83,7 +83,7 @@ class World:
             events_table="events",
             control_table="control",
             dead_letter_queue_url="",
-            rest=lambda _seconds: None,
+            sleep=lambda _seconds: None,
         )
 
     def play(self) -> Script:
@@ -386,7 +386,7 @@ WIRES = {
 
 
 @pytest.mark.parametrize("name", WIRES)
-def test_every_performer_is_told_the_same(name: str) -> None:
+def test_every_performer_is_asked_for_the_same(name: str) -> None:
     """The same steps in the same order with the same arguments, and the same tables after them."""
     assert compare(WIRES[name])
 
@@ -485,7 +485,7 @@ def wires(draw: st.DrawFn) -> Wire:
 
 @given(wires())
 @settings(max_examples=100)
-def test_every_performer_is_told_the_same_of_any_wire(wire: Wire) -> None:
+def test_every_performer_is_asked_for_the_same_of_any_wire(wire: Wire) -> None:
     """Whatever comes and whatever others do."""
     assert compare(wire, is_generated=True)
 

@@ -245,7 +245,7 @@ OUTAGE_S = {"x-filtered": 5, "companies-house": 5, "oanda": 1}
 
 @pytest.mark.parametrize("name", sorted(BEHAVIOURS))
 def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
-    """A key that is none is no matter of waiting; an outage is as the profile says, or longer if the provider asks."""
+    """A wrong key is not cured by waiting; an outage is as the profile says, or longer if the provider asks."""
     outage_s = OUTAGE_S.get(name, 0)
     expected = [(401, "StreamRejected", 0, 0), (429, "StreamThrottled", 700, 700), (503, "StreamDropped", 0, outage_s)]
     for status, error, retry_after_s, rest_s in expected:
@@ -273,7 +273,7 @@ def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
 
 
 def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
-    """Ids with a random end are no place to go on from: the request names an instant, before the newest event's."""
+    """Ids with a random end are not a place to resume from: the request names an instant, before the newest event's."""
     profile = shipped("alpaca")
     event = profile.event(Frame('{"event_id": "01HCMKNJK1Y0R7VF6Q6CAC3SH7", "at": "2026-01-01T12:00:00Z"}'), 0)
     request = profile.request("alpaca:trades", event.cursor, dict.fromkeys(profile.secrets, "s3cret"))
@@ -281,7 +281,7 @@ def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
     assert event.key == "01HCMKNJK1Y0R7VF6Q6CAC3SH7"
 
 
-def test_a_provider_that_forbids_two_refuses_whoever_comes_second(aws: Aws) -> None:
+def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
     """Somebody else's connection is open: 429, and the profile's rest of a minute; never are two served."""
     with played(aws, "x-filtered", **BUSY) as stage:
         first = stage.start()

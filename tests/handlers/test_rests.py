@@ -34,7 +34,7 @@ class Functions(PlainPerformer):
     def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
         self.tables = MemoryDynamoDB("events", "control")
         store = Store(
-            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", rest=print
+            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print
         )
         super().__init__(store, play, actions)
 
@@ -80,8 +80,8 @@ def test_a_try_is_taken_once() -> None:
         False,
     ]
     assert store.read_rest("demo") == taken
-    given = [(nothing, read, "B/r2"), (taken, nothing, "B/r2"), (nothing, read, "A/r1")]
-    assert [store.change_rest("demo", *one) for one in given] == [False, True, True]
+    changes = [(nothing, read, "B/r2"), (taken, nothing, "B/r2"), (nothing, read, "A/r1")]
+    assert [store.change_rest("demo", *one) for one in changes] == [False, True, True]
 
 
 @pytest.mark.parametrize(

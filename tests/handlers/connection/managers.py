@@ -59,7 +59,7 @@ def kinds(effects: list[Effect]) -> list[type]:
 
 
 def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:
-    """What follows once the driver has closed the upstream; it closes it only where it is told to, and first of all."""
+    """What follows once the upstream is closed; it is closed only where an effect says so, and first of all."""
     assert kinds(effects) == [CloseUpstream]
     return manager.handle(now_ms, Closed("closed_here"))
 

@@ -164,8 +164,8 @@ def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
     assert outcome(manager.handle(late_ms + 2, Woken())).error == "ConnectionExpired"
 
 
-def test_the_stop_wish_drains_and_returns() -> None:
-    """A holder that reads the stop wish closes, drains and returns stopped."""
+def test_a_requested_stop_drains_and_returns() -> None:
+    """A holder that reads of a requested stop closes, drains and returns stopped."""
     manager = connected()
     effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
     assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
@@ -182,7 +182,7 @@ def test_a_store_that_refuses_ends_the_connection() -> None:
 
 
 @pytest.mark.parametrize(("reason", "closed_ms"), [("reset", 40), ("stalled", 40), ("ended_by_upstream", 9_000)])
-def test_the_ledger_vouches_for_nothing_after_the_last_byte_of_a_broken_connection(reason: str, closed_ms: int) -> None:
+def test_the_ledger_covers_nothing_after_the_last_byte_of_a_broken_connection(reason: str, closed_ms: int) -> None:
     """When the peer died is not known, only when it was last heard; a proper end is an end."""
     manager = connected()
     manager.handle(40, Chunk(event(8)))
@@ -227,7 +227,7 @@ def test_gaps_are_written_down_once_the_predecessors_fate_is_known() -> None:
 
 
 def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
-    """Where the queue is not empty in time, the function ends all the same and vouches for nothing unstored."""
+    """Where the queue is not empty in time, the function ends all the same and covers nothing unstored."""
     manager = connected()
     manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 2

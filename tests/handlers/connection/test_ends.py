@@ -12,12 +12,12 @@ from handlers.connection.lease import Lease, LeaseView
 TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")
 
 
-@pytest.mark.parametrize(("found", "ending"), list(product(LeaseView, [ends.EXPIRED, ends.LET_GO])))
-def test_only_a_connected_successor_makes_an_end_a_takeover(found: LeaseView, ending: Outcome) -> None:
+@pytest.mark.parametrize(("view", "ending"), list(product(LeaseView, [ends.EXPIRED, ends.LET_GO])))
+def test_only_a_connected_successor_makes_an_end_a_takeover(view: LeaseView, ending: Outcome) -> None:
     """A stop outranks all, a claim alone is waited for, and whoever has no successor ends as it would have."""
     wanted = {LeaseView.STOPPED: ends.STOPPED, LeaseView.TAKEN_OVER: TAKEOVER, LeaseView.CLAIMED: None}
-    assert ends.explained(found, ending, TAKEOVER) == wanted.get(found, ending)
-    assert ends.explained(found, ending, None) == (ends.STOPPED if found is LeaseView.STOPPED else ending)
+    assert ends.explained(view, ending, TAKEOVER) == wanted.get(view, ending)
+    assert ends.explained(view, ending, None) == (ends.STOPPED if view is LeaseView.STOPPED else ending)
 
 
 def test_a_takeover_names_the_successor_or_the_end_of_the_execution() -> None:

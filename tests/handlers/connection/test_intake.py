@@ -168,7 +168,7 @@ def test_an_id_alone_waits_for_the_events_before_it() -> None:
     assert saved.cursor == "9"
 
 
-def test_the_ledger_vouches_up_to_the_oldest_thing_that_is_not_stored() -> None:
+def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
     """What arrived while a write was under way, and what was read and is not answered for, die with the function."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()

@@ -28,8 +28,8 @@ def test_nobody_waits_for_a_successor_that_is_closed_again() -> None:
 
 
 @given(counters, counters, st.integers(1, 6))
-def test_the_stop_wish_outranks_everything(fence: int, connected: int, mine: int) -> None:
-    """While the stop wish stands every connection reads it, taken over or not."""
+def test_a_requested_stop_outranks_everything(fence: int, connected: int, mine: int) -> None:
+    """While a stop is requested every connection reads it, taken over or not."""
     assert lease_view(Lease(fence=fence, connected_token=connected, stop=True), mine) is LeaseView.STOPPED
 
 

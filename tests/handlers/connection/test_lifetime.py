@@ -53,29 +53,29 @@ def test_only_the_near_are_moved_apart() -> None:
     assert separate_at_ms(1_000, 9_000, 3_000) is None
 
 
-def stay(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
+def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
     """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
-    found = Lifetime(
+    lifetime = Lifetime(
         deadline_ms=100_000, margin_ms=8_000, ttl_ms=ttl_ms, overlap_ms=2_000, is_hot=is_hot, execution="mine"
     )
-    found.begins(0)
-    return found
+    lifetime.begins(0)
+    return lifetime
 
 
 def test_the_margin_is_divided() -> None:
     """Half for a successor on its way; what was read has until a quarter; nobody watches for longer than half."""
-    found = stay()
-    assert (found.alarm_ms, found.is_over(91_999)) == (92_000, False)
-    assert found.asks_lease(92_000)
-    assert (found.alarm_ms, found.is_over(95_999), found.is_over(96_000)) == (96_000, False, True)
-    assert not found.asks_lease(96_000)
-    assert [found.drains_until_ms(ms) for ms in (50_000, 95_999, 96_000, 99_000)] == [96_000, 96_000, 98_000, 99_000]
-    assert [found.watches_until_ms(ms, 2_000) for ms in (50_000, 95_000, 97_000)] == [52_000, 96_000, 97_000]
+    lifetime = lifetime_of()
+    assert (lifetime.alarm_ms, lifetime.is_over(91_999)) == (92_000, False)
+    assert lifetime.asks_lease(92_000)
+    assert (lifetime.alarm_ms, lifetime.is_over(95_999), lifetime.is_over(96_000)) == (96_000, False, True)
+    assert not lifetime.asks_lease(96_000)
+    assert [lifetime.drains_until_ms(ms) for ms in (50_000, 95_999, 96_000, 99_000)] == [96_000, 96_000, 98_000, 99_000]
+    assert [lifetime.watches_until_ms(ms, 2_000) for ms in (50_000, 95_000, 97_000)] == [52_000, 96_000, 97_000]
 
 
 def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
     """It lasts as long as it was asked to, unless the deadline is nearer."""
-    early, late = stay(), stay()
+    early, late = lifetime_of(), lifetime_of()
     early.overlaps(50_000)
     assert (early.alarm_ms, early.is_over(51_999), early.is_over(52_000)) == (52_000, False, True)
     late.overlaps(91_000)
@@ -84,29 +84,29 @@ def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
 
 @given(st.sampled_from(LeaseView), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())
 def test_nobody_leaves_early_while_another_is_on_its_way(
-    found: LeaseView, execution: str, expires_ms: int, is_hot: bool
+    view: LeaseView, execution: str, expires_ms: int, is_hot: bool
 ) -> None:
     """Alone it leaves where nobody has claimed; beside another, where that one is connected and stays."""
     lease = Lease(fence=5, connected_token=5, execution=execution, expires_at_ms=expires_ms)
-    one = stay(is_hot=is_hot)
-    assert not one.may_leave(50_000, lease, found)
+    one = lifetime_of(is_hot=is_hot)
+    assert not one.may_leave(50_000, lease, view)
     one.asks_lease(92_000)
     if one.keeps(lease):
-        assert one.may_leave(92_000, lease, found) == (found is LeaseView.TAKEN_OVER and expires_ms > 94_000)
+        assert one.may_leave(92_000, lease, view) == (view is LeaseView.TAKEN_OVER and expires_ms > 94_000)
     else:
-        assert one.may_leave(92_000, lease, found) == (found is LeaseView.HOLDER and execution != "next")
+        assert one.may_leave(92_000, lease, view) == (view is LeaseView.HOLDER and execution != "next")
 
 
-def test_a_hot_lease_does_not_outlast_the_stay() -> None:
-    """The older of two reads in it when the newer is about to go; a cold one is vouched for as ever."""
-    assert [stay(is_hot=True).expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 96_000]
-    assert [stay().expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 110_000]
+def test_a_hot_lease_does_not_outlast_the_lifetime_of() -> None:
+    """The older of two reads in it when the newer is about to go; a cold one counts as connected as ever."""
+    assert [lifetime_of(is_hot=True).expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 96_000]
+    assert [lifetime_of().expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 110_000]
 
 
 @given(st.integers(1, 40_000), st.integers(0, 90_000))
-def test_a_newer_one_that_goes_on_renewing_is_seen_to_stay(ttl_ms: int, now_ms: int) -> None:
+def test_a_newer_one_that_goes_on_renewing_is_seen_to_lifetime_of(ttl_ms: int, now_ms: int) -> None:
     """However short the lease and however long the margin: it is renewed when a quarter of it is over."""
-    older, newer = stay(is_hot=True, ttl_ms=ttl_ms), stay(is_hot=True, ttl_ms=ttl_ms)
+    older, newer = lifetime_of(is_hot=True, ttl_ms=ttl_ms), lifetime_of(is_hot=True, ttl_ms=ttl_ms)
     older.asks_lease(92_000)
     expires_ms = newer.expires_at_ms(now_ms)
     lease = Lease(fence=5, connected_token=5, execution="mine", expires_at_ms=expires_ms)
@@ -119,7 +119,7 @@ def test_a_newer_one_that_goes_on_renewing_is_seen_to_stay(ttl_ms: int, now_ms: 
 def test_the_older_of_two_near_ones_asks_half_way() -> None:
     """Its alarm is for then, once; a newer connection in place of the other makes it think again."""
     newer = Lease(fence=5, connected_token=5, execution="mine", expires_at_ms=200_000)
-    one = stay(is_hot=True)
+    one = lifetime_of(is_hot=True)
     assert not one.may_leave(1_000, newer, LeaseView.TAKEN_OVER)
     assert one.alarm_ms == 47_000
     assert one.asks_lease(47_000)

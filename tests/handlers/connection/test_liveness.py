@@ -1,4 +1,4 @@
-"""Until when the ledger vouches for a connection."""
+"""Until when a connection is known to be good."""
 
 import pytest
 from hypothesis import given

@@ -35,7 +35,7 @@ from tests.handlers.connection.managers import FENCE, connected, drained, event,
 
 
 def test_it_claims_before_it_connects_and_marks_after() -> None:
-    """The order is claim, cursor, open, mark: an evicted connection can tell a takeover from a drop only so."""
+    """The order is claim, cursor, open, mark: only so does an evicted connection know a takeover from a drop."""
     manager = fresh()
     assert manager.start(0) == [Claim()]
     assert manager.handle(10, Claimed(Lease(fence=FENCE))) == [ReadCursor()]
@@ -48,7 +48,7 @@ def test_it_claims_before_it_connects_and_marks_after() -> None:
 
 @pytest.mark.parametrize(("lease", "status"), [(Lease(stop=True), "stopped"), (Lease(execution="other"), "superseded")])
 def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
-    """Where the stop wish stands or another execution holds the stream, the function returns and says so."""
+    """Where a stop is requested or another execution holds the stream, the function returns and says so."""
     manager = fresh()
     manager.start(0)
     effects = manager.handle(1, ClaimRefused(lease))
@@ -95,7 +95,7 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
 
 
 def test_one_that_never_connected_releases_nothing() -> None:
-    """A connection that was not answered must not vouch that an older one is closed."""
+    """A connection that was not answered must not say that an older one is closed."""
     manager = fresh("forbids")
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000)))

@@ -32,7 +32,7 @@ def test_a_cursor_is_given_out_when_all_before_it_is_stored(steps: list[str]) ->
 
 
 def test_what_is_saved_already_is_not_given_out_again() -> None:
-    """The cursor that was read is the one that is saved; each new one is given out once."""
+    """The cursor that was read is the one that is saved; each new one is returned once."""
     pending = Pending()
     pending.begins("7")
     assert (pending.asked_from, pending.take()) == ("7", None)
@@ -41,7 +41,7 @@ def test_what_is_saved_already_is_not_given_out_again() -> None:
 
 
 def test_the_first_cursor_of_all_is_told_apart() -> None:
-    """It is first where none was ever saved and there is one to save; not after it was given out."""
+    """It is first where none was ever saved and there is one to save; not after it was returned."""
     pending = Pending()
     pending.begins(None)
     assert not pending.is_first

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.aws.clients import dynamodb
-from handlers.dynamodb.client import REST_MOST_S, THROTTLED_REST_S, TRANSIENT_REST_S, DynamoDb
+from handlers.dynamodb.client import DELAY_MOST_S, THROTTLED_DELAY_S, TRANSIENT_DELAY_S, DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.settings import PlainAws, plain_aws
 from tests.handlers.aws import EVENTS, Aws
@@ -37,14 +37,14 @@ def closing() -> Iterator[None]:
 
 
 class Small:
-    """The client upon a server of scripts, with the rests that it took."""
+    """The client upon a server of scripts, with the delays that it took."""
 
     def __init__(self, server: Server | str, *, tries: int = 4, read_timeout_s: float = WAIT_S) -> None:
-        self.rests: list[float] = []
+        self.delays: list[float] = []
         url = server if isinstance(server, str) else server.address
         signer = Signer(Credentials("id", *SECRETS), "eu-central-1")
         self.client = DynamoDb(
-            url, signer, tries=tries, connect_timeout_s=1, read_timeout_s=read_timeout_s, rest=self.rests.append
+            url, signer, tries=tries, connect_timeout_s=1, read_timeout_s=read_timeout_s, sleep=self.delays.append
         )
         MADE.append(self.client)
 
@@ -112,13 +112,13 @@ def test_a_request_is_what_dynamodb_expects() -> None:
 
 
 def test_a_connection_is_kept_and_used_again() -> None:
-    """One request after the other on the same connection; one that the endpoint closes while idle is no retry."""
+    """One request after the other on the same connection; one that the endpoint closes while idle is not a retry."""
     with serving(answers(answer({"n": 1}), answer({"n": 2})), answers(answer({"n": 3}))) as server:
         small = Small(server)
         assert [small.call()["n"] for _ in range(2)] == [1, 2]
         assert server.peers[0].gone.wait(WAIT_S)
         assert small.call() == {"n": 3, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
-        assert (len(server.peers), small.rests) == (2, [])
+        assert (len(server.peers), small.delays) == (2, [])
 
 
 def test_an_answer_that_closes_is_obeyed() -> None:
@@ -128,7 +128,7 @@ def test_an_answer_that_closes_is_obeyed() -> None:
         small = Small(server)
         small.call()
         small.call()
-        assert (len(server.peers), small.rests) == (2, [])
+        assert (len(server.peers), small.delays) == (2, [])
 
 
 def silent(peer: Peer) -> None:
@@ -155,7 +155,7 @@ def test_a_connection_that_breaks_is_tried_again_and_then_named(script: Script, 
     with serving(script) as server:
         small = Small(server, tries=2, read_timeout_s=0.2)
         assert type(small.fails()).__name__ == name
-        assert (len(server.peers), len(small.rests)) == (2, 1)
+        assert (len(server.peers), len(small.delays)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_what_passes_is_tried_again(bad: bytes) -> None:
     with serving(answers(bad, bad, answer({"n": 1}))) as server:
         small = Small(server)
         assert small.call() == {"n": 1, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 2}}
-        base_s = THROTTLED_REST_S if b"Exc" in bad else TRANSIENT_REST_S
-        assert all(0 <= rest_s <= base_s * 2**n for n, rest_s in enumerate(small.rests))
-        assert len(small.rests) == 2
+        base_s = THROTTLED_DELAY_S if b"Exc" in bad else TRANSIENT_DELAY_S
+        assert all(0 <= delay_s <= base_s * 2**n for n, delay_s in enumerate(small.delays))
+        assert len(small.delays) == 2
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
     """The error's code and message are DynamoDB's; a condition that failed after a retry says so."""
     with serving(answers(refusal(code))) as server:
         small = Small(server)
-        assert (code_of(small.fails()), small.rests) == (code, [])
+        assert (code_of(small.fails()), small.delays) == (code, [])
     with serving(Peer.reset, answers(refusal(code))) as server:
         error = Small(server).fails()
         assert isinstance(error, ClientError)
@@ -194,14 +194,14 @@ def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
 
 
 def test_tries_end() -> None:
-    """After the last one the error is raised as it is; the rests grow, each of them random below its bound."""
+    """After the last one the error is raised as it is; the delays grow, each of them random below its bound."""
     throttle = refusal("ThrottlingException")
     with serving(answers(*[throttle] * 12)) as server:
         small = Small(server, tries=12)
         assert code_of(small.fails()) == "ThrottlingException"
-        assert len(small.rests) == 11
-        assert max(small.rests) <= REST_MOST_S
-        assert len(set(small.rests)) == 11
+        assert len(small.delays) == 11
+        assert max(small.delays) <= DELAY_MOST_S
+        assert len(set(small.delays)) == 11
 
 
 def test_an_endpoint_that_is_not_there_is_named() -> None:
@@ -210,7 +210,7 @@ def test_an_endpoint_that_is_not_there_is_named() -> None:
         nobody_listens.bind(("127.0.0.1", 0))
         for url in (f"http://127.0.0.1:{nobody_listens.getsockname()[1]}", "http://nobody.invalid"):
             small = Small(url, tries=2)
-            assert (type(small.fails()).__name__, len(small.rests)) == ("EndpointConnectionError", 1)
+            assert (type(small.fails()).__name__, len(small.delays)) == ("EndpointConnectionError", 1)
 
 
 def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
@@ -218,7 +218,7 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trust
     tls, trusted = certificate(tmp_path)
     with serving(answers(answer({"n": 1})), tls=tls) as server:
         small = Small(server)
-        assert (type(small.fails()).__name__, small.rests) == ("SSLError", [])
+        assert (type(small.fails()).__name__, small.delays) == ("SSLError", [])
         trusting(trusted)
         assert Small(server).call()["n"] == 1
 

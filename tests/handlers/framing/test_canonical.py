@@ -92,11 +92,11 @@ def test_forms(text: str, form: str) -> None:
     ],
 )
 def test_what_cannot_be_compared_safely_keeps_its_bytes(text: str) -> None:
-    """Names twice, numbers that would be rounded, nesting without end, and whatever is no object or array."""
+    """Names twice, numbers that would be rounded, nesting without end, and whatever is not an object or array."""
     assert canonical_json(text) == text.encode()
 
 
 @given(st.binary(max_size=60) | st.text(st.sampled_from('{}[]":,0.e-\\ua'), max_size=30).map(str.encode))
 def test_no_input_raises(data: bytes) -> None:
-    """Bytes that are no text, and texts that are nearly JSON, have a form too."""
+    """Bytes that are not a text, and texts that are nearly JSON, have a form too."""
     assert canonical_json(canonical_json(data)) == canonical_json(data)

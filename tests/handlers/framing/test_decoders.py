@@ -42,7 +42,7 @@ def test_no_bytes_crash_a_decoder(framing: Framing, chunks: list[bytes], most: i
     """Any chunks give frames no longer than the limit and at most one kind of error."""
     said = says(framing, chunks, most=most, comments=True)
     assert said.failed in ("", "bad_frame", "frame_too_long")
-    # Replacing a byte that is no UTF-8 by U+FFFD makes three of one.
+    # Replacing a byte that is not UTF-8 by U+FFFD makes three of one.
     assert all(len(data if isinstance(data, bytes) else data.encode()) <= 3 * most for data in said.data)
 
 

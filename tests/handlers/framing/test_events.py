@@ -46,7 +46,7 @@ def test_a_path_is_names_and_indices(text: str, steps: tuple[str | int, ...]) ->
     "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-0]", "$[*]", "$['a']", "$.a[", " $.a"]
 )
 def test_what_is_no_path_is_refused(text: str) -> None:
-    """Anything else is no path; wildcards, filters and quoted names are none of ours."""
+    """Anything else is not a path; wildcards, filters and quoted names are not supported."""
     assert parse_path(text) is None
 
 
@@ -87,7 +87,7 @@ def test_an_id_that_an_event_inherited_is_no_key() -> None:
 
 
 def test_the_hash_of_a_bare_line_is_that_of_its_bytes() -> None:
-    """Whoever has the line can compute its key, of JSON in its canonical form; bytes that are no text too."""
+    """Anyone with the line can compute its key, of JSON in its canonical form; of bytes that are not text too."""
     assert key_of(Frame('{"b": 1, "a": "é"}'), "hash") == sha('{"a":"é","b":1}'.encode())
     assert key_of(Frame("12.0"), "hash") == sha(b"12.0")
     assert key_of(Frame(b"\xff"), "hash") == sha(b"\xff")

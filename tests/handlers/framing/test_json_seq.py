@@ -18,7 +18,7 @@ EXAMPLES = [
     (b"\x1e12\x1e34\n\x1etrue\x1enull\n\x1e5 \x1e", ["34", "null", "5"], 6),
     # Objects, arrays and strings delimit themselves.
     (b'\x1e{"a":1}\x1e[1]\x1e"x"\x1e', ['{"a":1}', "[1]", '"x"'], 0),
-    # Section 2.3: a text that was cut off is no reason to stop.
+    # Section 2.3: a text that was cut off does not stop the decoder.
     (b'\x1e{"a":\x1e{"b":1}\n', ['{"b":1}'], 5),
     (b'\x1e{"a":\n\x1e[1,\n\n\x1e"abc\n\x1e{"b":1}\n', ['{"b":1}'], 12),
     (b'\x1e{"a":"}\\"]"}\n\x1e["\\\\"]\n', ['{"a":"}\\"]"}', '["\\\\"]'], 0),
@@ -48,7 +48,7 @@ def test_a_text_is_handed_over_at_its_line_end() -> None:
 
 
 def test_a_body_without_a_record_separator_is_an_error() -> None:
-    """What stands before the first RS is no sequence; blanks are."""
+    """What stands before the first RS is not a sequence; blanks may stand there."""
     assert says("json-seq", [b'{"a":1}\n\x1e1\n']).failed == "bad_frame"
     assert says("json-seq", [b"\r\n\x1e1\n"]).data == ["1"]
 

@@ -32,7 +32,7 @@ EXAMPLES = [
 def test_every_split_of_an_example_gives_its_messages(
     wire: bytes, messages: list[str | bytes], failed: str, dropped_bytes: int
 ) -> None:
-    """A number and that many bytes, empty lines between; one line end behind a text is no content."""
+    """A number and that many bytes, empty lines between; one line end behind a text is not content."""
     whole = says("length", [wire])
     assert (whole.data, whole.failed, whole.dropped_bytes) == (messages, failed, dropped_bytes)
     assert says("length", one_by_one(wire)) == whole

@@ -40,12 +40,12 @@ def test_every_split_of_an_example_gives_its_lines(wire: bytes, expected: list[s
 
 
 def test_a_line_that_is_no_text_is_kept_as_bytes() -> None:
-    """Bytes that are no UTF-8 come as they are: nothing is replaced."""
+    """Bytes that are not UTF-8 come as they are: nothing is replaced."""
     assert decode(b"\xff\xfe\n")[0] == [Frame(b"\xff\xfe")]
 
 
 def test_the_tail_is_dropped_and_counted() -> None:
-    """A last line without its end is no frame; its bytes are counted, those of half a heartbeat are not."""
+    """A last line without its end is not a frame; its bytes are counted, those of half a heartbeat are not."""
     assert decode(b"1\n23")[2] == 2
     assert decode(b"1\n \r")[2] == 0
     assert decode(b"\xef")[2] == 1

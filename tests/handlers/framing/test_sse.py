@@ -78,7 +78,7 @@ def test_a_block_of_only_an_id_dispatches_nothing_and_is_remembered() -> None:
 
 
 def test_an_id_counts_only_once_its_block_is_complete() -> None:
-    """The id of an unterminated block is no last event ID: the event it belongs to was not dispatched."""
+    """The id of an unterminated block is not a last event ID: the event it belongs to was not dispatched."""
     assert decode(b"id: 7\ndata: a\n\nid: 8\ndata: b\n")[3] == "7"
 
 
@@ -153,7 +153,7 @@ def test_a_frame_may_be_as_long_as_the_limit_and_no_longer() -> None:
 
 
 def test_what_was_complete_before_a_frame_that_is_too_long_is_kept() -> None:
-    """The error hands over the frames before it, and every later call raises it again."""
+    """The error carries the frames before it, and every later call raises it again."""
     decoder = SseDecoder(10)
     with pytest.raises(FrameTooLong, match=r"longer than max_frame_bytes \(10\)") as caught:
         decoder.feed(b"data: a\n\ndata: 12345\n\ndata: b\n\n")

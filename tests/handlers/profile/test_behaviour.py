@@ -79,7 +79,7 @@ def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
 
 
 def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:
-    """Header, query and body take values; what a cursor or an id spells is no reference; a repr shows none."""
+    """Header, query and body take values; what a cursor or an id spells is not a reference; a repr shows none."""
     parsed = profile(
         address="https://example.org/{name}?token=${secret:/streamkeeper/a:t}",
         method="POST",
@@ -124,7 +124,7 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
     ],
 )
 def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
-    """`back_s` goes back in the cursor's own offset; what is no instant, or has no such past, is asked for as it is."""
+    """`back_s` goes back in the cursor's own offset; what is not an instant, or has no such past, is sent as it is."""
     parsed = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
     assert unquote(parsed.request("demo", cursor).address) == f"https://example.org/?since={asked}"
 

@@ -14,7 +14,7 @@ from handlers.connection.inputs import Claimed, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
-from handlers.store.event_writer import BATCH, REST_IN_ALL_S, REST_MOST_S, REST_S, TRIES
+from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
 
 STREAM = "demo"
@@ -110,39 +110,39 @@ def test_a_batch_whose_answer_was_lost_was_new(aws: Aws) -> None:
 
 @pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded", "InternalServerError"])
 def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
-    """After a rest with full jitter only the refused statements are sent, and what was done unheard is no duplicate."""
+    """With full jitter only the refused statements are sent, and what succeeded unanswered is not a duplicate."""
     odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
     counted = Counted(Client(aws.dynamodb, "batch_execute_statement", odd))
     assert aws.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
     batches = [count for name, count in counted.requests if name == "batch_execute_statement"]
     assert (batches, keys(aws)) == ([9, 6, 5], [str(number) for number in range(9)])
-    assert [0 <= rest_s <= REST_S * 2**tried for tried, rest_s in enumerate(aws.rests)] == [True, True]
+    assert [0 <= delay_s <= DELAY_S * 2**tried for tried, delay_s in enumerate(aws.delays)] == [True, True]
 
 
 def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
-    """After TRIES requests and rests that grow up to a limit; what was stored stays, and comes again as a duplicate."""
+    """After TRIES requests with growing delays; what was stored stays, and comes again as a duplicate."""
     always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", always))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused statements of BatchExecuteStatement again and again$"):
         store.write(STREAM, 1, 0, events(*range(BATCH)))
-    assert len(aws.rests) == TRIES - 1
-    assert max(aws.rests) <= REST_MOST_S
-    assert sum(min(REST_S * 2**tried, REST_MOST_S) for tried in range(TRIES - 1)) == 2.575
+    assert len(aws.delays) == TRIES - 1
+    assert max(aws.delays) <= DELAY_MOST_S
+    assert sum(min(DELAY_S * 2**tried, DELAY_MOST_S) for tried in range(TRIES - 1)) == 2.575
     assert keys(aws) == ["0"]
     assert aws.store().write(STREAM, 2, 0, events(*range(BATCH))) == Written(BATCH - 1, 1)
 
 
 def test_a_store_that_takes_a_few_at_a_time_gets_all(aws: Aws) -> None:
-    """While it takes some, the rests stay short and no try is used up; only the rests in all have a limit."""
+    """While it takes some, the delays stay short and no try is used up; only the delays in all have a limit."""
     few = answers(*[lambda place: "ThrottlingError" if place else ""] * BATCH)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", few))
     assert store.write(STREAM, 1, 0, events(*range(BATCH))) == Written(BATCH, 0)
-    assert (len(aws.rests), max(aws.rests) <= REST_S) == (BATCH - 1, True)
+    assert (len(aws.delays), max(aws.delays) <= DELAY_S) == (BATCH - 1, True)
     endless = answers(*[lambda place: "ThrottlingError" if place else ""] * 10_000)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", endless))
     with pytest.raises(StoreUnavailable, match="again and again"):
         store.write(STREAM, 1, 0, events(*range(1000, 2000)))
-    assert REST_IN_ALL_S - REST_S < sum(aws.rests[BATCH - 1 :]) <= REST_IN_ALL_S
+    assert DELAYS_IN_ALL_S - DELAY_S < sum(aws.delays[BATCH - 1 :]) <= DELAYS_IN_ALL_S
 
 
 def test_a_statement_that_is_refused_goes_to_the_queue_alone(aws: Aws) -> None:

@@ -17,7 +17,7 @@ from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer
 
 # What the sockets of both sides may hold beside what was read: the kernel's, not ours.
 IN_FLIGHT_BYTES = 16 * 1024 * 1024
-NO_PART = f"(protocol): more than {LINES_BYTES} bytes came that are no part of the body"
+NO_PART = f"(protocol): more than {LINES_BYTES} bytes came outside the body"
 LONG_HEAD = "(protocol): the answer's head has more than 100 lines"
 LONG_LINE = "(protocol): a line of the answer's head is too long"
 
@@ -47,8 +47,8 @@ def test_what_never_ends_is_ended(aws: Aws, what: str) -> None:
 
 
 def test_a_head_that_drips_is_a_stall(aws: Aws) -> None:
-    """A byte now and then is no heartbeat before the answer: the lane would wait for its whole turn."""
-    slow = "(stalled): what is no part of the body did not come whole in 1 s"
+    """A byte now and then is not a heartbeat before the response: the lane would wait for its whole turn."""
+    slow = "(stalled): a line outside the body did not arrive whole in 1 s"
     for head, where in ((b"HTTP/1.1 200 ", NOT_OPENED), (OK + b"X: ", NOT_OPENED), (CHUNKED + b"3;", CLOSED)):
         assert ending(aws, drips(head, b"x"), stall_after_s=1) == ("StreamDropped", f"{where} {slow}")
 
@@ -128,7 +128,7 @@ def test_what_follows_the_end_of_a_body_is_not_read(aws: Aws) -> None:
     ],
 )
 def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why: str) -> None:
-    """Too large is truncated; what is no number is as if it were not there."""
+    """Too large is truncated; what is not a number is ignored."""
     report = connect(aws, sends(OK + b"Content-Length: %s\r\n\r\n%s" % (length, EVENT)))
     assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
     assert report.progress.stored == 1

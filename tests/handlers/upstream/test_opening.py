@@ -251,7 +251,7 @@ def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same:
 
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
 def test_no_location_takes_credentials_elsewhere(location: str) -> None:
-    """However it is written: where they go along, whoever connects goes to the profile's own host."""
+    """However it is written: a request with credentials goes to the profile's own host."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
     try:
         after = redirected(request, 307, location)
@@ -310,7 +310,7 @@ def test_many_addresses_that_do_not_answer_share_the_time_there_is(monkeypatch: 
 
     with socket.create_server(("0.0.0.0", 0), backlog=0) as listener, contextlib.ExitStack() as held:
         port = listener.getsockname()[1]
-        # What nobody accepts fills the queue; whoever comes after is not answered.
+        # Connections that nobody accepts fill the queue; the next one is not answered.
         for address in tried[:4] * 2:
             waiting = held.enter_context(socket.socket())
             waiting.setblocking(False)

@@ -75,7 +75,7 @@ def sends(*parts: bytes) -> Script:
 
 
 def test_a_body_that_ends_with_the_connection_arrives_as_it_is_sent() -> None:
-    """A close-delimited body is handed over byte by byte, nothing is held back until a block is full."""
+    """A close-delimited body is returned byte by byte, nothing is held back until a block is full."""
     go_on = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -92,7 +92,7 @@ def test_a_body_that_ends_with_the_connection_arrives_as_it_is_sent() -> None:
 
 
 def test_a_chunked_body_arrives_chunk_by_chunk() -> None:
-    """The transfer coding is taken off, and each chunk is handed over when it comes."""
+    """The transfer coding is removed, and each chunk is returned when it arrives."""
     go_on = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -146,7 +146,7 @@ def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("status", [204, 300, 304, 404, 429, 503])
 def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
-    """What is no redirect is handed over as it is: one connection is made."""
+    """A response that is not a redirect is returned as it is: one connection is made."""
     head = b"HTTP/1.1 %d X\r\nLocation: http://127.0.0.1:1/\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n" % status
     with serving(sends(head)) as server, upstream(server.address) as reader:
         others, body = take_all(reader)
@@ -167,7 +167,7 @@ def test_the_bytes_before_a_missing_last_chunk_arrive() -> None:
 
 
 def test_a_body_shorter_than_its_length_is_truncated() -> None:
-    """Content-Length is held against what came."""
+    """Content-Length is compared with what arrived."""
     assert ends(sends(OK + b"Content-Length: 9\r\n\r\n", b"one")) == (
         b"one",
         Closed("truncated", "the body ended before its end"),
@@ -209,7 +209,7 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
 
 
 def test_what_is_no_http_is_a_protocol_error() -> None:
-    """A wrong status line, wrong compression and a wrong chunk are said so, without a word of what came."""
+    """A wrong status line, wrong compression and a wrong chunk are named, without a word of what was received."""
     assert ends(sends(b"secret\r\n\r\n")) == (b"", Closed("protocol", "the answer is not valid HTTP (ProtocolError)"))
     assert ends(sends(OK + b"Content-Encoding: gzip\r\n\r\n", b"secret, not gzip")) == (
         b"",
@@ -227,7 +227,7 @@ def test_a_port_where_nothing_listens_refuses() -> None:
 
 
 def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
-    """A handshake that fails is no drop of the stream: it is named."""
+    """A handshake that fails is not a drop of the stream: it has its own name."""
     with (
         serving(sends(b"HTTP/1.1 400 X\r\n\r\n"), reads_request=False) as server,
         upstream(server.address.replace("http:", "https:")) as reader,
@@ -266,7 +266,7 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Call
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
-    """No request is sent to whoever shows it."""
+    """No request is sent to a server that shows it."""
     tls, _ = certificate(tmp_path)
     with serving(Peer.wait_until_gone, tls=tls) as server, upstream(server.address) as reader:
         assert take(reader) == UNTRUSTED
