@@ -56,7 +56,7 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
     if isinstance(problem, UnicodeError):
         return "Incomplete surrogate pair", len(text)
     if not isinstance(problem, json.JSONDecodeError):
-        word = str(problem).removesuffix(" is not a JSON number").removesuffix(" is not a valid JSON number")
+        word = str(problem).removesuffix(" is not a valid JSON number")
         at = text.find(word) + len(word) if word in text else len(text)
         return f"Non-standard token '{word}': enable JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS to allow", at
     at, reason = problem.pos, problem.msg

@@ -268,6 +268,6 @@ DEFECTS = (
         _ClaimsForAnyExecution(),
         "connections allowed",
         "tolerates",
-        {"renew": 1},
+        {"renew": 1, "drop": 1},
     ),
 )

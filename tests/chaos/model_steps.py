@@ -165,7 +165,11 @@ class Model:
         return world, None
 
     def _feed(self, world: World, process: Process, input_: Input) -> World:
-        """The world after the manager of `process` got an input; as in a driver, a failed store clears the effects."""
+        """The world after the manager of `process` got an input.
+
+        Its effects stand in the order of `handlers/connection/loop.py`: what follows comes before what was waiting, and
+        a store that fails drops that.
+        """
         manager = clone(process.manager)
         finished = manager.phase is Phase.FINISHED
         following = tuple(
@@ -175,7 +179,7 @@ class Model:
             raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
         rest = () if isinstance(input_, StoreFailed) and following else process.effects
         now = next((p for p in world.processes if p.name == process.name), process)
-        return world.with_process(replace(now, manager=manager, effects=(*rest, *following), seen=summary(manager)))
+        return world.with_process(replace(now, manager=manager, effects=(*following, *rest), seen=summary(manager)))
 
     def _hear(self, world: World, process: Process) -> Iterator[Step]:
         """What may arrive at an idle process: a message of the upstream, an alarm, the lease."""

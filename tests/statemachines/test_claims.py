@@ -40,7 +40,7 @@ def test_a_claim_that_cannot_be_made_for_hours_is_delegated(aws: Aws) -> None:
     rows = entered(execution)
     names = [name for _, name in rows]
     assert names.count("Claim lease") == stages.load("prod")["renew_after"] == 115
-    assert names[-4:] == ["Delegate claim", "Send dead letter", "Choose ending", "Renewed"]
+    assert names[-4:] == ["Delegate claim", "Send dead-letter message", "Choose ending", "Renewed"]
     assert 8.7 * 3_600_000 < rows[-1][0] < 9.2 * 3_600_000
     (started,) = aws.started
     assert started["Name"].endswith("-claim")
@@ -117,7 +117,7 @@ def test_what_is_not_a_request_is_rejected(aws: Aws, input_: Any) -> None:
     assert "pathParameters.streamId" in execution.output["cause"]
     assert [message["MessageBody"]["error"] for message in aws.dead_letters] == ["InvalidRequest"]
     names = [name for _, name in entered(execution)]
-    assert names == ["Read request", "Choose ending", "Send dead letter", "Choose ending", "Rejected"]
+    assert names == ["Read request", "Choose ending", "Send dead-letter message", "Choose ending", "Rejected"]
 
 
 def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:

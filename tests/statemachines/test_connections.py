@@ -219,7 +219,7 @@ def test_a_rejected_stream_ends_cleanly_and_is_reported(aws: Aws, error: type[Ex
         "error": error.__name__,
     }
     names = [name for _, name in entered(execution)]
-    assert names[-4:] == ["Choose ending", "Send dead letter", "Choose ending", "Rejected"]
+    assert names[-4:] == ["Choose ending", "Send dead-letter message", "Choose ending", "Rejected"]
     assert aws.holder() is None
     (message,) = aws.dead_letters
     assert message["QueueUrl"] == f"https://sqs.us-east-1.amazonaws.com/111111111111/{NAMES['dead_letter_queue']}"

@@ -161,14 +161,17 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         ({"ending": {"Error": "StreamRejected"}, "reports": 1}, {}, False),
         ({"ending": {"Error": "States.Runtime"}, "reports": 0}, {}, False),
     ],
-    "Send dead letter/Arguments/QueueUrl": [
+    "Send dead-letter message/Arguments/QueueUrl": [
         (
             {},
             {"context": EXECUTION},
             "https://sqs.us-east-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
         )
     ],
-    "Send dead letter/Assign/status": [({"status": ""}, {}, "rejected"), ({"status": "handed_on"}, {}, "handed_on")],
+    "Send dead-letter message/Assign/status": [
+        ({"status": ""}, {}, "rejected"),
+        ({"status": "handed_on"}, {}, "handed_on"),
+    ],
     "Already running/Output": [({"holder": OTHER}, {}, {"status": "AlreadyRunning", "execution": OTHER})],
     "Ended/Output": [({"ending": ENDED}, {}, {"status": "ended"})],
     "Renewed/Output": [({"status": "superseded"}, {}, {"status": "superseded"})],

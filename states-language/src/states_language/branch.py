@@ -48,8 +48,8 @@ class RunnableState(Protocol):
 class RunningExecution(Protocol):
     """What a branch, and a state by its branch, may ask of the execution.
 
-    context: the part of the Context Object that every state has; whole_context: what stands in place of all of it, if
-    anything. transitions: states entered, and retries.
+    context: the part of the Context Object that every state has; whole_context: a Context Object in
+    place of all of it, or None. transitions: states entered, and retries.
     """
 
     identity: Identity
@@ -200,7 +200,7 @@ class Branch:
             except EvaluationError as problem:
                 raise self.refused(problem) from None
             if output is not data:
-                # Nobody writes to a state's data, so the same object is the same text.
+                # A state's data is never written to, so the same object has the same text.
                 data, text = output, self.text(output)
             details = {"name": state.name, **payload("output", text)}
             if self.staged:

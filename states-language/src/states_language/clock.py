@@ -173,7 +173,7 @@ class _VirtualLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the exception for `VirtualClock.run` to raise; a task that is left behind unfinished is no failure."""
+        """Keep the exception for `VirtualClock.run` to raise; an unfinished task is not a failure."""
         error = context.get("exception")
         if error is not None:
             self.failures.append(error)
@@ -221,18 +221,17 @@ class VirtualClock:
         return self._loop.call_at_ms(at_ms - self.start_ms, callback)
 
     def skip_to(self, at_ms: int) -> bool:
-        """Return True once it is at_ms, at once, where nothing else is to run before or then; else False.
+        """Move the time to at_ms and return True where nothing else runs before or then; otherwise return False.
 
-        For whoever would set a timer and return: where True comes back, that would have led here all the same.
+        It replaces a timer whose callback would run next anyway, without the cost of the timer.
         """
         return self._loop.skip_to(at_ms - self.start_ms)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Return what the coroutine returns, however much virtual time it takes; all else then stands still.
+        """Return what the coroutine returns, however much virtual time it takes; all other tasks then stop.
 
-        A later call goes on from there. Raises Deadlock when nothing can ever happen again, and what a callback or an
-        abandoned task raised without anyone looking at it. A caller in an event loop of its own, such as a notebook's
-        or another clock's, waits as for any call.
+        A later call goes on from there. Raises Deadlock when nothing can ever happen again, and the exception of a
+        callback or of a task that was never awaited. Within another event loop, such as a notebook's, it blocks.
         """
         if not _in_a_loop():
             return self._run(main)

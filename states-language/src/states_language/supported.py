@@ -49,7 +49,7 @@ def page() -> str:
         _services(),
         _wrapped(
             "Every action of an AWS SDK: `arn:aws:states:::aws-sdk:service:action`, `.waitForTaskToken` too. What a "
-            "call does, whoever performs it decides: a function of the test, or a service."
+            "call does is decided by what performs it: a function of the test, or a service."
         ),
         "## Limits\n",
         _wrapped(

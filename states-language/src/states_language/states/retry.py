@@ -79,7 +79,7 @@ class Attempts:
 
 
 def matches(names: tuple[str, ...], error: str | None) -> bool:
-    """Return whether ErrorEquals names the error. States.TaskFailed stands for every one but States.Timeout."""
+    """Return whether ErrorEquals names the error; States.TaskFailed names every one but States.Timeout."""
     for name in names:
         if name in (error, "States.ALL"):
             return True
@@ -89,7 +89,7 @@ def matches(names: tuple[str, ...], error: str | None) -> bool:
 
 
 def named(names: tuple[str, ...], error: StateError) -> bool:
-    """Return whether ErrorEquals names the error under any of its names; States.TaskFailed is no time-out's."""
+    """Return whether ErrorEquals names the error under any of its names; States.TaskFailed names no time-out."""
     if "States.Timeout" in error.names:
         return any(name in (*error.names, "States.ALL") for name in names)
     return matches(names, error.error)
@@ -163,7 +163,7 @@ def _pathed(fields: Fields) -> tuple[Settle, list[tuple[str, str]]]:
 
 
 def _queried(fields: Fields, index: int) -> tuple[Settle, list[tuple[str, str]]]:
-    """In JSONata the error output is $states.errorOutput, and what is passed on where there is no Output (recorded)."""
+    """In JSONata the error output is $states.errorOutput, and the output where there is no Output (recorded)."""
     outcome = Outcome(fields, f"Catch[{index}]/")
     return (
         lambda raw, error_output, branch: outcome.settle(

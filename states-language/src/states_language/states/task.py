@@ -1,7 +1,7 @@
-"""The Task state: one unit of work that somebody else does.
+"""The Task state: calls a function, a service or an activity, and waits for its result.
 
-Decides when the work is asked for, how long the answer is awaited and what the history says of it. Invariant: it never
-cancels the work; after a time-out, a stop or a failing sibling it only stops listening.
+It records the call's events and keeps its time-outs. Invariant: a call is never cancelled; after a time-out its answer
+is ignored.
 """
 
 import contextlib

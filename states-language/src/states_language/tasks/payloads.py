@@ -1,4 +1,4 @@
-"""How much Lambda takes and gives, and what it says beyond that. Source: AWS Lambda quotas, and Lambda's messages."""
+"""Lambda's limits of events and responses, and its message for a larger response. Source: AWS Lambda quotas."""
 
 import json
 
