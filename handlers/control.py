@@ -43,7 +43,7 @@ settings = load_control(os.environ)
 
 
 def _fetch(key: str) -> bytes | None:
-    """An object's bytes; None where it cannot be had: it may be gone for good, and the events behind it are not."""
+    """An object's bytes; None where it cannot be read: it may be gone for good, but the next events are not."""
     try:
         return Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket).get(key)
     except StoreUnavailable as error:

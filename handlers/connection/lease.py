@@ -3,8 +3,8 @@
 The lease is one record a stream. Three counters hold the whole handover:
 
     fence            raised by every claim; the connection that raised it to n *is* connection n
-    connected_token  the highest fence whose upstream connection was answered
-    released_token   the highest fence whose upstream connection is closed again
+    connected_token  the highest token whose upstream connection was answered
+    released_token   the highest token whose upstream connection is closed again
 
 A connection claims before it connects and marks itself connected after. So for connection n the record reads
 

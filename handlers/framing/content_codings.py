@@ -28,7 +28,7 @@ class Unfinished(Exception):
     """A compressed body has ended before its end."""
 
 
-class Body(Protocol):
+class BodyDecoder(Protocol):
     """Removes the coding of one body."""
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
@@ -50,8 +50,8 @@ def coding(header: str | None) -> Coding:
     return _CODINGS[named[0]]
 
 
-def body(coding: Coding, most_bytes: int) -> Body:
-    """Removes `coding` from a body."""
+def body_decoder(coding: Coding, most_bytes: int) -> BodyDecoder:
+    """The decoder that removes `coding` from one body."""
     return _Compressed(coding, most_bytes) if coding else _Plain()
 
 

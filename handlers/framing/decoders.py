@@ -30,7 +30,7 @@ Framing = Literal["sse", "ndjson", "json-seq", "length", "raw"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FramingSpec:
     """A framing: its decoder, the Accept header that asks for it, whether its frames may carry ids."""
 
     decoder: type[SseDecoder | NdjsonDecoder | JsonSeqDecoder | LengthDecoder | RawDecoder]
@@ -38,13 +38,13 @@ class Kind:
     has_ids: bool = False
 
 
-FRAMINGS: dict[Framing, Kind] = {
-    "sse": Kind(SseDecoder, "text/event-stream", has_ids=True),
-    "ndjson": Kind(NdjsonDecoder, "application/x-ndjson, application/json"),
+FRAMINGS: dict[Framing, FramingSpec] = {
+    "sse": FramingSpec(SseDecoder, "text/event-stream", has_ids=True),
+    "ndjson": FramingSpec(NdjsonDecoder, "application/x-ndjson, application/json"),
     # RFC 7464, section 4.
-    "json-seq": Kind(JsonSeqDecoder, "application/json-seq"),
-    "length": Kind(LengthDecoder, "application/json, */*;q=0.1"),
-    "raw": Kind(RawDecoder, "*/*"),
+    "json-seq": FramingSpec(JsonSeqDecoder, "application/json-seq"),
+    "length": FramingSpec(LengthDecoder, "application/json, */*;q=0.1"),
+    "raw": FramingSpec(RawDecoder, "*/*"),
 }
 # An answer of these types is a page for people: a login, an error, a notice of maintenance.
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})

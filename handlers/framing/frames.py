@@ -102,7 +102,7 @@ class Decoder(Protocol):
         """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
 
 
-class Wireless:
+class WithoutIds:
     """The answers of a framing that carries neither ids nor reconnection times."""
 
     @property

@@ -7,7 +7,7 @@ The invariant is that of handlers/framing/frames.py.
 
 import re
 
-from handlers.framing.frames import BLANK, BadFrame, Body, FramingError, Head, Wireless, text_or_bytes, too_long
+from handlers.framing.frames import BLANK, BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes, too_long
 
 RS = b"\x1e"
 # A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
@@ -16,7 +16,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(").*', re.DOTALL)
 _OPENS_ITSELF = (b"{", b"[", b'"')
 
 
-class JsonSeqDecoder(Wireless):
+class JsonSeqDecoder(WithoutIds):
     """JSON text sequences; a text that was cut off is dropped and counted, and the next one goes on."""
 
     def __init__(self, max_frame_bytes: int) -> None:

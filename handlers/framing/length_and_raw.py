@@ -3,14 +3,14 @@
 `length` keeps the invariant of handlers/framing/frames.py. `raw` cannot: its frames are the chunks.
 """
 
-from handlers.framing.frames import BadFrame, Body, FramingError, Head, Wireless, text_or_bytes, too_long
+from handlers.framing.frames import BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes, too_long
 
 # Nothing that is announced with more digits could be taken.
 MAX_DIGITS = 12
 NO_LENGTH = BadFrame(f"a line in place of a length is not a decimal number of at most {MAX_DIGITS} digits", [])
 
 
-class LengthDecoder(Wireless):
+class LengthDecoder(WithoutIds):
     """A line with the decimal number of bytes, then that many bytes; an empty line in place of a number is a heartbeat.
 
     As X's streams had it (`delimited=length`), whose number counts the line end behind the message: one CRLF or LF at
@@ -73,7 +73,7 @@ class LengthDecoder(Wireless):
             self._failure = too_long(self._max_frame_bytes, [])
 
 
-class RawDecoder(Wireless):
+class RawDecoder(WithoutIds):
     """One frame a chunk, as it was read: for upstreams whose messages are the chunks of the transfer coding."""
 
     def __init__(self, max_frame_bytes: int) -> None:

@@ -5,10 +5,10 @@ A line is returned as it came, without parsing its JSON. The invariant is that o
 
 from collections.abc import Sequence
 
-from handlers.framing.frames import LONG, Body, Head, Wireless, too_long
+from handlers.framing.frames import LONG, Body, Head, WithoutIds, too_long
 
 
-class NdjsonDecoder(Wireless):
+class NdjsonDecoder(WithoutIds):
     """JSON lines."""
 
     def __init__(self, max_frame_bytes: int) -> None:

@@ -29,7 +29,7 @@ from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
 from handlers.store.objects import Objects, no_client
 
-# How many connections back a connection looks for gaps that nobody has written down.
+# How many connections back a connection looks for gaps that are not recorded.
 LOOK_BACK = 25
 
 
@@ -216,7 +216,7 @@ class Store:
             if item["SK"]["S"] in known:
                 continue
             with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
-                # The gap that this connection ended is not written down yet; what is written is never changed.
+                # The gap that this connection ended is not recorded yet; what is recorded is never changed.
                 self._dynamodb.put_item(
                     TableName=self._control_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
                 )

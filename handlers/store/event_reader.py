@@ -34,7 +34,7 @@ class Entry:
 
 
 class EventReader:
-    """The events table; `fetch` gives the bytes of an object by its key, None where they cannot be had."""
+    """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
 
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
         self._dynamodb = dynamodb

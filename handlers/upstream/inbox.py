@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """One thread puts, one takes."""
+    """The queue; one thread puts, another takes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -50,7 +50,7 @@ class Inbox(Generic[T]):
             return _ago(min(waits)) if waits else None
 
     def put(self, item: T, size_bytes: int = 0) -> bool:
-        """Whether the item was taken in; waits for room, and is False once the inbox is closed."""
+        """Whether the item was accepted; waits for room, and is False once the inbox is closed."""
         with self._changed:
             now = time.monotonic()
             since = now if self._full_since is None else self._full_since
@@ -92,7 +92,7 @@ class Inbox(Generic[T]):
             return taken
 
     def close(self) -> None:
-        """Takes nothing in any more and lets a waiting reader go; what is queued can still be taken."""
+        """Accepts nothing more and wakes a waiting reader; what is queued can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

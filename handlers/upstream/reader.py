@@ -112,7 +112,9 @@ class Upstream:
                     # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
                     headers["content-encoding"] = codings
                 self._inbox.put(Opened(response.status, headers))
-                body = content_codings.body(content_codings.coding(headers.get("content-encoding")), CHUNK_BYTES)
+                body = content_codings.body_decoder(
+                    content_codings.coding(headers.get("content-encoding")), CHUNK_BYTES
+                )
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
                 while data := response.read1(CHUNK_BYTES):
                     for piece in body.pieces(data):
