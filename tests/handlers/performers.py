@@ -1,0 +1,341 @@
+"""Performs one invocation in four ways on the same wire: plainly, on threads, in a replay and in chaos.
+
+The clocks stand still while a step is performed, so the four can be asked for the same steps at the same instants.
+`compare` holds them to that. A replay may leave out readings of the lease that show nothing new (`Await`), and it has
+no store that fails.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.attempts import attempts
+from handlers.connection.effects import Outcome, RecordGaps, SaveProgress
+from handlers.connection.inputs import Arrival, Closed
+from handlers.connection.steps import Answer, Await, Ended, Invocation, ReadLease, Report, Step, Steps
+from handlers.driver import Clock
+from handlers.invocation import run_invocation
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.store.connection_store import Store
+from local.chaos.function import VirtualFunction
+from local.chaos.link import Link
+from local.chaos.slow_requests import NOTHING_ASKED, SlowRequests, Task, Waits
+from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from local.replay.invocation import VirtualInvocation
+from local.replay.table import MemoryDynamoDB
+from states_language.clock import EPOCH_2026_MS, VirtualClock
+from tests.handlers.connection.performer import PlainPerformer, Script
+
+STREAM = "demo"
+LIFE_MS, MARGIN_MS = 30_000, 4_000
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What happens to an invocation: the script of each opening, and what others do to the tables, and when."""
+
+    openings: tuple[Script, ...]
+    others: tuple[tuple[int, str], ...] = ()
+    profile: dict[str, Any] = field(default_factory=dict)
+
+
+def event(number: int, name: str = "") -> bytes:
+    return b"id: %d\n%sdata: %d\n\n" % (number, b"event: %s\n" % name.encode() if name else b"", number)
+
+
+def profile_of(wire: Wire) -> Profile:
+    table = {"address": "https://upstream.invalid", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
+    marks = {"loss": {"event": "lost"}, "end": {"event": "end"}}
+    return parse(STREAM, {**table, **marks, "overlap_s": 1, **wire.profile}, {})
+
+
+INVOCATION = Invocation(
+    STREAM, "A", "", "r1", EPOCH_2026_MS + LIFE_MS, MARGIN_MS, lease_every_ms=1_000, progress_every_ms=2_000,
+    overlap_max_ms=60_000,
+)  # fmt: skip
+
+
+class World:
+    """The tables of one run on a clock, whatever others do to them, and the steps that a performer was asked for."""
+
+    def __init__(self, wire: Wire, clock: Any, on_change: Callable[[str], None] = lambda _key: None) -> None:
+        self._clock = clock
+        self._scripts = iter(wire.openings)
+        self._others = wire.others
+        self.tables = MemoryDynamoDB("events", "control", on_change=lambda _table, key, _item: on_change(key[1]))
+        self.dynamodb = UnreliableDynamoDB(clock, self.tables)
+        self.store, self._theirs = (self._store(client) for client in (self.dynamodb, self.tables))
+        self.steps: list[Step] = []
+
+    @staticmethod
+    def _store(client: Any) -> Store:
+        return Store(
+            client,
+            dict,
+            events_table="events",
+            control_table="control",
+            dead_letter_queue_url="",
+            sleep=lambda _seconds: None,
+        )
+
+    def play(self) -> Script:
+        """The script of the next opening; where there is none, nobody answers."""
+        return next(self._scripts, [])
+
+    def actions(self) -> list[tuple[int, Callable[[], object]]]:
+        """What others do, and when."""
+        return [(EPOCH_2026_MS + at_ms, lambda what=what: self._act(what)) for at_ms, what in self._others]  # type: ignore[misc]
+
+    def _act(self, what: str) -> None:
+        if what == "claim":
+            self._theirs.claim(STREAM, execution="", holder="B/r2")
+        elif what == "connect":
+            self._theirs.mark_connected(STREAM, self._theirs.read_lease(STREAM).fence, EPOCH_2026_MS + 10**6)
+        elif what == "release":
+            self._theirs.mark_released(STREAM, self._theirs.read_lease(STREAM).connected_token)
+        elif what == "outage":
+            self.dynamodb.throttle(self._clock.now_ms() + 1_500)
+        else:
+            self.tables.update_item(
+                TableName="control",
+                Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}},
+                UpdateExpression="SET stop = :yes",
+                ExpressionAttributeValues={":yes": {"BOOL": True}},
+            )
+
+    def traced(self, profile: Profile, invocation: Invocation, now_ms: int, _draw: object) -> Steps[Report]:
+        """The steps, each noted; what is drawn is the most."""
+        return self._noting(attempts(profile, invocation, now_ms, lambda _least, most: most))
+
+    def _noting(self, steps: Steps[Report]) -> Generator[Step, Answer, Report]:
+        try:
+            step = next(steps)
+            while True:
+                self.steps.append(step)
+                step = steps.send((yield step))
+        except StopIteration as ended:
+            report: Report = ended.value
+            return report
+
+    def contents(self) -> list[Any]:
+        """What the tables hold."""
+        keys = {":stream": {"S": STREAM}}
+        return [
+            self.tables.query(TableName=table, KeyConditionExpression="PK = :stream", ExpressionAttributeValues=keys)
+            for table in ("events", "control")
+        ]
+
+
+# --- the performers ---------------------------------------------------------------------------------------------------
+
+
+class StandingClock(Clock):
+    """A clock for threads that moves only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.at_ms = EPOCH_2026_MS
+        self.actions: list[tuple[int, Callable[[], object]]] = []
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def sleep_ms(self, for_ms: int) -> None:
+        until_ms = self.at_ms + for_ms
+        while self.actions and self.actions[0][0] <= until_ms:
+            self.at_ms, act = self.actions.pop(0)
+            act()
+        self.at_ms = max(self.at_ms, until_ms)
+
+
+class ScriptedReader:
+    """What `handlers.upstream.reader.Upstream` is, with a script in place of a socket."""
+
+    taken_s, blocked_ms, unread_s = 0.0, 0, None
+
+    def __init__(self, clock: StandingClock, script: Script) -> None:
+        self._clock = clock
+        self._arrivals = [(clock.now_ms() + after_ms, arrival) for after_ms, arrival in script]
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Nothing is to be begun."""
+
+    def close(self) -> None:
+        """Nothing more comes but the close."""
+        self._is_closed = True
+
+    def get(self, wait_s: float) -> Arrival | None:
+        """The next arrival, or None."""
+        if self._is_closed:
+            return Closed("closed_here")
+        until_ms = self._clock.now_ms() + round(wait_s * 1000)
+        if not self._arrivals or self._arrivals[0][0] > until_ms:
+            self._clock.sleep_ms(until_ms - self._clock.now_ms())
+            return None
+        at_ms, arrival = self._arrivals.pop(0)
+        self._clock.sleep_ms(at_ms - self._clock.now_ms())
+        return arrival
+
+
+class ScriptedUpstream:
+    """The upstream of a replay and of chaos, with a script in place of behaviour."""
+
+    def __init__(self, clock: VirtualClock, world: World) -> None:
+        self._clock = clock
+        self._world = world
+
+    def open(self, client: Any, _cursor: str | None = None) -> Link:
+        """A link that brings the next script."""
+        link = Link(client, None, self._clock.now_ms())
+        for after_ms, arrival in self._world.play():
+            self._clock.call_at(
+                self._clock.now_ms() + after_ms,
+                lambda arrival=arrival: link.closed_ms is None and client.arrived(link, arrival),  # type: ignore[misc]
+            )
+        return link
+
+    def close(self, link: Link) -> None:
+        """Nothing more comes."""
+        link.closed_ms = self._clock.now_ms()
+
+
+class AtOnce(SlowRequests):
+    """A store that takes no time."""
+
+    def ask(self, *requests: Callable[[], Any]) -> Waits[Any]:
+        yield from ()
+        answer: Any = NOTHING_ASKED
+        for request in requests:
+            answer = self._send(request)
+            if type(answer).__name__ == "StoreFailed":
+                break
+        return answer
+
+
+def plainly(wire: Wire, _patched: pytest.MonkeyPatch) -> World:
+    """By the plainest performer."""
+
+    class Now:
+        def now_ms(self) -> int:
+            return performer.now_ms
+
+    world = World(wire, Now())
+    performer = PlainPerformer(world.store, world.play, world.actions())
+    performer.wait_until(EPOCH_2026_MS)
+    performer.run(profile_of(wire), INVOCATION)
+    performer.wait_until(INVOCATION.deadline_ms)
+    world.steps = performer.steps
+    return world
+
+
+def on_threads(wire: Wire, patched: pytest.MonkeyPatch) -> World:
+    """By the driver, with its store's thread."""
+    clock = StandingClock()
+    world = World(wire, clock)
+    clock.actions = sorted(world.actions(), key=lambda action: action[0])
+    patched.setattr("handlers.driver.Upstream", lambda *_request, **_named: ScriptedReader(clock, world.play()))
+    patched.setattr("handlers.invocation.attempts", world.traced)
+    clock.sleep_ms(0)
+    run_invocation(profile_of(wire), world.store, SecretValues(repr), INVOCATION, clock, lambda *_report: None)
+    clock.sleep_ms(INVOCATION.deadline_ms - clock.now_ms())
+    return world
+
+
+def in_a_replay(wire: Wire, patched: pytest.MonkeyPatch) -> World:
+    """By a replay."""
+    clock = VirtualClock(start_ms=EPOCH_2026_MS - 1)
+    outcomes: list[Outcome] = []
+    started: list[VirtualInvocation] = []
+
+    def changed(key: str) -> None:
+        for one in started:
+            if key == "lease":
+                one.lease_changed()
+
+    world = World(wire, clock, changed)
+    patched.setattr("local.replay.invocation.attempts", world.traced)
+
+    async def run() -> None:
+        for at_ms, act in world.actions():
+            clock.call_at(at_ms, act)
+        await clock.sleep_until(EPOCH_2026_MS)
+        upstream: Any = ScriptedUpstream(clock, world)
+        started.append(VirtualInvocation(clock, profile_of(wire), world.store, upstream, INVOCATION, outcomes.append))
+        started[0].advance()
+        await clock.sleep_until(INVOCATION.deadline_ms)
+
+    clock.run(run())
+    assert len(outcomes) == 1
+    return world
+
+
+def in_chaos(wire: Wire, patched: pytest.MonkeyPatch) -> World:
+    """By chaos without a fault, but in the store."""
+    clock = VirtualClock(start_ms=EPOCH_2026_MS - 1)
+    outcomes: list[Outcome] = []
+    world = World(wire, clock)
+    patched.setattr("local.chaos.function.attempts", world.traced)
+
+    async def run() -> None:
+        for at_ms, act in world.actions():
+            clock.call_at(at_ms, act)
+        await clock.sleep_until(EPOCH_2026_MS)
+        upstream: Any = ScriptedUpstream(clock, world)
+        task = Task(1, INVOCATION, 1, LIFE_MS, 0)
+        function = VirtualFunction(
+            clock, profile_of(wire), world.store, world.dynamodb, upstream, task, outcomes.append
+        )
+        function.slow = AtOnce(clock, world.dynamodb, task, function._draws)
+        function.start()
+        await clock.sleep_until(INVOCATION.deadline_ms)
+
+    clock.run(run())
+    assert len(outcomes) == 1
+    return world
+
+
+def run(perform: Callable[[Wire, pytest.MonkeyPatch], World], wire: Wire) -> World:
+    """The world after the wire was performed."""
+    with pytest.MonkeyPatch.context() as patched:
+        return perform(wire, patched)
+
+
+def without_readings(steps: list[Step]) -> list[Any]:
+    """The steps but those that a replay leaves out where nobody has changed the lease, and what it saves meanwhile."""
+    kept: list[Any] = []
+    for step in steps:
+        match step:
+            case Await() | ReadLease() | RecordGaps():
+                continue
+            case SaveProgress(_, progress, _):
+                if progress.closed_ms is not None:
+                    kept.append((progress.closed_ms, progress.ended_by, progress.frames, progress.stored))
+            case Ended(report):
+                kept.append((report.outcome, report.connect_ms))
+            case _:
+                kept.append(step)
+    return kept
+
+
+def compare(wire: Wire, *, is_generated: bool = False) -> list[Step]:
+    """The steps, which are the same whoever performs them.
+
+    A replay that leaves readings of the lease out reads it with the next arrival, which may be sooner than a real one
+    does: of generated wires it is compared where nobody else changes the lease, or where it leaves nothing out.
+    """
+    plain = run(plainly, wire)
+    for perform in (on_threads, in_chaos):
+        world = run(perform, wire)
+        assert world.steps == plain.steps
+        assert world.contents() == plain.contents()
+    if "outage" not in [what for _, what in wire.others]:
+        replayed = run(in_a_replay, wire).steps
+        if wire.profile.get("overlap") == "forbids" or wire.profile.get("standby") == "hot":
+            assert replayed == plain.steps
+        elif not (is_generated and wire.others):
+            assert without_readings(replayed) == without_readings(plain.steps)
+    return plain.steps
