@@ -1,6 +1,7 @@
 """Performs the steps of one invocation in real time: the upstream on a socket, the store in a thread of its own.
 
-It chooses nothing of what is done or in which order (`handlers/connection/attempts.py` does): it carries one step out
+It chooses nothing of what is done or in which order (`handlers/connection/reconnection.py` does): it carries one step
+out
 and answers when that is done. Beside that it knows the clock (one reading of the wall clock carried on by the monotonic
 clock, so that time never jumps) and the hard stop. Invariant: a step is answered before the function's deadline,
 whatever the store and the upstream do, unless reading a secret takes longer.

@@ -1,4 +1,4 @@
-"""Keeps a stream connected for one invocation, in real time: the steps of `attempts`, performed by a `Driver`.
+"""Keeps a stream connected for one invocation, in real time: the steps of `reconnection`, performed by a `Driver`.
 
 It decides nothing. Invariant: `run_invocation` returns before the deadline, whatever the store and the upstream do,
 unless reading a secret takes longer, and leaves neither a socket nor a thread that waits for one.
@@ -7,7 +7,7 @@ unless reading a secret takes longer, and leaves neither a socket nor a thread t
 import random
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.attempts import attempts
+from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report
 from handlers.driver import Clock, Driver, LogReport
 from handlers.profile.behaviour import Profile

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from handlers.connection.attempts import attempts
 from handlers.connection.effects import Claim, CloseUpstream, MarkConnected, Open, Outcome
 from handlers.connection.inputs import Arrival, Claimed, Closed, StoreFailed
+from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Await, ChangeRest, Ended, Pause, ReadRest, Report, Step
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 
-from handlers.connection.attempts import TRY_MS
 from handlers.connection.backoff import FailureKind
+from handlers.connection.reconnection import TRY_MS
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.chaos.link import Link
 from local.chaos.world import World

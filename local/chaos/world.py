@@ -20,8 +20,8 @@ from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.slow_requests import Task
+from local.chaos.table_watch import Watch
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
-from local.chaos.watch import Watch
 from local.replay.shared_tasks import request, setter, store_on
 from local.replay.table import MemoryDynamoDB
 from states_language import Execution, Machine, TaskCall, TaskFailure

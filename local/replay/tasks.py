@@ -16,12 +16,12 @@ from typing import Any
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
-from local.replay.expressions import Item
-from local.replay.invocation import VirtualConnection, VirtualInvocation
+from local.replay.dynamodb_expressions import Item
 from local.replay.scripted_upstream import Link, ScriptedUpstream
 from local.replay.shared_tasks import request, setter, store_on
 from local.replay.started_executions import VirtualExecutions
 from local.replay.table import Key, MemoryDynamoDB
+from local.replay.virtual_invocation import VirtualConnection, VirtualInvocation
 from states_language import TaskCall, TaskFailure
 from states_language.clock import Clock
 from timeline.coverage import Connection

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
-from handlers.connection.attempts import _Attempts
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
 from handlers.connection.inputs import Claimed, ClaimRefused, Written
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
+from handlers.connection.reconnection import _Attempts
 from handlers.connection.steps import Answer, Report, Steps
 from handlers.errors import StoreUnavailable
 from handlers.store import control_items
@@ -279,7 +279,7 @@ DEFECTS = [
     Defect(
         "a rest is not written down",
         {"impatient"},
-        function=("handlers.connection.attempts._Attempts._note", writes_no_rest),
+        function=("handlers.connection.reconnection._Attempts._note", writes_no_rest),
         among=_owes_rests,
     ),
     Defect("a rest is not read", {"impatient"}, store=("read_rest", lambda *_given: Rest()), among=_owes_rests),
@@ -293,13 +293,13 @@ DEFECTS = [
     Defect(
         "Retry-After is forgotten",
         {"impatient"},
-        function=("handlers.connection.attempts.failed", forgets_retry_after),
+        function=("handlers.connection.reconnection.failed", forgets_retry_after),
         among=lambda schedule: _owes_rests(schedule) and schedule.retry_after_s > 0,
     ),
     Defect(
         "rests do not grow",
         {"impatient"},
-        function=("handlers.connection.attempts.failed", never_rests_longer),
+        function=("handlers.connection.reconnection.failed", never_rests_longer),
         among=lambda schedule: _owes_rests(schedule) and bool(schedule.pace),
     ),
     Defect(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.attempts import attempts
 from handlers.connection.effects import Outcome, RecordGaps, SaveProgress
 from handlers.connection.inputs import Arrival, Closed
+from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Await, Ended, Invocation, ReadLease, Report, Step, Steps
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
@@ -25,8 +25,8 @@ from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
 from local.chaos.slow_requests import NOTHING_ASKED, SlowRequests, Task, Waits
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
-from local.replay.invocation import VirtualInvocation
 from local.replay.table import MemoryDynamoDB
+from local.replay.virtual_invocation import VirtualInvocation
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from tests.handlers.connection.performer import PlainPerformer, Script
 
@@ -257,7 +257,7 @@ def in_a_replay(wire: Wire, patched: pytest.MonkeyPatch) -> World:
                 one.lease_changed()
 
     world = World(wire, clock, changed)
-    patched.setattr("local.replay.invocation.attempts", world.traced)
+    patched.setattr("local.replay.virtual_invocation.attempts", world.traced)
 
     async def run() -> None:
         for at_ms, act in world.actions():

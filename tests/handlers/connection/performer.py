@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from handlers.connection.attempts import attempts
 from handlers.connection.effects import CloseUpstream, Open
 from handlers.connection.inputs import Arrival, Closed, StoreFailed
+from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, Report, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from handlers.store import control_items
 from handlers.store.event_items import partition_keys, stream_of
 from local.chaos.link import Link, data_of
-from local.replay.expressions import Item
+from local.replay.dynamodb_expressions import Item
 from local.replay.table import Key
 from states_language.clock import Clock
 

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.connection.attempts import attempts
 from handlers.connection.effects import (
     Claim,
     CloseUpstream,
@@ -30,6 +29,7 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.inputs import Arrival, Closed, Written
+from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadLease, Report, Step
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
