@@ -77,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay found; times are milliseconds from the start of the first execution.
+    """The result of a replay; times are milliseconds from the start of the first execution.
 
     `transitions` are those of all executions, `history_events` those of the longest; `status` and `error` are the
     last's.
@@ -121,11 +121,11 @@ class Latencies:
     """The scenario's latencies, each list used in turn; the last value repeats."""
 
     def __init__(self, source: Scenario) -> None:
-        found = {name: _in_turn(values) for name, values in source.latencies_ms.items()}
-        self.start_ms = found["start"]
-        self.wait_overshoot_ms = found["wait_overshoot"]
-        self.wait_to_task_ms = found["wait_to_task"]
-        self.connect_ms = found["connect"]
+        latencies = {name: _in_turn(values) for name, values in source.latencies_ms.items()}
+        self.start_ms = latencies["start"]
+        self.wait_overshoot_ms = latencies["wait_overshoot"]
+        self.wait_to_task_ms = latencies["wait_to_task"]
+        self.connect_ms = latencies["connect"]
 
 
 def replay(source: Scenario) -> Replay:
@@ -224,24 +224,24 @@ def add(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
     gc.disable()  # a replay keeps nearly all that it makes, so looking for garbage costs a fifth of it and finds none
-    found = replay(scenario.read(args.scenario, STAGE))
-    gc.freeze()  # nor is anything to be found at the end of the process
+    result = replay(scenario.read(args.scenario, STAGE))
+    gc.freeze()  # nor is there garbage to collect at the end of the process
     try:
-        print(json.dumps(found.as_json()) if args.json else text(found, args.width), flush=True)
+        print(json.dumps(result.as_json()) if args.json else text(result, args.width), flush=True)
     except BrokenPipeError:
         # Whoever read it has seen enough; the interpreter must not try to flush the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def text(found: Replay, width: int) -> str:
+def text(result: Replay, width: int) -> str:
     """Returns the table of times, the picture and the totals."""
-    return "\n".join([*_table(found), "", *_picture(found, width), "", *_totals(found)])
+    return "\n".join([*_table(result), "", *_picture(result, width), "", *_totals(result)])
 
 
-def _table(found: Replay) -> list[str]:
+def _table(result: Replay) -> list[str]:
     lines = [f"{'at (s)':>12}  {'lane A':<44}  lane B"]
-    for at_ms, group in itertools.groupby(found.rows, key=lambda row: row.at_ms):
+    for at_ms, group in itertools.groupby(result.rows, key=lambda row: row.at_ms):
         cells = {"A": "", "B": ""}
         for row in group:
             said = row.what.replace("_", " ") + (f" ({row.error})" if row.error else "")
@@ -250,18 +250,18 @@ def _table(found: Replay) -> list[str]:
     return lines
 
 
-def _picture(found: Replay, width: int) -> list[str]:
-    return [*picture.draw(found.spans, found.connections, found.gaps, found.until_ms, width), "", picture.LEGEND]
+def _picture(result: Replay, width: int) -> list[str]:
+    return [*picture.draw(result.spans, result.connections, result.gaps, result.until_ms, width), "", picture.LEGEND]
 
 
-def _totals(found: Replay) -> list[str]:
-    gap_ms = sum(gap.to_ms - gap.from_ms for gap in found.gaps)
-    count = found.deliveries
-    ending = found.status + (f" ({found.error})" if found.error else "")
-    longest = "" if len(found.runs) == 1 else f" in the longest of {len(found.runs)} executions"
+def _totals(result: Replay) -> list[str]:
+    gap_ms = sum(gap.to_ms - gap.from_ms for gap in result.gaps)
+    count = result.deliveries
+    ending = result.status + (f" ({result.error})" if result.error else "")
+    longest = "" if len(result.runs) == 1 else f" in the longest of {len(result.runs)} executions"
     return [
-        f"overlap {found.overlap_ms / 1000:.3f} s, gaps {len(found.gaps)}, {gap_ms / 1000:.3f} s in all",
-        *(f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s: {gap.cause}" for gap in found.gaps),
+        f"overlap {result.overlap_ms / 1000:.3f} s, gaps {len(result.gaps)}, {gap_ms / 1000:.3f} s in all",
+        *(f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s: {gap.cause}" for gap in result.gaps),
         f"stored {count.stored}, duplicates turned away {count.duplicates}, lost {count.lost}",
-        f"transitions {found.transitions}, history events {found.history_events}{longest}, execution {ending}",
+        f"transitions {result.transitions}, history events {result.history_events}{longest}, execution {ending}",
     ]

@@ -54,9 +54,9 @@ def _flat(names: Mapping[str, str] | None) -> tuple[tuple[str, ...], ...]:
 @lru_cache(maxsize=256)
 def _compiled_condition(text: str, places: tuple[str, ...], names: tuple[str, ...]) -> Condition:
     parser = _Parser(text, dict(zip(places, names, strict=True)))
-    found = parser.disjunction()
+    condition = parser.disjunction()
     parser.end()
-    return found
+    return condition
 
 
 @lru_cache(maxsize=256)
@@ -65,12 +65,12 @@ def _compiled_update(text: str, places: tuple[str, ...], names: tuple[str, ...])
     actions: list[Action] = []
     while parser.peek() is not None:
         actions += parser.clause()
-    given = [action for action in actions if isinstance(action, tuple)]
+    assignments = [action for action in actions if isinstance(action, tuple)]
     clauses = [action for action in actions if not isinstance(action, tuple)]
 
     def apply(item: Item, values: Values) -> Item:
         changed = dict(item)
-        for name, value in given:
+        for name, value in assignments:
             changed[name] = values[value]
         for clause in clauses:
             clause(item, changed, values)  # every operand reads the item as it was before the update
@@ -89,11 +89,11 @@ class _Parser:
         self._at = 0
         position = 0
         while position < len(text.rstrip()):
-            found = _TOKEN.match(text, position)
-            if found is None:
+            match = _TOKEN.match(text, position)
+            if match is None:
                 raise ValueError(f"{text!r}: cannot read {text[position:].strip()!r}")
-            self._tokens.append(found.group(1))
-            position = found.end()
+            self._tokens.append(match.group(1))
+            position = match.end()
 
     def peek(self) -> str | None:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
@@ -115,7 +115,7 @@ class _Parser:
     def expect(self, word: str) -> None:
         token = self.next()
         if token.upper() != word:
-            raise ValueError(f"{self._text!r}: expected {word!r}, found {token!r}")
+            raise ValueError(f"{self._text!r}: expected {word!r}, not {token!r}")
 
     def end(self) -> None:
         if self.peek() is not None:
@@ -180,7 +180,7 @@ class _Parser:
     def clause(self) -> list[Action]:
         word = self.take("SET", "REMOVE", "ADD")
         if word is None:
-            raise ValueError(f"{self._text!r}: expected SET, REMOVE or ADD, found {self.peek()!r}")
+            raise ValueError(f"{self._text!r}: expected SET, REMOVE or ADD, not {self.peek()!r}")
         read = {"SET": self._set, "REMOVE": self._remove, "ADD": self._add}[word]
         actions: list[Action] = [read()]
         while self.take(","):
@@ -198,11 +198,11 @@ class _Parser:
         other = self.operand() if sign else None
 
         def action(before: Item, after: Item, values: Values) -> None:
-            found = _present(value(before, values), name)
+            attribute = _present(value(before, values), name)
             if other is not None:
                 added = _number(_present(other(before, values), name))
-                found = {"N": str(_number(found) + (added if sign == "+" else -added))}
-            after[name] = found
+                attribute = {"N": str(_number(attribute) + (added if sign == "+" else -added))}
+            after[name] = attribute
 
         return action
 

@@ -79,12 +79,12 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
     Its settings lie over those of `stage`; `root` is where a machine's file is looked for after the scenario's folder.
     """
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    fields = _Fields(str(path), found)
+    fields = _Fields(str(path), data)
     machine = _machine(fields, path.parent, root)
     scenario = Scenario(
         machine=machine,
@@ -102,11 +102,11 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
 class _Fields:
     """Takes the fields out of a mapping one by one, so that what is left over can be refused by name."""
 
-    def __init__(self, where: str, found: Any) -> None:
-        if not isinstance(found, dict):
+    def __init__(self, where: str, data: Any) -> None:
+        if not isinstance(data, dict):
             raise UserError(f"{where}: must be a mapping of names to values")
         self.where = where
-        self._left = dict(found)
+        self._left = dict(data)
         self._known: list[str] = []
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -158,9 +158,9 @@ def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
 
 
 def _redeployment(item: _Fields, folder: Path, root: Path) -> Redeployment:
-    found = Redeployment(item.whole("at_ms", None), _machine(item, folder, root))
+    redeployment = Redeployment(item.whole("at_ms", None), _machine(item, folder, root))
     item.refuse_the_rest()
-    return found
+    return redeployment
 
 
 def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:
@@ -172,16 +172,16 @@ def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:
 
 
 def _latencies(fields: _Fields) -> Mapping[str, tuple[int, ...]]:
-    latencies = fields.sub("latencies_ms")
-    found: dict[str, tuple[int, ...]] = {}
+    source = fields.sub("latencies_ms")
+    latencies: dict[str, tuple[int, ...]] = {}
     for name in LATENCIES:
-        value = latencies.take(name, 0)
+        value = source.take(name, 0)
         values = value if isinstance(value, list) else [value]
         if not values or any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in values):
-            raise latencies.wrong(name, f"must be whole milliseconds of at least 0, or a list of them, not {value!r}")
-        found[name] = tuple(values)
-    latencies.refuse_the_rest()
-    return found
+            raise source.wrong(name, f"must be whole milliseconds of at least 0, or a list of them, not {value!r}")
+        latencies[name] = tuple(values)
+    source.refuse_the_rest()
+    return latencies
 
 
 def _upstream(fields: _Fields) -> Upstream:

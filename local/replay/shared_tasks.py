@@ -36,7 +36,7 @@ def request(client: Any, call: TaskCall) -> Any:
 
 
 def store_on(client: Any, names: Mapping[str, str]) -> Store:
-    """The store of a stage on `client`; its back-off takes no time, and it has no queue for dead letters."""
+    """The store of a stage on `client`; its back-off takes no time, and it has no dead-letter queue."""
     return Store(
         client,
         _no_queue,
@@ -62,4 +62,4 @@ def _not_at_all(_seconds: float) -> None:
 
 
 def _no_queue() -> Any:
-    raise RuntimeError("in virtual time no event is too large for an item, so there are no dead letters")
+    raise RuntimeError("in virtual time no event is too large for an item, so there are no dead-letter messages")

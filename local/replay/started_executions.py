@@ -47,12 +47,12 @@ class VirtualExecutions:
 
     def start(self, call: TaskCall) -> Any:
         """Returns StartExecution's answer; TaskFailure with AWS's error name otherwise."""
-        given = call.parameters
-        machine_arn, name = self._all[0].machine_arn, given.get("Name")
-        if given.get("StateMachineArn") != machine_arn:
-            said = f"State Machine Does Not Exist: '{given.get('StateMachineArn')}'"
-            raise TaskFailure("StepFunctions.StateMachineDoesNotExistException", said)
-        data = given.get("Input", {})
+        parameters = call.parameters
+        machine_arn, name = self._all[0].machine_arn, parameters.get("Name")
+        if parameters.get("StateMachineArn") != machine_arn:
+            cause = f"State Machine Does Not Exist: '{parameters.get('StateMachineArn')}'"
+            raise TaskFailure("StepFunctions.StateMachineDoesNotExistException", cause)
+        data = parameters.get("Input", {})
         data = json.loads(data) if isinstance(data, str) else data
         execution = next((one for one in self._all if name is not None and one.name == name), None)
         if execution is None:

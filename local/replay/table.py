@@ -118,11 +118,11 @@ class MemoryDynamoDB:
 
 def _inserted(statement: dict[str, Any]) -> tuple[str, Item]:
     """The table and the item of an INSERT whose values are all parameters."""
-    found = _INSERT.fullmatch(statement["Statement"])
-    names = [] if found is None else _PLACE.findall(found[2])
-    if found is None or len(names) != len(statement["Parameters"]):
+    match = _INSERT.fullmatch(statement["Statement"])
+    names = [] if match is None else _PLACE.findall(match[2])
+    if match is None or len(names) != len(statement["Parameters"]):
         raise _client_error("BatchExecuteStatement", "ValidationException", "no INSERT with a value for each place")
-    return found[1], dict(zip(names, statement["Parameters"], strict=True))
+    return match[1], dict(zip(names, statement["Parameters"], strict=True))
 
 
 def _key(item: Item) -> Key:
