@@ -23,8 +23,6 @@ PROSE_COLUMNS = 99
 ROOMS = ("handlers", "local", "timeline", "states-language", "bench", "tests")
 NAMES = {path.name for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 README_LINES = 100
-# A page that a program writes has the lines that the program writes.
-WRITTEN = {ROOT / "statemachines" / "README.md"}
 DECISIONS = ROOT / "docs" / "decisions"
 # What a page may name although no checkout has it: the reader writes it, or a program does.
 NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
@@ -85,9 +83,8 @@ def test_what_a_page_names_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_lines_of_prose_end_before_column_100(page: Path) -> None:
     """Tables, code and headings excepted."""
-    if page not in WRITTEN:
-        lines = prose(page.read_text(encoding="utf-8"))
-        assert [f"{number}: {line}" for number, line in lines if len(line) > PROSE_COLUMNS] == []
+    lines = prose(page.read_text(encoding="utf-8"))
+    assert [f"{number}: {line}" for number, line in lines if len(line) > PROSE_COLUMNS] == []
 
 
 def test_a_broken_page_is_noticed(tmp_path: Path) -> None:

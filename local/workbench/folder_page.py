@@ -8,17 +8,20 @@ Invariant: the same files give the same text, to the byte.
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 import yaml
 
 from states_language.drawing.labels import Definition, plain
 from states_language.drawing.mermaid import flowchart
 
+# Prose ends before column 100.
+WIDTH = 99
 HEAD = """# State machines
 
-Each file is Amazon States Language; the deployed one is `connections.asl.yml`, the others are kept for comparison. A
-rounded box waits, a rhombus chooses, a ring ends, two rings fail. This page is made from the files:
-`python -m local.workbench.folder_page statemachines` prints it.
+Each file is Amazon States Language; the deployed one is `connections.asl.yml`, the others are kept
+for comparison. A rounded box waits, a rhombus chooses, a ring ends, two rings fail. This page is
+made from the files: `python -m local.workbench.folder_page statemachines` prints it.
 """
 
 
@@ -35,7 +38,7 @@ def page(folder: Path) -> str:
     parts = [HEAD]
     for path in sorted(folder.glob("*.asl.yml")):
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
-        parts.append(f"## {path.name}\n\n{plain(definition.get('Comment', ''))}\n")
+        parts.append(f"## {path.name}\n\n{fill(plain(definition.get('Comment', '')), WIDTH)}\n")
         for title, line in lines(definition):
             if title:
                 parts.append(f"### {title}\n")
