@@ -58,7 +58,7 @@ class VirtualFunction:
         self._listens = False
         self._frozen_until_ms = 0
         self._fence = 0
-        self._failed: Link | None = None  # the one of which not all can know yet what became of it
+        self._failed: Link | None = None  # the one whose outcome not all can know yet
         self.dies_after: int | None = None  # so many more steps
         self.link: Link | None = None
         self.links_by_fence: dict[int, Link] = {}

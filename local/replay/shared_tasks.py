@@ -1,7 +1,7 @@
 """What replays and chaos share of a machine's Tasks: the direct calls to DynamoDB, the store on tables in memory, and
 the answer of a function that comes later.
 
-It decides how AWS words an error of a table. It knows neither functions nor faults. Invariant: an answer that was given
+It decides how AWS words an error of a table. It knows neither functions nor faults. Invariant: an answer that was sent
 stays.
 """
 
