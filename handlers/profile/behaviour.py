@@ -14,10 +14,11 @@ from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
 from handlers.framing.events import Rule, StreamEvent, cursor_after, to_event
 from handlers.framing.marks import Kind, Marks
-from handlers.profile import sections
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, fill_text, with_query
+from handlers.profile.header_fields import FIELD_VALUE
+from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
-from handlers.profile.sections import Meaning, Resume
+from handlers.profile.sections import Meaning
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
@@ -170,7 +171,7 @@ class Profile:
             headers["content-type"] = "application/json"
         for name, text in self.headers:
             value = filled(text, secrets)
-            if not sections.FIELD_VALUE.fullmatch(value):
+            if not FIELD_VALUE.fullmatch(value):
                 raise ProfileError(f"the secret in headers.{name} holds characters that no header can carry")
             headers[name.lower()] = value
         return {name: value.encode() for name, value in headers.items()}

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from handlers.framing.decoders import FRAMINGS, Framing
 from handlers.framing.marks import Kind, Mark, marks
-from handlers.profile import sections
+from handlers.profile import mark_fields, sections
 from handlers.profile.addresses import check_address, expand
 from handlers.profile.behaviour import Overlap, Profile, Standby
 from handlers.profile.checked_fields import BadProfile, Fields
+from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -34,13 +35,13 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     framing = cast(Framing, fields.choice("framing", tuple(FRAMINGS), None))
     has_ids = FRAMINGS[framing].has_ids
     method = fields.choice("method", ("GET", "POST"), "GET")
-    resume, expired = sections.resume(fields)
+    resume, expired = parse_resume(fields)
     marked = [
         *expired,
-        *sections.marks(fields, "disconnect", Kind.DISCONNECT),
-        *sections.marks(fields, "end", Kind.END),
-        *sections.marks(fields, "loss", Kind.LOSS),
-        *sections.marks(fields, "heartbeat", Kind.HEARTBEAT),
+        *mark_fields.marks(fields, "disconnect", Kind.DISCONNECT),
+        *mark_fields.marks(fields, "end", Kind.END),
+        *mark_fields.marks(fields, "loss", Kind.LOSS),
+        *mark_fields.marks(fields, "heartbeat", Kind.HEARTBEAT),
     ]
     profile = Profile(
         name=name,

@@ -16,7 +16,7 @@ from handlers.framing.sse import SseDecoder
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
-from handlers.profile.sections import Resume
+from handlers.profile.resume import Resume
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
 STREAMS = Path(__file__).parents[3] / "env" / "streams"
