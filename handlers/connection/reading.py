@@ -1,7 +1,9 @@
 """Decides what the frames of one chunk come to: which are events to be stored, where to resume, what they announce.
 
-It knows no lease, no clock and no store. Invariants: nothing behind an end, a disconnect or an expired cursor counts;
-the cursor is that of the last frame or block that has one, so it counts only when all the events are stored.
+A frame that is a batch is its elements, whatever else it says: they are stored though the frame also ends the stream,
+and where it has any it is not a heartbeat. A batch of none is a heartbeat, where it says nothing else. It knows no
+lease, no clock and no store. Invariants: nothing behind an end, a disconnect or an expired cursor counts; the cursor is
+that of the last frame or block that has one, so it counts only when all the events are stored.
 """
 
 from dataclasses import dataclass
@@ -19,41 +21,59 @@ _SILENT = frozenset({Kind.COMMENT, Kind.DISCONNECT, Kind.EXPIRED})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything."""
+    """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything.
+
+    `oldest` is the oldest place that can be asked for, where the frame that stops it names one.
+    """
 
     events: tuple[StreamEvent, ...]
     cursor: str | None
     frames: int
     losses: int
-    stop: Kind | None
+    stop: Kind | None = None
+    oldest: str | None = None
 
 
-def read(profile: Profile, frames: Decoded, last_id: str | None, now_ms: int, place: str, first: int) -> Reading:
+def read(
+    profile: Profile, frames: Decoded, last_id: str | None, now_ms: int, place: str, first: int, *, is_resumed: bool
+) -> Reading:
     """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
 
-    `last_id` is the last event ID behind them, as the decoder has it.
+    `last_id` is the last event ID behind them, as the decoder has it. `is_resumed` is whether the connection asked for
+    what came after a cursor.
     """
     events: list[StreamEvent] = []
     cursor: str | None = None
     count = losses = 0
     for frame in as_frames(frames):
+        # First, for it parses the frame as `kind` does, and notes besides where in it the elements stand.
+        batch = profile.events(frame, now_ms) if profile.split is not None else None
         kind = profile.kind(frame)
+        if batch is not None and not batch and kind is Kind.EVENT:
+            kind = Kind.HEARTBEAT
         count += not frame.is_comment
         losses += kind is Kind.LOSS
-        if kind in _STORED and not frame.is_comment:
+        if batch:
+            for event in batch:
+                if profile.key == "each":
+                    event = event._replace(key=f"{place}-{first + len(events):09d}")
+                events.append(event)
+                cursor = event.cursor if event.cursor is not None else cursor
+        elif kind in _STORED and not frame.is_comment:
             event = profile.event(frame, now_ms)
             if profile.key == "each":
                 event = event._replace(key=f"{place}-{first + len(events):09d}")
             events.append(event)
             cursor = event.cursor if event.cursor is not None else cursor
         elif kind not in _SILENT and not frame.is_comment:
-            after = profile.cursor_after(frame)
+            after = profile.cursor_of_heartbeat(frame, is_resumed=is_resumed)
             cursor = after if after is not None else cursor
         if kind in _STOPS:
-            return Reading(tuple(events), cursor, count, losses, kind)
+            oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
+            return Reading(tuple(events), cursor, count, losses, kind, oldest)
     after = cursor_behind(profile, last_id)
     cursor = after if after is not None else cursor
-    return Reading(tuple(events), cursor, count, losses, None)
+    return Reading(tuple(events), cursor, count, losses)
 
 
 def cursor_behind(profile: Profile, last_id: str | None) -> str | None:

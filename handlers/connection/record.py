@@ -109,13 +109,15 @@ class Record:
         since_ms = self.claimed_ms if self._cursor_at_ms is None else self._cursor_at_ms
         return self.lost(min(since_ms, now_ms), now_ms, cause)
 
-    def cursor_expired(self, now_ms: int, fallback: str, heard_ms: int) -> RecordLoss:
-        """Returns the effect that writes down the loss where the upstream knows no cursor; `fallback` is saved instead.
+    def cursor_expired(self, now_ms: int, cursor: str, heard_ms: int) -> RecordLoss:
+        """Returns the effect that writes down the loss where the upstream has forgotten what came after its cursor.
 
-        What it sent on this connection up to `heard_ms` is known.
+        `cursor` is saved in that one's place. What it sent on this connection up to `heard_ms` is known, where it sent
+        an event or a heartbeat that moved the cursor.
         """
-        self.pending.expired(fallback)
-        if self.opened_ms is None or not self.events:
+        has_moved = self.events > 0 or self.pending.last != self.pending.asked_from
+        self.pending.expired(cursor)
+        if self.opened_ms is None or not has_moved:
             return self.lost_since_cursor(now_ms, CURSOR_EXPIRED)
         self.resumed = False
         return self.lost(heard_ms, now_ms, CURSOR_EXPIRED)

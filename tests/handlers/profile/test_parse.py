@@ -24,8 +24,11 @@ SHIPPED = {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "
 SHIPPED |= {"oanda", "companies-house", "kubernetes", "etcd", "mercure", "mastodon", "completions"}
 PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }'
-RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
-MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
+RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
+MARK = (
+    '{ event = "..." }, { data = "..." }, { comment = "..." }, { json = { "$.type" = "..." } } or '
+    '{ absent = ["$.items"] }, or a list of such'
+)
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
 POINTER = 'a place in the body such as "/create_request/start_revision"'
@@ -70,6 +73,7 @@ def test_address_and_framing_are_enough() -> None:
         partitions=1,
         keep_days=0,
         resume=None,
+        split=None,
         key="id",
         cursor="id",
     )
