@@ -150,6 +150,5 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     }
     if schedule.pace:
         fields["backoff"] = PACES[schedule.pace]
-    if schedule.resumes:
-        fields["resume"] = {"header": "Last-Event-ID"}
+    fields["resume"] = {"header": "Last-Event-ID"} if schedule.resumes else "none"
     return parse(STREAM, fields, {})
