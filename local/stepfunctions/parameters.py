@@ -56,7 +56,7 @@ def checked_name(name: str) -> str:
 def parsed(text: str | bytes) -> Any:
     """Returns the value of a JSON text; ValueError for any other text, also NaN and infinities.
 
-    Half of a surrogate pair is replaced by U+FFFD (docs/decisions/0048).
+    Half of a surrogate pair is replaced by U+FFFD (docs/stepfunctions.md).
     """
     return _parsed(parse_json, text)
 
