@@ -11,7 +11,7 @@ from typing import NamedTuple
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Outcome, Write
 from handlers.connection.inputs import Opened
-from handlers.connection.judging import is_confirmed, judge
+from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.reading import Reading, read
 from handlers.connection.record import CURSOR_EXPIRED, Record
 from handlers.framing.decoders import FramingError
@@ -42,7 +42,7 @@ class Intake:
     def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
         meaning = self._profile.meaning(opened.status)
-        if meaning == "expired" and record.resumed:
+        if record.resumed and is_expired(self._profile, opened.status):
             self._discards = True
             return self._cursor_expired(now_ms, record, record.liveness.heard_ms)
         refusal = judge(self._profile, opened, meaning)

@@ -199,6 +199,7 @@ def _profile(source: Scenario) -> Profile:
         "stall_after_s": source.upstream.stall_after_s,
         "standby": source.upstream.standby,
         "end": {"event": "end"},
+        "resume": {"header": "Last-Event-ID"} if source.upstream.resumes else "none",
     }
     return parse("replay", table, {})
 

@@ -1,6 +1,7 @@
 """Rests between tries, in virtual time: the real decisions and the real store, on tables in memory."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -121,6 +122,31 @@ def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     report = functions.start(overlap="forbids")
     assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
     assert functions.store.read_rest("demo") == Rest()
+
+
+@pytest.mark.parametrize(("lot", "asked_ms"), [(0, [0, 0, 0, 0]), (0.3, [0, 0, 30, 120]), (1, [0, 0, 100, 400])])
+def test_failures_in_place_come_back_at_random(lot: float, asked_ms: list[int]) -> None:
+    """At once after the first; then with full jitter, up to twice as long each time: no two functions stay in step."""
+    functions = Functions(lambda: [(0, Closed("reset"))])
+    functions.lot = lot
+    functions.start(reconnect_tries=3, backoff={})
+    assert functions.asked_ms == asked_ms
+
+
+def test_failures_in_place_keep_no_step() -> None:
+    """The middle of `test_failures_in_place_come_back_at_random`, which a defect puts to its end."""
+    test_failures_in_place_come_back_at_random(0.3, [0, 0, 30, 120])
+
+
+def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> None:
+    """Three times its margin: with less it leaves that to the next function, which has a whole life."""
+    openings = []
+    for after_ms in (887_999, 888_000):
+        lived: Script = [(0, Opened(200)), (after_ms, Closed("reset"))]
+        functions = Functions(partial(list, lived))
+        functions.start(reconnect_tries=3, backoff={})
+        openings.append(len(functions.asked_ms))
+    assert openings == [2, 1]
 
 
 def test_the_first_claim_fixes_the_partitions() -> None:
