@@ -1,7 +1,7 @@
 """Serves HTTP on one socket inside the service's event loop: uvicorn without its signal handlers and clock ticks.
 
-Invariants: it binds 127.0.0.1 and nothing else; an idle listener does nothing at all; neither a client that leaves nor a
-malformed request prints anything.
+Invariants: it binds 127.0.0.1 and nothing else; an idle listener does nothing at all; neither a client that leaves nor
+a malformed request prints anything.
 """
 
 import asyncio
@@ -68,9 +68,8 @@ def _guarded(app: ASGIApp) -> ASGIApp:
     """The application without the tracebacks that uvicorn prints; Starlette has answered 500 by then."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        with harmless("an answer"):
-            with contextlib.suppress(ClientDisconnect):
-                await app(scope, receive, send)
+        with harmless("an answer"), contextlib.suppress(ClientDisconnect):
+            await app(scope, receive, send)
 
     return guarded
 

@@ -7,7 +7,6 @@ replay it (`@reproduce_failure`).
 import json
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,8 +160,30 @@ DEEP = st.builds(
 )
 DEEP = DEEP.map(lambda text: text.replace("{", '{"a":').replace(":}", ":1}"))
 MEMBERS = st.sampled_from(
-    ["stateMachineArn", "executionArn", "input", "name", "definition", "roleArn", "maxResults", "nextToken", "cause"]
-    + ["error", "taskToken", "output", "activityArn", "tags", "type", "mapRunArn", "publish", "resourceArn", "context"]
+    [
+        "stateMachineArn",
+        "executionArn",
+        "input",
+        "name",
+        "definition",
+        "roleArn",
+        "maxResults",
+        "nextToken",
+        "cause",
+        "error",
+        "taskToken",
+        "output",
+        "type",
+        "activityArn",
+        "tags",
+        "mapRunArn",
+        "publish",
+        "resourceArn",
+        "context",
+        "variables",
+        "inspectionLevel",
+        "statusFilter",
+    ]
 )
 BODY = (
     st.dictionaries(MEMBERS, JSON, max_size=5).map(lambda value: json.dumps(value).encode())
@@ -181,16 +202,15 @@ def test_any_json_is_answered_by_every_action(service: harness.Service, action: 
     answers_as_ever(service)
 
 
-DEAD_LETTERS = f"streamkeeper-{harness.STAGE}-dead-letters"
-CONTROL = f"streamkeeper-{harness.STAGE}-connection-control"
+CONTROL, TABLE = f"streamkeeper-{harness.STAGE}-connection-control", f"streamkeeper-{harness.STAGE}-control"
 ITEM = {"PK": {"S": "any"}, "SK": {"S.$": "States.JsonToString($)"}}
 STATES: dict[str, dict[str, Any]] = {
-    "Pass": {"Type": "Pass", "End": True},
-    "JSONata": {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% [$states.input, $string($states.input)] %}", "End": True},
+    "Pass": {"Type": "Pass"},
+    "JSONata": {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% [$states.input, $string($states.input)] %}"},
     "Fail": {"Type": "Fail", "ErrorPath": "States.JsonToString($)", "CausePath": "States.JsonToString($)"},
     "Invoke": task("arn:aws:states:::lambda:invoke", {"FunctionName": CONTROL, "Payload.$": "$"})["States"]["S"],
-    "Put": task("arn:aws:states:::dynamodb:putItem", {"TableName": "streamkeeper-test-control", "Item": ITEM})["States"]["S"],
-}  # fmt: skip
+    "Put": task("arn:aws:states:::dynamodb:putItem", {"TableName": TABLE, "Item": ITEM})["States"]["S"],
+}
 
 
 @pytest.fixture(scope="module")
