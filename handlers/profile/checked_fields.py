@@ -1,8 +1,8 @@
 """Takes the fields out of a profile's table one by one, and collects everything that is wrong with them.
 
-It says what a number, a text or a choice is; handlers/profile/sections.py and handlers/profile/parse.py say what the
-fields mean. Invariant: every problem is one sentence that names the profile, the field and what would be right. It
-never repeats an address, a header or a body, for any of them may hold a secret.
+It says what a number, a text or a choice is; the modules beside it say what the fields mean. Invariant: every problem
+is one sentence that names the profile, the field and what would be right. It never repeats an address, a header or a
+body, for any of them may hold a secret.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from handlers.profile.addresses import ProfileError
 
 T = TypeVar("T")
+PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 
 
 class BadProfile(ProfileError):

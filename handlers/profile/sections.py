@@ -1,4 +1,4 @@
-"""Parses the sections of a profile: marks, resume, back-off, statuses, headers, body, and the rules for keys.
+"""Parses the sections of a profile: back-off, statuses, headers, body, and the rules for keys.
 
 Each function takes its section out of `Fields`, returns what it means, and notes there what is wrong. Invariant: what
 is returned without a note is sound.
@@ -7,133 +7,19 @@ is returned without a note is sound.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 from urllib.parse import parse_qsl
 
 from handlers.connection.backoff import KINDS, FailureKind, Pace
-from handlers.framing.events import JsonPath, Rule, parse_path
-from handlers.framing.marks import Kind, Mark, Value
+from handlers.framing.events import Rule, parse_path
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import Fields
+from handlers.profile.checked_fields import PATH, Fields
+from handlers.profile.header_fields import FIELD_VALUE, is_header
+from handlers.profile.resume import Resume
 from handlers.profile.secret_references import is_bare, references, without
 
-# RFC 9110, section 5.6.2 and 5.5: a field's name is a token; its value visible characters, spaces and tabs.
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
-# These are the client's own to write: a second one, or another length, would begin another request.
-_RESERVED = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
-_POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
-_PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
-_MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
 Meaning = Literal["success", "ended", "expired", "throttled", "dropped", "rejected"]
 MEANINGS: tuple[Meaning, ...] = ("success", "ended", "expired", "throttled", "dropped", "rejected")
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """How to ask for what came after the cursor: in the header, the query parameter or the body's place `name`.
-
-    `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
-    taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
-    `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
-    `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
-    """
-
-    place: Literal["header", "query", "body"]
-    name: str
-    pattern: str = "{cursor}"
-    add: int = 0
-    back_s: int = 0
-    reach_s: int = 0
-    fallback: str = ""
-    confirmed_by: str = ""
-
-    def spelled(self, cursor: str) -> str:
-        """What is sent for `cursor`."""
-        # The fallback is the upstream's own word, and no place of an event that was seen.
-        if cursor == self.fallback:
-            return cursor
-        moved = cursor
-        if self.add and cursor.isascii() and cursor.isdigit():
-            moved = str(int(cursor) + self.add)
-        if self.back_s:
-            moved = _earlier(cursor, self.back_s)
-        return self.pattern.replace("{cursor}", moved)
-
-
-def _earlier(cursor: str, back_s: int) -> str:
-    """The instant `back_s` seconds before the cursor's, in its own offset; the cursor where it is not an instant."""
-    try:
-        return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError):
-        return cursor
-
-
-def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
-    """How to go on from a cursor, and the marks of an answer that says that the cursor is too old."""
-    inner = fields.table("resume", '{ header = "..." }, { query = "..." } or { body = "/..." }')
-    if inner is None:
-        return None, []
-    places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}
-    if len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
-        inner.wrong("", 'must be { header = "..." }, { query = "..." } or { body = "/..." }')
-        places = {"query": "x"}
-    ((place, name),) = places.items()
-    if place == "header" and not _is_header(name):
-        inner.wrong("header", "is not the name of an HTTP header that may be set")
-    if place == "body" and not _POINTER.fullmatch(name):
-        inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
-    parsed = Resume(
-        cast(Literal["header", "query", "body"], place),
-        name,
-        pattern=inner.text("pattern", "{cursor}"),
-        add=inner.whole("add", 0, least=0, most=1_000_000),
-        back_s=inner.whole("back_s", 0, least=0, most=86_400),
-        reach_s=inner.whole("reach_s", 0, least=0, most=31_536_000),
-        fallback=inner.text("fallback", ""),
-        confirmed_by=inner.text("confirmed_by", "").lower(),
-    )
-    expired = marks(inner, "expired", Kind.EXPIRED)
-    inner.refuse_the_rest(
-        "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
-    )
-    if parsed.add and parsed.back_s:
-        inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")
-    return parsed, expired
-
-
-def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
-    """The marks of one kind: none, one or a list of them."""
-    value = fields.take(field)
-    if value is None:
-        return []
-    named = []
-    for one in value if isinstance(value, list) else [value]:
-        try:
-            named.append((kind, _mark(one)))
-        except ProfileError as error:
-            fields.wrong(field, str(error))
-    return named
-
-
-def _mark(value: Any) -> Mark:
-    if not isinstance(value, dict) or not value or not set(value) <= {"event", "data", "comment", "json"}:
-        raise ProfileError(f"must be {_MARK}")
-    texts = {name: text for name, text in value.items() if name != "json"}
-    if not all(isinstance(text, str) for text in texts.values()) or ("comment" in value and len(value) > 1):
-        raise ProfileError(f"must be {_MARK}; a comment stands alone")
-    table = value.get("json", {})
-    if not isinstance(table, dict) or ("json" in value and not table):
-        raise ProfileError('must give json a table of places and values such as { "$.type" = "ERROR" }')
-    places: list[tuple[JsonPath, Value]] = []
-    for spelled, wanted in table.items():
-        path = parse_path(spelled)
-        if path is None or not isinstance(wanted, str | int | float | bool):
-            raise ProfileError(f'must give {_PATH} a text, a number, true, false or "*" (anything at all) in json')
-        places.append((path, wanted))
-    return Mark(json=tuple(places), **texts)
 
 
 def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
@@ -176,7 +62,7 @@ def headers(fields: Fields) -> tuple[tuple[str, str], ...]:
     inner = fields.table("headers", "a table of texts")
     pairs = []
     for header, value in (inner.rest() if inner is not None else {}).items():
-        if not _is_header(header):
+        if not is_header(header):
             fields.wrong(f"headers.{header}", "is not the name of an HTTP header that may be set")
         elif not isinstance(value, str) or not FIELD_VALUE.fullmatch(without(value)):
             fields.wrong(f"headers.{header}", "must be a text of visible ASCII characters")
@@ -234,7 +120,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool) -> R
     if None in paths:
         spelled = ", ".join(f'"{word}"' for word in words)
         more = ", or a list of such paths" if "hash" in words else ""
-        fields.wrong(field, f"must be {spelled} or {_PATH}{more}")
+        fields.wrong(field, f"must be {spelled} or {PATH}{more}")
         return None
     sound = tuple(path for path in paths if path is not None)
     return sound if several else sound[0]
@@ -268,7 +154,3 @@ def _texts(value: Any) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for inner in value:
             yield from _texts(inner)
-
-
-def _is_header(name: str) -> bool:
-    return _TOKEN.fullmatch(name) is not None and name.lower() not in _RESERVED

@@ -1,0 +1,104 @@
+"""Says how a stream goes on from a cursor, and parses the profile's field `resume`.
+
+Invariant: a `Resume` that is returned without a note in `Fields` is sound.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, cast
+
+from handlers.framing.marks import Kind, Mark
+from handlers.profile.checked_fields import Fields
+from handlers.profile.header_fields import is_header
+from handlers.profile.mark_fields import marks
+
+_POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """How to ask for what came after the cursor: in the header, the query parameter or the body's place `name`.
+
+    `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
+    taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
+    `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
+    `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
+    `is_default` is true where the profile says nothing: nobody knows whether this upstream keeps what it has sent.
+    """
+
+    place: Literal["header", "query", "body"]
+    name: str
+    pattern: str = "{cursor}"
+    add: int = 0
+    back_s: int = 0
+    reach_s: int = 0
+    fallback: str = ""
+    confirmed_by: str = ""
+    is_default: bool = False
+
+    def spelled(self, cursor: str) -> str:
+        """What is sent for `cursor`."""
+        # The fallback is the upstream's own word, and no place of an event that was seen.
+        if cursor == self.fallback:
+            return cursor
+        moved = cursor
+        if self.add and cursor.isascii() and cursor.isdigit():
+            moved = str(int(cursor) + self.add)
+        if self.back_s:
+            moved = _earlier(cursor, self.back_s)
+        return self.pattern.replace("{cursor}", moved)
+
+
+# WHATWG, "processing model", reconnection: "If the EventSource object's last event ID string is not the empty string",
+# the request has the header `Last-Event-ID` with it. So an event stream resumes unless its profile says otherwise.
+LAST_EVENT_ID = Resume("header", "Last-Event-ID", is_default=True)
+_SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
+
+
+def _earlier(cursor: str, back_s: int) -> str:
+    """The instant `back_s` seconds before the cursor's, in its own offset; the cursor where it is not an instant."""
+    try:
+        return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return cursor
+
+
+def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
+    """How to go on from a cursor, and the marks of an answer that says that the cursor is too old.
+
+    `default` is what holds where the profile does not say; None, as for "none", is no way to go on.
+    """
+    value = fields.take("resume")
+    if value is None or value == "none":
+        return (default if value is None else None), []
+    if not isinstance(value, dict):
+        fields.wrong("resume", f'must be {_SHAPE}, or "none"')
+        return default, []
+    inner = fields.inside("resume", value)
+    places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}
+    if len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
+        inner.wrong("", f'must be {_SHAPE}, or "none"')
+        places = {"query": "x"}
+    ((place, name),) = places.items()
+    if place == "header" and not is_header(name):
+        inner.wrong("header", "is not the name of an HTTP header that may be set")
+    if place == "body" and not _POINTER.fullmatch(name):
+        inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
+    parsed = Resume(
+        cast(Literal["header", "query", "body"], place),
+        name,
+        pattern=inner.text("pattern", "{cursor}"),
+        add=inner.whole("add", 0, least=0, most=1_000_000),
+        back_s=inner.whole("back_s", 0, least=0, most=86_400),
+        reach_s=inner.whole("reach_s", 0, least=0, most=31_536_000),
+        fallback=inner.text("fallback", ""),
+        confirmed_by=inner.text("confirmed_by", "").lower(),
+    )
+    expired = marks(inner, "expired", Kind.EXPIRED)
+    inner.refuse_the_rest(
+        "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
+    )
+    if parsed.add and parsed.back_s:
+        inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")
+    return parsed, expired
