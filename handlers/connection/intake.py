@@ -82,6 +82,15 @@ class Intake:
         expired, end = self._stopped(now_ms, reading, failure, record, before_ms)
         return losses + expired + writes, end
 
+    @property
+    def reconnection_ms(self) -> int | None:
+        """Returns how long the upstream wants to be left alone before the next connection, at most as the profile says.
+
+        None where it asked for nothing.
+        """
+        asked_ms = self._decoder.reconnection_ms
+        return None if asked_ms is None else min(asked_ms, self._profile.retry_max_ms)
+
     def tail_bytes(self) -> int:
         """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""
         return self._decoder.close()

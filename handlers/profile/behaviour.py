@@ -60,6 +60,7 @@ class Profile:
     overlap_s: float
     standby: Standby
     reconnect_tries: int
+    retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
     max_frame_bytes: int
     partitions: int
@@ -82,6 +83,11 @@ class Profile:
     def overlap_ms(self) -> int:
         """How long the older connection reads on after its successor has connected."""
         return round(self.overlap_s * 1000)
+
+    @property
+    def retry_max_ms(self) -> int:
+        """The longest reconnection time of an event stream (`retry`) that is obeyed."""
+        return round(self.retry_max_s * 1000)
 
     @property
     def secrets(self) -> list[Reference]:

@@ -62,6 +62,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         overlap_s=fields.number("overlap_s", 2, above=-1, most=300),
         standby=cast(Standby, fields.choice("standby", ("cold", "hot"), "cold")),
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
+        retry_max_s=fields.number("retry_max_s", 60, above=-1, most=3600),
         backoff=sections.backoff(fields),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         partitions=fields.whole("partitions", 1, most=64),
