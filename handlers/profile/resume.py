@@ -28,6 +28,7 @@ class Resume:
     `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
     `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
     `oldest` is where a frame that says that the cursor is too old names the oldest place that can be asked for.
+    `is_default` is true where the profile says nothing: nobody knows whether this upstream keeps what it has sent.
     """
 
     place: Literal["header", "query", "body"]
@@ -39,6 +40,7 @@ class Resume:
     fallback: str = ""
     confirmed_by: str = ""
     oldest: JsonPath | None = None
+    is_default: bool = False
 
     def spelled(self, cursor: str) -> str:
         """What is sent for `cursor`."""
@@ -65,6 +67,12 @@ class Resume:
         if self.add and _NUMBER.fullmatch(cursor):
             return str(int(cursor) + sign * self.add)
         return _earlier(cursor, sign * self.back_s) if self.back_s else cursor
+
+
+# WHATWG, "processing model", reconnection: "If the EventSource object's last event ID string is not the empty string",
+# the request has the header `Last-Event-ID` with it. So an event stream resumes unless its profile says otherwise.
+LAST_EVENT_ID = Resume("header", "Last-Event-ID", is_default=True)
+_SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
 
 
 def _earlier(cursor: str, back_s: int) -> str:
@@ -95,14 +103,21 @@ def _is_later(place: Any, than: Any) -> bool:
         return True
 
 
-def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
-    """How to go on from a cursor, and the marks of an answer that says that the cursor is too old."""
-    inner = fields.table("resume", '{ header = "..." }, { query = "..." } or { body = "/..." }')
-    if inner is None:
-        return None, []
+def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
+    """How to go on from a cursor, and the marks of an answer that says that the cursor is too old.
+
+    `default` is what holds where the profile does not say; None, as for "none", is no way to go on.
+    """
+    value = fields.take("resume")
+    if value is None or value == "none":
+        return (default if value is None else None), []
+    if not isinstance(value, dict):
+        fields.wrong("resume", f'must be {_SHAPE}, or "none"')
+        return default, []
+    inner = fields.inside("resume", value)
     places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}
     if len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
-        inner.wrong("", 'must be { header = "..." }, { query = "..." } or { body = "/..." }')
+        inner.wrong("", f'must be {_SHAPE}, or "none"')
         places = {"query": "x"}
     ((place, name),) = places.items()
     if place == "header" and not is_header(name):
