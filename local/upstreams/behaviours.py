@@ -98,7 +98,7 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "etcd": Behaviour(
         method="POST",
         greeting='{"result": {"header": {"revision": "<n>"}, "created": true}}\n',
-        event='{"result": {"header": {"revision": "<n>"}, "events": [{"kv": {"key": "Zm9v", "mod_revision": "<n>"}}]}}\n',
+        event='{"result": {"events": [{"kv": {"key": "Zm9v", "mod_revision": "<n>"}}]}}\n',
         heartbeat='{"result": {"header": {"revision": "<n>"}}}\n',
         heartbeat_ms=600_000,
         has_key=False,

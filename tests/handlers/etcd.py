@@ -28,9 +28,8 @@ from tests.local.support import until
 RECORDINGS = Path(__file__).parent / "data" / "etcd"
 RECORDS = bool(os.environ.get("STREAMKEEPER_RECORD"))
 # How often etcd reports the progress of a quiet watch: by either name of the setting, which other releases ignore.
-PROGRESS = dict.fromkeys(
-    ("ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL", "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL"), "200ms"
-)
+SETTING = "WATCH_PROGRESS_NOTIFY_INTERVAL"
+PROGRESS = {f"ETCD_{SETTING}": "200ms", f"ETCD_EXPERIMENTAL_{SETTING}": "200ms"}
 
 
 def base64_of(text: str) -> str:
