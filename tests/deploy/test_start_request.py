@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from local import stages
 from local.service import osls, vtl
+from tests import shipped
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -67,7 +67,7 @@ def test_a_stream_without_a_profile_starts_nothing(stream_id: str) -> None:
     }
 
 
-@pytest.mark.parametrize("path", sorted((stages.ROOT / "env" / "streams").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", shipped.files(), ids=lambda path: path.stem)
 def test_every_profile_can_be_started(path: Path) -> None:
     """By its name alone, and with a name of its own after a colon."""
     for stream_id in (path.stem, f"{path.stem}:a", f"{path.stem}:a:b"):
