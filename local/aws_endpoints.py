@@ -68,7 +68,7 @@ class Endpoints:
         with self._lock:
             if service not in self._clients:
                 if self._session is None:
-                    self._session = _plain_session()
+                    self._session = plain_session()
                 self._clients[service] = self._session.create_client(
                     service,
                     region_name=REGION,
@@ -137,8 +137,8 @@ def needs_dynamodb(environment: Mapping[str, str]) -> bool:
     return needs_embedded(environment) and "AWS_ENDPOINT_URL_DYNAMODB" not in chosen(environment)
 
 
-def _plain_session() -> botocore.session.Session:
-    # With these variables a session reads no profile and no file of the user's.
+def plain_session() -> botocore.session.Session:
+    """Returns a session that reads no AWS profile and no file of the user's."""
     variables = {
         "profile": (None, None, None, None),
         "config_file": (None, None, "/dev/null", None),

@@ -2,9 +2,10 @@
 
 import pytest
 
-from local.aws_endpoints import Endpoints, needs_embedded
+from local.aws_endpoints import Endpoints, needs_embedded, plain_session
 from local.listener import bind, port_of
 from local.service.command import read_options
+from local.stepfunctions import request_validation
 from local.user_error import UserError
 
 
@@ -41,3 +42,13 @@ def test_an_endpoint_where_nobody_listens_is_refused_at_once() -> None:
         read_options({"AWS_ENDPOINT_URL": url})
     sentence = f"AWS_ENDPOINT_URL is {url}, and nothing can be reached there (Connection refused): "
     assert str(refusal.value) == sentence + "`unset AWS_ENDPOINT_URL` and start again."
+
+
+def test_no_aws_profile_of_the_users_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not exist, left in the shell, fails neither the requests nor their checks."""
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    assert plain_session().get_service_model("stepfunctions").service_name == "stepfunctions"
+    request_validation.model.cache_clear()
+    assert "StartExecution" in request_validation.model().operation_names
+    assert Endpoints({}, "http://127.0.0.1:1").client("dynamodb").meta.endpoint_url == "http://127.0.0.1:1"
