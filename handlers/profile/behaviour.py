@@ -60,6 +60,7 @@ class Profile:
     overlap_s: float
     standby: Standby
     reconnect_tries: int
+    retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
     max_frame_bytes: int
     partitions: int
@@ -82,6 +83,11 @@ class Profile:
     def overlap_ms(self) -> int:
         """How long the older connection reads on after its successor has connected."""
         return round(self.overlap_s * 1000)
+
+    @property
+    def retry_max_ms(self) -> int:
+        """The longest reconnection time of an event stream (`retry`) that is obeyed."""
+        return round(self.retry_max_s * 1000)
 
     @property
     def secrets(self) -> list[Reference]:
@@ -111,8 +117,14 @@ class Profile:
 
     @property
     def reach_ms(self) -> int | None:
-        """How far back the upstream goes when it is asked for what came since; None where the profile does not say."""
-        return self.resume.reach_s * 1000 if self.resume is not None and self.resume.reach_s else None
+        """How far back the upstream goes when it is asked for what came since; None: to the cursor, however old.
+
+        0, for no time at all, where the profile leaves it to the framing's default: an upstream that knows no
+        Last-Event-ID ignores it, so nothing says that it has closed a gap.
+        """
+        if self.resume is None:
+            return None
+        return 0 if self.resume.is_default else self.resume.reach_s * 1000 or None
 
     def asks(self, cursor: str | None) -> bool:
         """Whether a request with `cursor` asks for what came after an event that was seen."""
