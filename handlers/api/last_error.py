@@ -86,7 +86,7 @@ def _next_try(
     newest = connections.newest
     if newest is not None and lease.fence > newest.fence:
         return None, None, "is being tried again"
-    if rest.failures and rest.until_ms > now_ms:
+    if rest.until_ms > now_ms:
         return rest.until_ms, None, f"tried again at {at(rest.until_ms)}"
     within_ms = retries.within_ms(one.error)
     by_ms = None if within_ms is None else _failed_ms(one) + within_ms

@@ -150,7 +150,12 @@ def lost(item: Item) -> Gap | None:
 
 def rest_of(item: Item) -> Rest:
     """What is known of an upstream's failures, as the item says; nothing where there is none."""
-    return Rest(text(item, "kind") or "", count(item, "failures") or 0, count(item, "until_ms") or 0)
+    return Rest(
+        kind=text(item, "kind") or "",
+        failures=count(item, "failures") or 0,
+        until_ms=count(item, "until_ms") or 0,
+        reconnection_ms=count(item, "reconnection_ms") or 0,
+    )
 
 
 def rest(owed: Rest) -> Item:
