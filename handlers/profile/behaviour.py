@@ -14,7 +14,8 @@ from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
 from handlers.framing.events import Rule, StreamEvent, cursor_after, to_event
 from handlers.framing.marks import Kind, Marks
-from handlers.profile.addresses import ProfileError, check_stream_id, fill, fill_text, with_query
+from handlers.profile import placeholders
+from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
 from handlers.profile.header_fields import FIELD_VALUE
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
@@ -146,11 +147,12 @@ class Profile:
     def address_for(self, stream_id: str) -> str:
         """The address of one stream without its secrets.
 
-        Raises ProfileError where the id is malformed or is not this profile's.
+        Raises ProfileError where the id is malformed, is not this profile's, or lacks a name that the request needs.
         """
         name = check_stream_id(stream_id)
         if name != self.name:
             raise ProfileError(f"the stream id {stream_id!r} belongs to the profile {name!r}, not to {self.name!r}")
+        need_name(self.body or "", stream_id)
         return fill(self.address, stream_id)
 
     def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
@@ -177,7 +179,9 @@ class Profile:
     def _headers(self, secrets: Secrets) -> dict[str, bytes]:
         # Unless the profile asks for it: compression makes many upstreams hold events back until a block is full.
         encoding = "gzip, deflate" if self.compression else "identity"
-        headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding, "cache-control": "no-store"}
+        headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding}
+        # What browsers send for an EventSource: no cache on the way may answer with what it has (RFC 9111, 5.2.1.4).
+        headers["cache-control"] = "no-cache"
         headers["user-agent"] = "streamkeeper"
         if self.body is not None:
             headers["content-type"] = "application/json"
@@ -194,7 +198,7 @@ class Profile:
                 return {name: spelled(inner) for name, inner in value.items()}
             if isinstance(value, list):
                 return [spelled(inner) for inner in value]
-            return filled(fill_text(value, stream_id), secrets) if isinstance(value, str) else value
+            return filled(placeholders.fill(value, stream_id), secrets) if isinstance(value, str) else value
 
         whole = spelled(json.loads(text))
         if asked is not None and self.resume is not None and self.resume.place == "body":

@@ -84,6 +84,8 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     assert statements(template, "ConnectionWatchRole") == [
         ("dynamodb:Scan", {"Fn::Sub": "${ControlTable.Arn}/index/leases"}),
         ("dynamodb:GetItem", control),
+        ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
+        ("states:StartExecution", {"Ref": "Connections"}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     assert statements(template, "ConnectionsRole") == [
@@ -147,6 +149,10 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
         "STREAMS_DIR": "env/streams",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
+        "RETRY_MAX_DELAY_S": "20",
+        "THROTTLE_MAX_DELAY_S": "300",
+        "COOL_DOWN_S": "20",
+        "JITTER_S": "10",
         "POWERTOOLS_SERVICE_NAME": "streamkeeper",
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }

@@ -12,6 +12,7 @@ from handlers.framing.events import parse_path
 from handlers.framing.marks import Marks
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
+from handlers.profile import placeholders
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
@@ -19,7 +20,8 @@ from handlers.profile.resume import LAST_EVENT_ID, Resume
 from tests import shipped
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
-PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
+PLACES = f"address may hold {placeholders.KNOWN}, and those only in its path and query"
+UNKNOWN = f"body holds {{name|hex}}, which is not known; there are {placeholders.KNOWN}"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
 MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
@@ -108,6 +110,8 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"address": "https://example.org/#x"}, "address must not hold a fragment (#)"),
         ({"address": "https://{name}.example.org/"}, PLACES),
         ({"address": "https://example.org/{id}"}, PLACES),
+        ({"address": "https://example.org/{name|hex}"}, PLACES),
+        ({"body": '{"a": "{name|hex}"}', "method": "POST"}, UNKNOWN),
         ({"address": "https://example.org/a b"}, "address holds characters that must be percent-encoded"),
         ({"address": "https://example.org/ü"}, "address holds characters that must be percent-encoded"),
         ({"address": "${UPSTREAM_NONE}/x"}, "address needs the variable UPSTREAM_NONE, which is not set"),
