@@ -198,5 +198,6 @@ def test_an_unreadable_file_is_named_and_the_rest_is_checked(
 def test_the_page_explains_every_field_and_no_other() -> None:
     """docs/profiles.md has a row for each field that a profile may have."""
     text = (PROJECT / "docs" / "profiles.md").read_text()
-    rows = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    cells = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    rows = {cell for cell in cells if cell.isidentifier()}  # what else stands there is what a field may hold
     assert rows == set(Profile.__dataclass_fields__) - {"name", "marks"} | MARKS
