@@ -6,6 +6,7 @@ lease, no clock and no store. Invariants: nothing behind an end, a disconnect or
 that of the last frame or block that has one, so it counts only when all the events are stored.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handlers.framing.events import StreamEvent
@@ -16,7 +17,8 @@ from handlers.profile.behaviour import Profile
 # An end and a loss are events as well: what the upstream said is stored. A comment never is.
 _STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
-_SILENT = frozenset({Kind.COMMENT, Kind.DISCONNECT, Kind.EXPIRED})
+# They are not events, and may say how far the stream has come.
+_BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,11 @@ def read(
     cursor: str | None = None
     count = losses = 0
     for frame in as_frames(frames):
-        # First, for it parses the frame as `kind` does, and notes besides where in it the elements stand.
-        batch = profile.events(frame, now_ms) if profile.split is not None else None
-        kind = profile.kind(frame)
-        if batch is not None and not batch and kind is Kind.EVENT:
-            kind = Kind.HEARTBEAT
+        batch: Sequence[StreamEvent] = ()
+        if profile.split is None:
+            kind = profile.kind(frame)
+        else:
+            kind, batch = taken_apart(profile, frame, now_ms)
         count += not frame.is_comment
         losses += kind is Kind.LOSS
         if batch:
@@ -65,8 +67,8 @@ def read(
                 event = event._replace(key=f"{place}-{first + len(events):09d}")
             events.append(event)
             cursor = event.cursor if event.cursor is not None else cursor
-        elif kind not in _SILENT and not frame.is_comment:
-            after = profile.cursor_of_heartbeat(frame, is_resumed=is_resumed)
+        elif kind in _BESIDE and not frame.is_comment:
+            after = profile.cursor_beside(kind, frame, is_resumed=is_resumed)
             cursor = after if after is not None else cursor
         if kind in _STOPS:
             oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
@@ -74,6 +76,17 @@ def read(
     after = cursor_behind(profile, last_id)
     cursor = after if after is not None else cursor
     return Reading(tuple(events), cursor, count, losses)
+
+
+def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
+    """What `frame` is to a profile that splits, and the events of its elements; none where it is not a batch."""
+    # First, for it parses the frame as `kind` does, and notes besides where in it the elements stand.
+    batch = profile.events(frame, now_ms)
+    kind = profile.kind(frame)
+    if batch:
+        return (Kind.EVENT if kind is Kind.HEARTBEAT else kind), batch
+    is_empty = batch is not None and kind is Kind.EVENT
+    return (Kind.HEARTBEAT if is_empty else kind), ()
 
 
 def cursor_behind(profile: Profile, last_id: str | None) -> str | None:

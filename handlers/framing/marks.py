@@ -39,8 +39,8 @@ class Mark:
     `event` is the event's name, `data` its whole text; `comment` is how a comment begins. `json` are places in the body
     with their values: ANYTHING is whatever stands there. `absent` are places where nothing stands, or null.
 
-    Of a heartbeat `cursor` is where it says how far the stream has come, and `first_cursor` where it says that to a
-    connection alone which asked for no place.
+    Of a heartbeat or a disconnect `cursor` is where it says how far the stream has come, and `first_cursor` where a
+    heartbeat says that to a connection alone which asked for no place.
     """
 
     event: str | None = None
@@ -92,10 +92,10 @@ class Marks:
                     return kind
         return Kind.COMMENT if frame.is_comment else Kind.EVENT
 
-    def heartbeat(self, frame: Frame) -> Mark | None:
-        """The first mark of a heartbeat that `frame` fits."""
+    def first(self, kind: Kind, frame: Frame) -> Mark | None:
+        """The first mark of this kind that `frame` fits."""
         body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
-        return next((mark for kind, mark in self.of if kind is Kind.HEARTBEAT and mark.fits(frame, body)), None)
+        return next((mark for of, mark in self.of if of is kind and mark.fits(frame, body)), None)
 
 
 def marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:

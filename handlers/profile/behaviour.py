@@ -125,14 +125,14 @@ class Profile:
             return None
         return self.split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor)
 
-    def cursor_of_heartbeat(self, frame: Frame, *, is_resumed: bool) -> str | None:
-        """Where to resume after a heartbeat: by its mark's own paths, where it has any.
+    def cursor_beside(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
+        """Where to resume after a heartbeat or a disconnect: by its mark's own paths, where it has any.
 
         `is_resumed` is whether the connection asked for what came after a cursor.
         """
-        mark = self.marks.heartbeat(frame)
+        mark = self.marks.first(kind, frame)
         if mark is None or (mark.cursor is None and mark.first_cursor is None):
-            return self.cursor_after(frame)
+            return self.cursor_after(frame) if kind is Kind.HEARTBEAT else None
         paths = (mark.cursor, None if is_resumed else mark.first_cursor)
         body = parse_json(frame.data)
         cursors = (cursor_at(body, path) for path in paths if path is not None)

@@ -1,10 +1,11 @@
 """Parses the marks of a profile: which frames say something about the stream, such as its end or a heartbeat.
 
 Each mark that is returned without a note in `Fields` is sound. For example `end = { json = { "$.type" = "BYE" } }` is
-one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two. A heartbeat's may say besides where
-in the frame a cursor stands.
+one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two. Of a heartbeat and a disconnect it
+may say besides where in the frame a cursor stands.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from handlers.framing.events import JsonPath, parse_path
@@ -17,7 +18,8 @@ _MARK = (
     '{ absent = ["$.items"] }, or a list of such'
 )
 _PARTS = frozenset({"event", "data", "comment", "json", "absent"})
-_CURSORS = ("cursor", "first_cursor")
+# Which kinds may carry a cursor of their own, and how it may be named.
+_CURSORS = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",)}
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
@@ -28,7 +30,7 @@ def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     named = []
     for one in value if isinstance(value, list) else [value]:
         try:
-            named.append((kind, _mark(one, has_cursors=kind is Kind.HEARTBEAT)))
+            named.append((kind, _mark(one, _CURSORS.get(kind, ()))))
         except ProfileError as error:
             fields.wrong(field, str(error))
     return named
@@ -36,20 +38,21 @@ def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
 
 def mark(value: Any) -> Mark:
     """The mark of a table that has no cursors; raises ProfileError."""
-    return _mark(value, has_cursors=False)
+    return _mark(value, ())
 
 
-def _mark(value: Any, *, has_cursors: bool) -> Mark:
+def _mark(value: Any, cursors: Sequence[str]) -> Mark:
     table = dict(value) if isinstance(value, dict) else {}
-    cursor, first_cursor = (_one_path(table, name) for name in _CURSORS)
-    if not has_cursors and (cursor or first_cursor):
-        raise ProfileError("can have no cursor: only a heartbeat can")
+    paths = {name: _one_path(table, name) for name in ("cursor", "first_cursor") if name in table}
+    for name in paths:
+        if name not in cursors:
+            raise ProfileError(f"can have no {name}: a heartbeat can, and a disconnect a cursor")
     if not table or not set(table) <= _PARTS:
         raise ProfileError(f"must be {_MARK}")
     json, absent = _values(table), _absent(table)
     if not all(isinstance(text, str) for text in table.values()) or ("comment" in table and len(value) > 1):
         raise ProfileError(f"must be {_MARK}; a comment stands alone")
-    return Mark(json=json, absent=absent, cursor=cursor, first_cursor=first_cursor, **table)
+    return Mark(json=json, absent=absent, cursor=paths.get("cursor"), first_cursor=paths.get("first_cursor"), **table)
 
 
 def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:

@@ -36,9 +36,10 @@ def element_path(spelled: Any, split: Split | None) -> JsonPath | None:
     """The path that a rule of the profile spells, read in a frame that holds one element; None where it spells none."""
     if not isinstance(spelled, str):
         return None
-    if split is not None and spelled.startswith(split.path.text + ELEMENT):
-        spelled = spelled.replace(ELEMENT, "[0]", 1)
-    return parse_path(spelled)
+    if split is None or not spelled.startswith(split.path.text + ELEMENT):
+        return parse_path(spelled)
+    path = parse_path(spelled.replace(ELEMENT, "[0]", 1))
+    return None if path is None else JsonPath(spelled, path.steps)
 
 
 def check_key(fields: Fields, key: Rule, split: Split) -> None:
