@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from handlers.connection import ledger
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
 
@@ -48,6 +49,9 @@ class Connection:
     duplicates: int
     dead_lettered: int
     reach_ms: int | None = None
+    since_ms: int | None = None
+    live_ms: int | None = None
+    forgot_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +177,13 @@ class _View:
 
     def coverage(self) -> dict[str, Any] | None:
         """What the connections since the last start covered; None where none was answered."""
-        records = [self._record(one, one.opened_ms) for one in self._run() if one.opened_ms is not None]
+        records = [record for one in self._run() for record in self._records(one)]
         if not records:
             return None
         missed = gaps(records, self._now_ms, self._dead_after_ms)
         openings = [record.opened_ms for record in records]
         ends = [self._now_ms if record.closed_ms is None else record.closed_ms for record in records]
-        from_ms, to_ms = min(openings), max(ends)
+        from_ms, to_ms = min([*openings, *(gap.from_ms for gap in missed)]), max(ends)
         # Of an end that is not known yet; it is shown as None.
         pending: list[Gap] = []
         last = records[ends.index(to_ms)]
@@ -195,7 +199,7 @@ class _View:
             "from_at": at(from_ms),
             "to_at": at(to_ms),
             "connected_since_at": at(max((gap.to_ms for gap in missed), default=from_ms)) if self._open else None,
-            "connections": len(records),
+            "connections": sum(one.opened_ms is not None for one in self._run()),
             # Rounded down: only what has no gap is 100.
             "percent": (length_ms - gap_ms) * 1_000_000 // length_ms / 10_000,
             "overlap_ms": _overlap_ms(zip(openings, ends, strict=True)),
@@ -203,12 +207,16 @@ class _View:
             "gaps": [_shown_gap(gap) for gap in shown] + [_shown_gap(gap) | {"to_at": None} for gap in pending],
         }
 
-    def _record(self, one: Connection, opened_ms: int) -> Record:
+    def _records(self, one: Connection) -> list[Record]:
         """The connection as the ledger's rules need it; one whose function was killed closed when it was last seen."""
+        opened_ms = one.seen_ms if one.opened_ms is None else one.opened_ms
         closed_ms = one.closed_ms
         if closed_ms is None and one not in self._open:
             closed_ms = max(opened_ms, one.seen_ms)
-        return Record(one.fence, opened_ms, one.seen_ms, closed_ms, self._cause(one), one.resumed, one.reach_ms)
+        record = Record(
+            one.fence, opened_ms, one.seen_ms, closed_ms, self._cause(one), one.resumed, one.reach_ms, one.since_ms
+        )
+        return ledger.records(replace(record, live_ms=one.live_ms), one.opened_ms, one.forgot_ms)
 
     def _cause(self, one: Connection) -> str:
         """How the connection ended; "" while it is open."""

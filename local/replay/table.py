@@ -8,7 +8,9 @@ and changes nothing.
 
 from __future__ import annotations
 
+import itertools
 import re
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +21,9 @@ from local.replay.dynamodb_expressions import Item, condition, update
 Key = tuple[str, str]
 # The one form of PartiQL that handlers/store/event_writer.py writes.
 _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
+# A query of one partition, by the beginning of the sort key.
+_OF_ONE = re.compile(r"PK = (:\w+)(?: AND begins_with\(SK, (:\w+)\))?$")
+_LAST = "\U0010ffff"
 _PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key, Item], None]
 
@@ -28,6 +33,7 @@ class MemoryDynamoDB:
 
     def __init__(self, *tables: str, on_change: Listener | None = None) -> None:
         self._tables: dict[str, dict[Key, Item]] = {name: {} for name in tables}
+        self._keys: dict[str, list[Key]] = {name: [] for name in tables}  # in order; nothing is ever deleted
         self._on_change = on_change
 
     def get_item(self, *, TableName: str, Key: Item, **_reading: Any) -> dict[str, Any]:
@@ -92,8 +98,14 @@ class MemoryDynamoDB:
         table = self._table(TableName, "Query")
         holds = condition(KeyConditionExpression, rest.get("ExpressionAttributeNames"))
         values = rest.get("ExpressionAttributeValues", {})
-        keys = sorted((key for key, item in table.items() if holds(item, values)), reverse=not ScanIndexForward)
-        items = [dict(table[key]) for key in keys[: rest.get("Limit")]]
+        keys = self._keys[TableName]
+        if (place := _OF_ONE.match(KeyConditionExpression)) is not None:
+            # What is looked for lies together: a replay of a year looks at 25 of 35,000 connections, 35,000 times.
+            stream, prefix = values[place[1]]["S"], values[place[2]]["S"] if place[2] else ""
+            keys = keys[bisect_left(keys, (stream, prefix)) : bisect_left(keys, (stream, prefix + _LAST))]
+        keys = keys if ScanIndexForward else keys[::-1]
+        found = (key for key in keys if holds(table[key], values))
+        items = [dict(table[key]) for key in itertools.islice(found, rest.get("Limit"))]
         return {"Items": items, "Count": len(items)}
 
     def _table(self, name: str, operation: str) -> dict[Key, Item]:
@@ -112,6 +124,8 @@ class MemoryDynamoDB:
             raise _client_error(operation, "ConditionalCheckFailedException", "The conditional request failed", answer)
 
     def _changed(self, table: str, key: Key, item: Item) -> None:
+        if len(self._tables[table]) > len(self._keys[table]):
+            insort(self._keys[table], key)
         if self._on_change is not None:
             self._on_change(table, key, item)
 
