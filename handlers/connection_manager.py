@@ -17,9 +17,9 @@ from aws_lambda_powertools.metrics import MetricUnit
 from handlers import errors
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.steps import Invocation, Report
+from handlers.connection.steps import Report
 from handlers.driver import Clock
-from handlers.invocation import run_invocation
+from handlers.invocation import Request, run_invocation, to_invocation
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
@@ -73,7 +73,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong.
     """
     clock = Clock()
-    deadline_ms = clock.now_ms() + lambda_context.get_remaining_time_in_millis()
+    now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
         stream_id, lane, execution = read_event(event)
@@ -83,20 +83,11 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     except errors.InvalidRequest as error:
         logger.error(str(error))
         raise
-    invocation = Invocation(
-        stream_id=stream_id,
-        lane=lane,
-        execution=execution,
-        request_id=lambda_context.aws_request_id,
-        deadline_ms=deadline_ms,
-        margin_ms=settings.margin_ms,
-        lease_every_ms=settings.lease_every_ms,
-        progress_every_ms=settings.progress_every_ms,
-        overlap_max_ms=settings.overlap_max_ms,
-        cycles=cycles,
-        renew_after=renew_after,
+    request = Request(stream_id, lane, execution, cycles, renew_after)
+    invocation = to_invocation(
+        request, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
     )
-    logger.info("connecting", extra={"remaining_ms": deadline_ms - clock.now_ms()})
+    logger.info("connecting", extra={"remaining_ms": invocation.deadline_ms - clock.now_ms()})
     try:
         report = run_invocation(profile, store, secrets, invocation, clock, functools.partial(_log, profile.name))
     except errors.StreamkeeperError as error:

@@ -90,7 +90,7 @@ def read_event(event: object) -> tuple[str, str]:
     fields = event if isinstance(event, Mapping) else {}
     parameters = fields.get("pathParameters")
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
-    # No stream id has a percent sign: where a client encoded its colons and nobody decoded them, this does.
+    # A REST API leaves the parameters of a path as the client wrote them. What a query holds comes decoded.
     return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
 
 

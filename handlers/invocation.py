@@ -1,17 +1,50 @@
 """Keeps a stream connected for one invocation, in real time: the steps of `reconnection`, performed by a `Driver`.
 
-It decides nothing. Invariant: `run_invocation` returns before the deadline, whatever the store and the upstream do,
-unless reading a secret takes longer, and leaves neither a socket nor a thread that waits for one.
+It decides nothing but what the settings and the time that is left mean to an invocation. Invariant: `run_invocation`
+returns before the deadline, whatever the store and the upstream do, unless reading a secret takes longer, and leaves
+neither a socket nor a thread that waits for one.
 """
 
 import random
+from dataclasses import dataclass
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report
 from handlers.driver import Clock, Driver, LogReport
 from handlers.profile.behaviour import Profile
+from handlers.settings import Settings
 from handlers.store.connection_store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the machine asks a function for; "" for the lane and the execution, 0 for cycles that it does not name."""
+
+    stream_id: str
+    lane: str
+    execution: str
+    cycles: int
+    renew_after: int
+
+
+def to_invocation(
+    request: Request, settings: Settings, request_id: str, *, now_ms: int, remaining_ms: int
+) -> Invocation:
+    """The invocation that starts now under Lambda's `request_id` and is killed after `remaining_ms`."""
+    return Invocation(
+        stream_id=request.stream_id,
+        lane=request.lane,
+        execution=request.execution,
+        request_id=request_id,
+        deadline_ms=now_ms + remaining_ms,
+        margin_ms=settings.margin_ms,
+        lease_every_ms=settings.lease_every_ms,
+        progress_every_ms=settings.progress_every_ms,
+        overlap_max_ms=settings.overlap_max_ms,
+        cycles=request.cycles,
+        renew_after=request.renew_after,
+    )
 
 
 def run_invocation(

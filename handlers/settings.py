@@ -79,6 +79,7 @@ class WatchSettings:
     """The settings of the function that watches all streams."""
 
     control_table: str
+    state_machine_arn: str
     unconnected_after_ms: int
 
 
@@ -140,6 +141,7 @@ def load_watch(environment: Mapping[str, str]) -> WatchSettings:
     _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
     return WatchSettings(
         control_table=_text(environment, "CONTROL_TABLE"),
+        state_machine_arn=_text(environment, "STATE_MACHINE_ARN"),
         unconnected_after_ms=_milliseconds(environment, "UNCONNECTED_AFTER_S", most_s=86_400),
     )
 

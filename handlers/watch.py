@@ -1,24 +1,29 @@
 """Watches all streams: reports once a minute for how long each stream that should be connected is not.
 
-handlers/connection/lease.py says which stream should be connected, and since when one is not. The function needs
-neither Lambda's nor Step Functions' API, so it sees their outages too. Invariants: it writes nothing; it reports its
-numbers in every run, also where there is no stream, because the alarm treats missing data as a breach.
+handlers/connection/lease.py says which stream should be connected, and since when one is not. These numbers need
+neither Lambda's nor Step Functions' API, so they show their outages too. Then the function asks Step Functions about
+the streams without a connection, and starts an execution for each that is orphaned (handlers/orphans.py).
+
+Invariants: it writes nothing to the table; it reports its numbers in every run, also where there is no stream, because
+the alarm treats missing data as a breach, and before it asks anybody else, who may be slow.
 """
 
 import os
 import time
-from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.lease import Lease, unconnected_ms
+from handlers.connection.orphans import in_turn, is_suspect
+from handlers.orphans import Orphans, StepFunctions
 from handlers.settings import load_watch
-from handlers.store import control_items
-from handlers.store.control_table import LEASES
+from handlers.store.leases import all_leases, read_lease
 
 CLIENT = Config(
     connect_timeout=1,
@@ -29,22 +34,35 @@ CLIENT = Config(
     parameter_validation=False,
 )
 
+# Step Functions answers ten requests a second; where the upstreams of many streams are away, each has its turn.
+ASKED = 100
+# The function has 50 seconds.
+ASK_S = 25
+
 logger = Logger()
 metrics = Metrics()
 settings = load_watch(os.environ)
 dynamodb = boto3.client("dynamodb", config=CLIENT)
 
 
-def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
-    """How many streams should be connected, and for how long each that is not has not been, in seconds.
+@cache
+def step_functions() -> Any:
+    """The client of Step Functions; most runs need none."""
+    return boto3.client("stepfunctions", config=CLIENT)
 
-    A log line names each that has not been for UNCONNECTED_AFTER_S. What DynamoDB refuses is raised, and the metrics of
-    this run are missing.
+
+def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
+    """How many streams should be connected, for how long each that is not has not been, in seconds, and the orphans.
+
+    A log line names each that has not been for UNCONNECTED_AFTER_S, and each orphan. What DynamoDB refuses is raised,
+    and the metrics of this run are missing. What Step Functions refuses is logged: the stream stays unconnected.
     """
+    late_at_s = time.monotonic() + ASK_S
     now_ms = time.time_ns() // 1_000_000
     wanted = 0
     missing_s: dict[str, int] = {}
-    for stream_id, lease in leases():
+    suspects: dict[str, Lease] = {}
+    for stream_id, lease in all_leases(dynamodb, settings.control_table):
         wanted += bool(lease.execution) and not lease.stop
         length_ms = unconnected_ms(lease, now_ms)
         if length_ms:
@@ -52,20 +70,38 @@ def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
         if length_ms >= settings.unconnected_after_ms:
             fields = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": length_ms // 1000}
             logger.error("a stream that should be connected is not", extra=fields)
+        if is_suspect(lease, now_ms):
+            suspects[stream_id] = lease
     longest_s = max(missing_s.values(), default=0)
     metrics.add_metric("Wanted", MetricUnit.Count, wanted)
     metrics.add_metric("Unconnected", MetricUnit.Count, len(missing_s))
     metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_s)
     metrics.flush_metrics()
-    return {"wanted": wanted, "unconnected_s": missing_s}
+    return {"wanted": wanted, "unconnected_s": missing_s, "orphans": mend(suspects, now_ms, late_at_s)}
 
 
-def leases() -> Iterator[tuple[str, Lease]]:
-    """Every stream that was ever started, with its lease as it stands now."""
-    pages = dynamodb.get_paginator("scan").paginate(TableName=settings.control_table, IndexName=LEASES)
-    for page in pages:
-        for entry in page["Items"]:
-            key = {name: entry[name] for name in ("PK", "SK")}
-            # The index may be behind, and has no heartbeat in it; the lease itself is read consistently.
-            answer = dynamodb.get_item(TableName=settings.control_table, Key=key, ConsistentRead=True)
-            yield key["PK"]["S"], control_items.lease(answer.get("Item", {}))
+def mend(suspects: dict[str, Lease], now_ms: int, late_at_s: float) -> list[str]:
+    """The ids of those of the suspects that are orphaned; for each an execution was started if one may be."""
+    states = StepFunctions(step_functions, settings.state_machine_arn)
+    lease_of = partial(read_lease, dynamodb, settings.control_table)
+    orphans = Orphans(states, lease_of, lambda _, execution: states.youngest(execution), may_start=lambda _: True)
+    orphaned = []
+    for stream_id in in_turn(sorted(suspects), now_ms, ASKED):
+        if time.monotonic() > late_at_s:
+            logger.error("Step Functions is slow: the rest of the streams is looked at in a minute")
+            break
+        try:
+            orphan = orphans.check(stream_id, suspects[stream_id], now_ms)
+        except (BotoCoreError, ClientError) as problem:
+            fields = {"stream_id": stream_id, "problem": type(problem).__name__}
+            logger.error("whether the stream is orphaned could not be found out, or not mended", extra=fields)
+            continue
+        if orphan is not None:
+            orphaned.append(stream_id)
+            fields = {"stream_id": stream_id, "execution": orphan.execution, "started": orphan.started}
+            logger.error(orphan.sentence, extra=fields)
+    if orphaned:
+        # In no other run: a metric is paid for by the hours in which it has data.
+        metrics.add_metric("Orphaned", MetricUnit.Count, len(orphaned))
+        metrics.flush_metrics()
+    return orphaned

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from local.checkout import require_checkout
+from local.printable import accept_any_text, printable_lines
 from local.user_error import UserError
 
 INTERRUPTED = 130
@@ -44,11 +45,14 @@ OURS = frozenset({"handlers", "local", "timeline"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 for a mistake of the user's."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # Whatever text comes, and whatever the terminal can show, a line is printed.
+    for stream in (sys.stdout, sys.stderr):
+        accept_any_text(stream)
     try:
         status = _run(arguments)
         sys.stdout.flush()
     except UserError as mistake:
-        print(f"streamkeeper: {mistake}", file=sys.stderr)
+        print(f"streamkeeper: {printable_lines(str(mistake))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]

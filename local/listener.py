@@ -1,6 +1,7 @@
 """Serves HTTP on one socket inside the service's event loop: uvicorn without its signal handlers and clock ticks.
 
-Invariants: it binds 127.0.0.1 and nothing else; an idle listener does nothing at all.
+Invariants: it binds 127.0.0.1 and nothing else; an idle listener does nothing at all; neither a client that leaves nor
+a malformed request prints anything.
 """
 
 import asyncio
@@ -11,8 +12,10 @@ import struct
 from collections.abc import Iterator
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from local.observers import harmless
 from local.user_error import UserError
 
 HOST = "127.0.0.1"
@@ -61,17 +64,28 @@ class _Server(uvicorn.Server):
         await self.end.wait()
 
 
+def _guarded(app: ASGIApp) -> ASGIApp:
+    """The application without the tracebacks that uvicorn prints; Starlette has answered 500 by then."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        with harmless("an answer"), contextlib.suppress(ClientDisconnect):
+            await app(scope, receive, send)
+
+    return guarded
+
+
 class Listener:
     """Serves one ASGI application on one socket until it is closed."""
 
     def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
         config = uvicorn.Config(
-            app,
+            _guarded(app),
             http="httptools",
             loop="none",
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",
             access_log=False,
             date_header=False,
             server_header=False,

@@ -13,13 +13,17 @@ from timeline.coverage import Connection, Gap
 from timeline.spans import Span
 
 WAITING, STARTING, CONNECTED, OVERLAP, GAP, NOTHING = "·", "╌", "━", "═", "╳", " "
+ASCII = str.maketrans({WAITING: ".", STARTING: "-", CONNECTED: "=", OVERLAP: "#", GAP: "x"})
+"""The marks for a terminal that has no others; `text.translate(ASCII)`."""
+LABEL = 7
+"""Columns of the label before each line."""
 LEGEND = f"{WAITING} waiting  {STARTING} connecting  {CONNECTED} connected  {OVERLAP} overlap  {GAP} gap"
 
 
 def draw(
     spans: Sequence[Span], connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: int, width: int = 96
 ) -> list[str]:
-    """Returns a line a lane, a line for the stream as a whole, and a scale in seconds; at most `width` + 8 wide."""
+    """Returns a line a lane, a line for the stream as a whole, and a scale in seconds; at most `width` + LABEL wide."""
     width = max(20, width)
     lanes = sorted({span.lane for span in spans} | {c.lane for c in connections})
     lines = [f"{lane:>6} {_lane(lane, spans, connections, until_ms, width)}" for lane in lanes]

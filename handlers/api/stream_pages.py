@@ -11,10 +11,11 @@ from typing import Any
 from handlers.api import status
 from handlers.api.queries import Listing
 from handlers.api.status import Records
+from handlers.profile.addresses import STREAM_ID_LENGTH
 
 # A stream costs two requests to the table.
 LIMIT, MOST = 100, 1000
-LISTING = Listing(re.compile(r"[A-Za-z0-9._:-]{1,64}"), "a stream id", LIMIT, MOST)
+LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = ("stream", "status", "execution", "generation", "fence", "holder", "last_error")
 

@@ -2,7 +2,8 @@
 
 Three kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (an answer
 that a retry may better), `throttled` (429 or 420). It knows no clock: instants are passed in. Invariant: a rest is
-never shorter than what the upstream asked for in Retry-After, and failures in a row never shorten it.
+never shorter than what the upstream asked for, in Retry-After or as its reconnection time, and failures in a row never
+shorten it.
 """
 
 from dataclasses import dataclass
@@ -31,16 +32,21 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is known of a stream's failures: how many of which kind in a row, and until when it is left alone."""
+    """What is known of a stream's failures: how many of which kind in a row, and until when it is left alone.
+
+    `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it.
+    """
 
     kind: str = ""
     failures: int = 0
     until_ms: int = 0
+    reconnection_ms: int = 0
 
 
 def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:
-    """What is known after one more failure; without a pace only Retry-After makes a rest."""
+    """What is known after one more failure; without a pace only what the upstream asked for makes a rest."""
     failures = before.failures + 1 if before.kind == kind else 1
     wait_ms = pace.rest_ms(failures) if pace is not None else 0
     asked_ms = round(retry_after_s * 1000) if retry_after_s is not None else 0
-    return Rest(kind, failures, now_ms + max(wait_ms, asked_ms))
+    until_ms = now_ms + max(wait_ms, asked_ms, before.reconnection_ms)
+    return Rest(kind, failures, until_ms, before.reconnection_ms)

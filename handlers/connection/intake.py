@@ -11,7 +11,7 @@ from typing import NamedTuple
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Outcome, Write
 from handlers.connection.inputs import Opened
-from handlers.connection.judging import is_confirmed, judge
+from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.reading import Reading, read
 from handlers.connection.record import Record
@@ -43,7 +43,7 @@ class Intake:
     def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
         meaning = self._profile.meaning(opened.status)
-        if meaning == "expired" and record.resumed:
+        if record.resumed and is_expired(self._profile, opened.status):
             self._discards = True
             return [], self._cursor_expired(now_ms, record, record.liveness.heard_ms)
         refusal = judge(self._profile, opened, meaning)
@@ -82,6 +82,15 @@ class Intake:
             return losses + writes, None
         self._discards = True
         return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)
+
+    @property
+    def reconnection_ms(self) -> int | None:
+        """Returns how long the upstream wants to be left alone before the next connection, at most as the profile says.
+
+        None where it asked for nothing.
+        """
+        asked_ms = self._decoder.reconnection_ms
+        return None if asked_ms is None else min(asked_ms, self._profile.retry_max_ms)
 
     def tail_bytes(self) -> int:
         """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""

@@ -17,6 +17,8 @@ from handlers.profile.sections import Meaning
 _INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
 # Retry-After may be of any length; longer than a day is no different from a day.
 MOST_RETRY_AFTER_S = 86_400.0
+# Refusals that a request without a cursor would get as well: who asks, how it is paid for, with which method.
+_NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 
 
 def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
@@ -38,6 +40,19 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
     if meaning == "dropped":
         return Outcome("StreamDropped", "", f"the upstream answered {status}", wait_s, status)
     return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help", http_status=status)
+
+
+def is_expired(profile: Profile, status: int) -> bool:
+    """Returns whether an answer to a request that carried a cursor refuses that cursor.
+
+    Where the profile left it to the default to send one, this upstream may know nothing of it: a refusal that a request
+    without a cursor may not get is taken for one of the cursor, so the next request is made without.
+    """
+    meaning = profile.meaning(status)
+    if meaning == "expired":
+        return True
+    is_default = profile.resume is not None and profile.resume.is_default and status not in dict(profile.statuses)
+    return is_default and meaning == "rejected" and status >= 400 and status not in _NOT_OF_THE_CURSOR
 
 
 def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:

@@ -140,6 +140,11 @@ class Manager:
         """Returns the ledger's record of this connection so far."""
         return self._record.progress
 
+    @property
+    def reconnection_ms(self) -> int | None:
+        """Returns what the upstream asked for before the next connection; None where it asked for nothing."""
+        return self._intake.reconnection_ms
+
     def expires_at_ms(self, now_ms: int) -> int:
         """Returns until when this connection counts as connected if its lease is renewed now."""
         return self._lifetime.expires_at_ms(now_ms)

@@ -163,20 +163,26 @@ class _Attempts:
             after = self._rest_after(held, report)
             # That this one lived ends its own failures, not those that others met meanwhile; nor does its rest end
             # theirs.
-            after = held if not after.failures else replace(after, until_ms=max(after.until_ms, held.until_ms))
+            counted = after if after.failures else replace(held, reconnection_ms=after.reconnection_ms)
+            after = replace(counted, until_ms=max(after.until_ms, held.until_ms))
         self._rest = after
 
     def _rest_after(self, before: Rest, report: Report) -> Rest:
         outcome = report.outcome
         kind = failure_kind(outcome)
+        was_lost = kind is not None and report.progress.ended_by not in MADE_ROOM
+        if was_lost and report.reconnection_ms is not None:
+            before = replace(before, reconnection_ms=report.reconnection_ms)
+        asked_ms = before.reconnection_ms
         if lived(report.progress):
             # "Once an established connection drops, attempt to reconnect immediately": only failures to connect are
-            # paced.
-            return NO_REST
-        if kind is None or report.progress.ended_by in MADE_ROOM:
+            # paced. But WHATWG, "reestablish the connection": "Wait a delay equal to the reconnection time of the event
+            # source." A handover is no such thing: nothing is lost there.
+            return Rest(until_ms=self._now_ms + asked_ms if was_lost and asked_ms else 0, reconnection_ms=asked_ms)
+        if kind is None or not was_lost:
             return before
         pace, asked_s = self._profile.pace(kind), outcome.retry_after_s
-        return failed(before, kind, self._now_ms, pace, asked_s) if pace or asked_s else before
+        return failed(before, kind, self._now_ms, pace, asked_s) if pace or asked_s or asked_ms else before
 
     # --- before a connection ------------------------------------------------------------------------------------------
 

@@ -54,11 +54,16 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a connection ended and what it did; `connect_ms` is None where the upstream never answered."""
+    """How a connection ended and what it did; `connect_ms` is None where the upstream never answered.
+
+    `reconnection_ms` is what the upstream asked for on it before the next one, as the profile bounds it; None where it
+    asked for nothing.
+    """
 
     outcome: Outcome
     progress: Progress
     connect_ms: int | None = None
+    reconnection_ms: int | None = None
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------

@@ -48,6 +48,21 @@ FRAMINGS: dict[Framing, FramingSpec] = {
 }
 # An answer of these types is a page for people: a login, an error, a notice of maintenance.
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
+# Types that say how the body is framed. application/json and text/plain do not: all sorts of streams are called so.
+_FRAMED: dict[str, Framing] = {
+    "text/event-stream": "sse",
+    "application/json-seq": "json-seq",
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "application/x-jsonl": "ndjson",
+    "application/jsonlines": "ndjson",
+    "application/x-jsonlines": "ndjson",
+    "application/stream+json": "ndjson",
+    "application/x-json-stream": "ndjson",
+}
+# What a framing reads besides its own: the lengths of `length` may stand between JSON lines, and `raw` reads anything.
+_READS: dict[Framing, frozenset[Framing]] = {"length": frozenset({"ndjson"}), "raw": frozenset(FRAMINGS)}
 
 
 def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False) -> Decoder:
@@ -71,7 +86,11 @@ def refuses(framing: Framing, content_type: str | None) -> str:
     if content_type is None:
         return ""
     media_type = content_type.partition(";")[0].strip().lower()
+    is_framed = _FRAMED.get(media_type, framing)
+    if is_framed != framing and is_framed not in _READS.get(framing, ()):
+        return f'{media_type}, which framing = "{framing}" cannot read: write framing = "{is_framed}" in the profile'
     # WHATWG, "processing model": any other Content-Type than text/event-stream fails the connection.
     if framing == "sse" and media_type != "text/event-stream":
-        return "something else than text/event-stream"
+        hint = ': for JSON lines write framing = "ndjson" in the profile' if media_type == "application/json" else ""
+        return f"something else than text/event-stream{hint}"
     return "a page (HTML) in place of a stream" if media_type in _PAGES else ""

@@ -1,16 +1,23 @@
 """Builds the address of a stream from its profile's address, the stream id and the cursor.
 
-Invariant: no stream id and no cursor changes the scheme, the host, the port or the shape of the path that a profile's
-address names; they come in percent-encoded, as one piece of the path or of the query.
+A stream id is what one segment of a path can hold, percent-decoded: `etcd:config/a b` is `etcd:config%2Fa%20b` in the
+API's path. Invariant: no stream id and no cursor changes the scheme, the host, the port or the shape of the path that a
+profile's address names; they come in percent-encoded, as one piece of the path or of the query.
 """
 
 import re
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
-_STREAM_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+from handlers.profile import placeholders
+
+# The most characters of a stream id: four bytes each, it is half of what a partition key of DynamoDB takes.
+STREAM_ID_LENGTH = 256
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# Controls, halves of surrogate pairs, what SQS refuses in a message, and U+FFFD, which a decoder writes for bytes that
+# are not UTF-8: two paths that differ in such bytes would name one stream. packaging/start-request.yml has the same.
+_REFUSED = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff\ufffd-\uffff]")
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
-_PLACEHOLDER = re.compile(r"\{(streamId|name)\}")
 # RFC 3986, section 2: what an address may hold; anything else must be percent-encoded in the profile.
 _CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
 
@@ -21,16 +28,27 @@ class ProfileError(ValueError):
 
 def check_stream_id(stream_id: str) -> str:
     """The name of the profile that `stream_id` belongs to: the part before its first colon; raises ProfileError."""
-    if not _STREAM_ID.fullmatch(stream_id):
+    problem = _stream_id_problem(stream_id)
+    if problem:
         shown = stream_id if len(stream_id) <= 64 else stream_id[:64] + "..."
-        raise ProfileError(f"the stream id {shown!r} is malformed: it is 1 to 64 of the characters A-Z a-z 0-9 . _ : -")
+        raise ProfileError(f"the stream id {shown!r} is malformed: {problem}")
+    return stream_id.partition(":")[0]
+
+
+def _stream_id_problem(stream_id: str) -> str:
+    """What is wrong with the id, "" where nothing is."""
+    if len(stream_id) > STREAM_ID_LENGTH:
+        return f"it has {len(stream_id)} characters, and the most is {STREAM_ID_LENGTH}"
+    if _REFUSED.search(stream_id):
+        return "it holds a control character or what is not UTF-8 once it is percent-decoded"
     parts = stream_id.split(":")
     # RFC 3986, section 5.2.4: "." and ".." are removed from a path, with the segment before them.
-    if not parts[0] or "." in parts or ".." in parts:
-        raise ProfileError(
-            f"the stream id {stream_id!r} is malformed: its first part names a profile, and no part is '.' or '..'"
+    if not _PROFILE_NAME.fullmatch(parts[0]) or "." in parts or ".." in parts:
+        return (
+            "what stands before its first colon is the name of a profile, 1 to 64 of the characters A-Z a-z 0-9 . _ -, "
+            "and no part between colons is '.' or '..'"
         )
-    return parts[0]
+    return ""
 
 
 def expand(address: str, variables: Mapping[str, str]) -> str:
@@ -53,7 +71,7 @@ def check_address(address: str) -> str:
 
     The sentence never repeats the address: its query may hold a secret.
     """
-    bare = _PLACEHOLDER.sub("", address)
+    bare = placeholders.without(address)
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -65,8 +83,8 @@ def check_address(address: str) -> str:
         raise ProfileError("must not hold a user or a password")
     if parts.fragment or address.endswith("#"):
         raise ProfileError("must not hold a fragment (#)")
-    if _PLACEHOLDER.search(parts.netloc) or "{" in bare or "}" in bare:
-        raise ProfileError("may hold {streamId} and {name}, and those only in its path and query")
+    if placeholders.without(parts.netloc) != parts.netloc or "{" in bare or "}" in bare:
+        raise ProfileError(f"may hold {placeholders.KNOWN}, and those only in its path and query")
     if not _CHARACTERS.fullmatch(bare):
         raise ProfileError("holds characters that must be percent-encoded")
     return address
@@ -74,19 +92,21 @@ def check_address(address: str) -> str:
 
 def fill(address: str, stream_id: str) -> str:
     """`address` with its placeholders replaced; raises ProfileError where the path needs a name that the id lacks."""
-    profile, _, name = stream_id.partition(":")
     parts = urlsplit(address)
-    if not name and "{name}" in parts.path:
-        raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
-    values = {"streamId": quote(stream_id, safe=""), "name": quote(name, safe="")}
-    path, query = (_PLACEHOLDER.sub(lambda match: values[match[1]], part) for part in (parts.path, parts.query))
+    need_name(parts.path, stream_id)
+    path, query = (placeholders.fill(part, stream_id, _one_piece) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
-def fill_text(text: str, stream_id: str) -> str:
-    """`text` with its placeholders replaced as they are: for a body, whose encoding follows."""
-    values = {"streamId": stream_id, "name": stream_id.partition(":")[2]}
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+def need_name(text: str, stream_id: str) -> None:
+    """Raises ProfileError where `text` has a placeholder for the name of the stream, and the id has no name."""
+    profile, _, name = stream_id.partition(":")
+    if not name and placeholders.needs_name(text):
+        raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
+
+
+def _one_piece(value: str) -> str:
+    return quote(value, safe="")
 
 
 def with_query(address: str, name: str, value: str) -> str:

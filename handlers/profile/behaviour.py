@@ -14,7 +14,8 @@ from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
 from handlers.framing.events import Rule, StreamEvent, cursor_after, to_event
 from handlers.framing.marks import Kind, Marks
-from handlers.profile.addresses import ProfileError, check_stream_id, fill, fill_text, with_query
+from handlers.profile import placeholders
+from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
 from handlers.profile.header_fields import FIELD_VALUE
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
@@ -60,6 +61,7 @@ class Profile:
     overlap_s: float
     standby: Standby
     reconnect_tries: int
+    retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
     max_frame_bytes: int
     partitions: int
@@ -82,6 +84,11 @@ class Profile:
     def overlap_ms(self) -> int:
         """How long the older connection reads on after its successor has connected."""
         return round(self.overlap_s * 1000)
+
+    @property
+    def retry_max_ms(self) -> int:
+        """The longest reconnection time of an event stream (`retry`) that is obeyed."""
+        return round(self.retry_max_s * 1000)
 
     @property
     def secrets(self) -> list[Reference]:
@@ -111,8 +118,14 @@ class Profile:
 
     @property
     def reach_ms(self) -> int | None:
-        """How far back the upstream goes when it is asked for what came since; None where the profile does not say."""
-        return self.resume.reach_s * 1000 if self.resume is not None and self.resume.reach_s else None
+        """How far back the upstream goes when it is asked for what came since; None: to the cursor, however old.
+
+        0, for no time at all, where the profile leaves it to the framing's default: an upstream that knows no
+        Last-Event-ID ignores it, so nothing says that it has closed a gap.
+        """
+        if self.resume is None:
+            return None
+        return 0 if self.resume.is_default else self.resume.reach_s * 1000 or None
 
     def asks(self, cursor: str | None) -> bool:
         """Whether a request with `cursor` asks for what came after an event that was seen."""
@@ -134,11 +147,12 @@ class Profile:
     def address_for(self, stream_id: str) -> str:
         """The address of one stream without its secrets.
 
-        Raises ProfileError where the id is malformed or is not this profile's.
+        Raises ProfileError where the id is malformed, is not this profile's, or lacks a name that the request needs.
         """
         name = check_stream_id(stream_id)
         if name != self.name:
             raise ProfileError(f"the stream id {stream_id!r} belongs to the profile {name!r}, not to {self.name!r}")
+        need_name(self.body or "", stream_id)
         return fill(self.address, stream_id)
 
     def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
@@ -182,7 +196,7 @@ class Profile:
                 return {name: spelled(inner) for name, inner in value.items()}
             if isinstance(value, list):
                 return [spelled(inner) for inner in value]
-            return filled(fill_text(value, stream_id), secrets) if isinstance(value, str) else value
+            return filled(placeholders.fill(value, stream_id), secrets) if isinstance(value, str) else value
 
         whole = spelled(json.loads(text))
         if asked is not None and self.resume is not None and self.resume.place == "body":

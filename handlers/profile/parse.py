@@ -13,6 +13,7 @@ from handlers.profile import mark_fields, sections
 from handlers.profile.addresses import check_address, expand
 from handlers.profile.behaviour import Overlap, Profile, Standby
 from handlers.profile.checked_fields import BadProfile, Fields
+from handlers.profile.resume import LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
 
@@ -35,7 +36,8 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     framing = cast(Framing, fields.choice("framing", tuple(FRAMINGS), None))
     has_ids = FRAMINGS[framing].has_ids
     method = fields.choice("method", ("GET", "POST"), "GET")
-    resume, expired = parse_resume(fields)
+    cursor = sections.rule(fields, "cursor", ("id",), has_ids) or ("id" if has_ids else None)
+    resume, expired = parse_resume(fields, LAST_EVENT_ID if cursor == "id" else None)
     marked = [
         *expired,
         *mark_fields.marks(fields, "disconnect", Kind.DISCONNECT),
@@ -60,13 +62,14 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         overlap_s=fields.number("overlap_s", 2, above=-1, most=300),
         standby=cast(Standby, fields.choice("standby", ("cold", "hot"), "cold")),
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
+        retry_max_s=fields.number("retry_max_s", 60, above=-1, most=3600),
         backoff=sections.backoff(fields),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         partitions=fields.whole("partitions", 1, most=64),
         keep_days=fields.whole("keep_days", 0, least=0, most=3650),
         resume=resume,
         key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids) or ("id" if has_ids else "hash"),
-        cursor=sections.rule(fields, "cursor", ("id",), has_ids) or ("id" if has_ids else None),
+        cursor=cursor,
     )
     sections.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")

@@ -24,6 +24,7 @@ class Resume:
     taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
     `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
     `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
+    `is_default` is true where the profile says nothing: nobody knows whether this upstream keeps what it has sent.
     """
 
     place: Literal["header", "query", "body"]
@@ -34,6 +35,7 @@ class Resume:
     reach_s: int = 0
     fallback: str = ""
     confirmed_by: str = ""
+    is_default: bool = False
 
     def spelled(self, cursor: str) -> str:
         """What is sent for `cursor`."""
@@ -48,6 +50,12 @@ class Resume:
         return self.pattern.replace("{cursor}", moved)
 
 
+# WHATWG, "processing model", reconnection: "If the EventSource object's last event ID string is not the empty string",
+# the request has the header `Last-Event-ID` with it. So an event stream resumes unless its profile says otherwise.
+LAST_EVENT_ID = Resume("header", "Last-Event-ID", is_default=True)
+_SHAPE = '{ header = "..." }, { query = "..." } or { body = "/..." }'
+
+
 def _earlier(cursor: str, back_s: int) -> str:
     """The instant `back_s` seconds before the cursor's, in its own offset; the cursor where it is not an instant."""
     try:
@@ -56,14 +64,21 @@ def _earlier(cursor: str, back_s: int) -> str:
         return cursor
 
 
-def resume(fields: Fields) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
-    """How to go on from a cursor, and the marks of an answer that says that the cursor is too old."""
-    inner = fields.table("resume", '{ header = "..." }, { query = "..." } or { body = "/..." }')
-    if inner is None:
-        return None, []
+def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
+    """How to go on from a cursor, and the marks of an answer that says that the cursor is too old.
+
+    `default` is what holds where the profile does not say; None, as for "none", is no way to go on.
+    """
+    value = fields.take("resume")
+    if value is None or value == "none":
+        return (default if value is None else None), []
+    if not isinstance(value, dict):
+        fields.wrong("resume", f'must be {_SHAPE}, or "none"')
+        return default, []
+    inner = fields.inside("resume", value)
     places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}
     if len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
-        inner.wrong("", 'must be { header = "..." }, { query = "..." } or { body = "/..." }')
+        inner.wrong("", f'must be {_SHAPE}, or "none"')
         places = {"query": "x"}
     ((place, name),) = places.items()
     if place == "header" and not is_header(name):

@@ -247,20 +247,23 @@ class Store:
             control_items.text(item, "kind") or "",
             control_items.count(item, "failures") or 0,
             control_items.count(item, "until_ms") or 0,
+            control_items.count(item, "reconnection_ms") or 0,
         )
 
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
         """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
         # As it was read: nobody else tries since, and nobody failed. Or it is this one's, by a request before.
-        condition = "(#kind = :kind AND #failures = :failures AND #until_ms = :until_ms)"
+        read = ("kind", "failures", "until_ms")
+        condition = f"({' AND '.join(f'#{name} = :{name}' for name in read)})"
         if not before.until_ms:
             condition = f"attribute_not_exists(#until_ms) OR {condition}"
         condition += " OR (#until_ms = :new_until_ms AND #holder = :holder)"
-        update = "SET #kind = :new_kind, #failures = :new_failures, #until_ms = :new_until_ms, #holder = :holder"
-        values = {f":{name}": value for name, value in control_items.rest(before).items()}
-        values |= {f":new_{name}": value for name, value in control_items.rest(after).items()}
-        names = ("kind", "failures", "until_ms", "holder")
-        return self._applied(stream_id, "rest", update, condition, names, values | {":holder": {"S": holder}})
+        old, new = control_items.rest(before), control_items.rest(after)
+        update = f"SET {', '.join(f'#{name} = :new_{name}' for name in new)}, #holder = :holder"
+        values = {f":{name}": old[name] for name in read} | {f":new_{name}": value for name, value in new.items()}
+        return self._applied(
+            stream_id, "rest", update, condition, (*new, "holder"), values | {":holder": {"S": holder}}
+        )
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Records a gap that the upstream announced; recorded twice it is the same."""

@@ -152,4 +152,5 @@ def rest(owed: Rest) -> Item:
         "kind": {"S": owed.kind},
         "failures": number(owed.failures),
         "until_ms": number(owed.until_ms),
+        "reconnection_ms": number(owed.reconnection_ms),
     }

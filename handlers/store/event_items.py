@@ -9,6 +9,7 @@ import hashlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from handlers.framing.events import StreamEvent
 from handlers.store.control_items import Item, expiry
@@ -21,6 +22,8 @@ _NUMBER_BYTES = 21
 # From here on a body is compressed, where that saves a write unit: DynamoDB bills each KB begun.
 COMPRESS_FROM_BYTES = 4 * 1024
 WRITE_UNIT_BYTES = 1024
+# S3: a key has at most 1,024 bytes, and two SHA-256 follow the folder.
+_FOLDER_CHARACTERS = 800
 # zlib's number for the format of gzip, which other tools read too.
 _GZIP = 31
 
@@ -61,25 +64,40 @@ class StoredEvent:
 
 
 def partition_keys(stream_id: str, partitions: int) -> list[str]:
-    """The partition keys of a stream. A stream id has no number sign."""
-    return [stream_id] if partitions == 1 else [f"{stream_id}#{number}" for number in range(partitions)]
+    """The partition keys of a stream. No two streams share one: what they have before a number sign is one id's."""
+    name = _without_signs(stream_id)
+    return [name] if partitions == 1 else [f"{name}#{number}" for number in range(partitions)]
 
 
 def partition_key(stream_id: str, key: str, partitions: int) -> str:
     """The partition key of the event with this dedup key: always the same, so that a duplicate meets its item."""
-    return stream_id if partitions == 1 else f"{stream_id}#{zlib.crc32(key.encode()) % partitions}"
+    name = _without_signs(stream_id)
+    return name if partitions == 1 else f"{name}#{zlib.crc32(key.encode()) % partitions}"
 
 
 def stream_of(item: Item) -> str:
     """The stream that the item belongs to."""
-    stream_id: str = item["PK"]["S"].partition("#")[0]
-    return stream_id
+    name: str = item["PK"]["S"].partition("#")[0]
+    return name.replace("%23", "#").replace("%25", "%")
+
+
+def _without_signs(stream_id: str) -> str:
+    """The id with its percent and number signs percent-encoded; nearly every id is as it was."""
+    return stream_id.replace("%", "%25").replace("#", "%23")
 
 
 def object_key(item: Item) -> str:
-    """The key of the object that holds the item's body: one for each content, so that none is ever overwritten."""
+    """The key of the object that holds the item's body: one for each content, so that none is ever overwritten.
+
+    It begins with the percent-encoded stream id; with "=" and its SHA-256, where that is too long for a key.
+    """
+    stream_id = stream_of(item)
+    folder = quote(stream_id, safe=":")
+    if len(folder) > _FOLDER_CHARACTERS:
+        # No percent-encoded id has an equals sign.
+        folder = f"={hashlib.sha256(stream_id.encode()).hexdigest()}"
     names = (hashlib.sha256(part).hexdigest() for part in (item["SK"]["S"].encode(), body_of(item)))
-    return "/".join((stream_of(item), *names))
+    return "/".join((folder, *names))
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

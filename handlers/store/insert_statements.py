@@ -16,7 +16,7 @@ from handlers.store.event_items import COMPRESS_FROM_BYTES, StoragePolicy, event
 # Data, id and name of a short event have fewer characters together: its item is far below every limit.
 SHORT = COMPRESS_FROM_BYTES
 # Stands in an item where a text goes that differs from event to event; no id of a stream holds it.
-_HOLE = "\ue000"
+_HOLE = "\0"
 _COUNT_DIGITS = 12
 
 

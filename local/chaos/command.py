@@ -1,8 +1,9 @@
 """The verb `chaos`: runs schedules of faults in virtual time and counts what broke.
 
-Decides how many schedules run where and what is printed. Invariant: the last line begins with `schedules N lost n` and
-names every count; the exit status is 1 where one of them is not 0, and then a command that replays the first failure
-and its shortest schedule stand above.
+Decides how many schedules run where and what is printed; how far it has come goes to standard error (`progress.py`).
+Invariant: the last line begins with `schedules N lost n` and names every count; the exit status is 1 where one of them
+is not 0, and then a command that replays the first failure and its shortest schedule stand above. Ctrl-C ends it with
+the same line for the schedules that are done, and a command that does the others.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
+import signal
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from local.chaos.invariants import COUNTED
+from local.chaos.progress import Progress
 from local.chaos.schedule import generate
 from local.chaos.simulate import Result, run_schedule, shrink
 from local.user_error import UserError
 
+INTERRUPTED = 130  # as a shell says of a command that SIGINT ended
 # A run leaves little garbage in cycles; looking for it after each object would cost a tenth of the time.
 COLLECT_EVERY = 200
 CHUNK = 20
@@ -47,18 +52,36 @@ def run(args: argparse.Namespace) -> int:
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     first: Result | None = None
-    for result in runs(range(args.seed, args.seed + args.schedules), args.jobs):
-        counts.update({violation.kind for violation in result.violations})
-        totals.update(events=result.events, connections=result.connections, executions=result.executions)
-        if args.trace:
-            print(trace(result))
-        if result.violations and first is None:
-            first = result
+    progress = Progress(args.schedules, sys.stderr)
+    was_interrupted = False
+    try:
+        for result in runs(range(args.seed, args.seed + args.schedules), args.jobs):
+            kinds = {violation.kind for violation in result.violations}
+            counts.update(kinds)
+            totals.update(events=result.events, connections=result.connections, executions=result.executions)
+            if args.trace:
+                progress.clear()
+                print(trace(result))
+            if result.violations and first is None:
+                first = result
+            progress.add(result.schedule.seed, kinds)
+    except KeyboardInterrupt:
+        was_interrupted = True
+    progress.clear()
     if first is not None:
-        print(report(first))
+        print(replay(first) if was_interrupted else report(first))
     sums = " ".join(f"{name} {number}" for name, number in totals.items())
-    print(summary(args.schedules, counts), sums)
+    print(f"{summary(progress.done, counts)} {sums}".rstrip())
+    if was_interrupted:
+        print(f"Go on with: {rest(args, progress.done)}", file=sys.stderr)
+        return INTERRUPTED
     return 1 if counts else 0
+
+
+def rest(args: argparse.Namespace, done: int) -> str:
+    """The command that runs the schedules which are not done."""
+    jobs = f" --jobs {args.jobs}" if args.jobs > 1 else ""
+    return f"streamkeeper chaos --seed {args.seed + done} --schedules {args.schedules - done}{jobs}"
 
 
 def summary(schedules: int, counts: Counter[str]) -> str:
@@ -75,10 +98,12 @@ def trace(result: Result) -> str:
 def report(result: Result) -> str:
     """The shortest schedule that fails as this one does, and how to replay this one."""
     shortest = shrink(result)
-    again = f"streamkeeper chaos --seed {result.schedule.seed} --schedules 1 --trace"
-    return "\n".join(
-        [f"Replay with: {again}", "The shortest schedule that fails in the same way:", trace(shortest), ""]
-    )
+    return "\n".join([replay(result), "The shortest schedule that fails in the same way:", trace(shortest), ""])
+
+
+def replay(result: Result) -> str:
+    """How to replay it."""
+    return f"Replay with: streamkeeper chaos --seed {result.schedule.seed} --schedules 1 --trace"
 
 
 def runs(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
@@ -86,7 +111,14 @@ def runs(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
     if jobs == 1:
         yield from map(_run, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    # Ctrl-C reaches every process of the terminal; this one alone says what is done. What is ignored here as they start
+    # they ignore from their first instruction on.
+    interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        pool = multiprocessing.get_context("spawn").Pool(jobs)
+    finally:
+        signal.signal(signal.SIGINT, interrupts)
+    with pool:
         yield from pool.imap(_run, seeds, CHUNK)
 
 

@@ -14,12 +14,14 @@ from typing import Any
 
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.settings import Settings, load
 from local import stages
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.link import LOSS
 from local.chaos.schedule import Schedule
 
 STAGE = "local"
+QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/111111111111/dead-letters"
 # The one stream of a run, and the name of its profile.
 STREAM = "chaos"
 # Short limits, so that a minute holds several handovers; the proportions are those of 900 seconds.
@@ -63,10 +65,14 @@ PACES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One deployment: `number` counts from 1, `changes` says how it differs from the first."""
+    """One deployment: `number` counts from 1, `changes` says how it differs from the first.
+
+    `settings` are the stage's, `function` is what the connection manager reads of them in its environment.
+    """
 
     number: int
     settings: Mapping[str, Any]
+    function: Settings
     profile: Profile
     changes: tuple[str, ...]
 
@@ -98,8 +104,13 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
         if name in changed:
             table[name] = other if first[name] != other else {"standby": "cold"}.get(name, 0)
     overrides = tuple((name, other) for name, other in OTHER_SETTINGS if name in changed)
-    limits = stage_settings(schedule.renews, overrides)
-    return Version(number, limits, _profile(schedule, table), tuple(sorted(changed)))
+    return Version(
+        number,
+        settings=stage_settings(schedule.renews, overrides),
+        function=_function(schedule.renews, overrides),
+        profile=_profile(schedule, table),
+        changes=tuple(sorted(changed)),
+    )
 
 
 @cache
@@ -107,6 +118,24 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
     """The stage's settings with the short limits, and `overrides` over them."""
     limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE, **dict(overrides)}
     return stages.load(STAGE, {name: value for name, value in limits.items() if name in stages.NUMBERS})
+
+
+@cache
+def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
+    """The function's settings, read from the environment that serverless.yml gives it."""
+    limits, names = stage_settings(renews, overrides), stages.names(STAGE)
+    seconds = ("margin_s", "lease_every_s", "progress_every_s", "overlap_max_s")
+    return load(
+        {name.upper(): str(limits[name]) for name in seconds}
+        | {
+            "LAMBDA_TASK_ROOT": str(stages.ROOT),
+            "EVENTS_TABLE": names["events_table"],
+            "CONTROL_TABLE": names["control_table"],
+            "DEAD_LETTER_QUEUE_URL": QUEUE_URL,
+            "LEDGER_KEEP_DAYS": "0",
+            "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
+        }
+    )
 
 
 def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
@@ -121,6 +150,5 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     }
     if schedule.pace:
         fields["backoff"] = PACES[schedule.pace]
-    if schedule.resumes:
-        fields["resume"] = {"header": "Last-Event-ID"}
+    fields["resume"] = {"header": "Last-Event-ID"} if schedule.resumes else "none"
     return parse(STREAM, fields, {})

@@ -7,12 +7,11 @@ same fault in the same world does the same.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
-from handlers.store import control_items
-from local.chaos.deployments import STREAM
-from local.chaos.schedule import Fault
+from local.chaos.schedule import Fault, requests
 from local.chaos.world import World
-from states_language.timestamps import written
 
 
 def strike(world: World, fault: Fault) -> None:
@@ -79,15 +78,10 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
 
 
 def _strike_execution(world: World, fault: Fault) -> None:
-    if "stop" in fault.kind:
-        world.tables.update_item(
-            TableName=world.control_table,
-            Key=control_items.key(STREAM, "lease"),
-            UpdateExpression="SET stop = :yes, stop_at = :now",
-            ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": written(world.clock.now_ms())}},
-        )
     if "abort" in fault.kind:
         for execution in world.executions:
             execution.stop("Aborted", "somebody stopped the execution")
-    if "post" in fault.kind:
-        world.clock.call_at(world.clock.now_ms() + fault.value, world.post)
+    send: dict[str, Callable[[], object]] = {"POST": world.post, "DELETE": world.delete}
+    alone = replace(world.schedule, faults=(fault,))
+    for at_ms, method in requests(alone)[1:]:
+        world.clock.call_at(world.origin_ms + at_ms, send[method])

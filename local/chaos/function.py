@@ -11,17 +11,18 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from handlers.connection.effects import Claim, CloseUpstream, MarkConnected, Open, Outcome
 from handlers.connection.inputs import Arrival, Claimed, Closed, StoreFailed
-from handlers.connection.reconnection import attempts
+from handlers.connection.reconnection import attempts, lived
 from handlers.connection.steps import Answer, Await, ChangeRest, Ended, Pause, ReadRest, Report, Step
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
 from local.chaos.chaotic_upstream import ChaoticUpstream
-from local.chaos.link import Link
+from local.chaos.link import Again, Link
 from local.chaos.slow_requests import Killed, SlowRequests, Task, Waits
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from states_language.clock import Timer, VirtualClock
@@ -49,7 +50,7 @@ class VirtualFunction:
         self._draws = random.Random(task.number)
         self.slow = SlowRequests(clock, dynamodb, task, self._draws)
         self._requests = Requests(profile, store, task.invocation, self._now_ms)
-        self._attempts = attempts(profile, task.invocation, self._now_ms(), self._draws.uniform)
+        self._attempts = attempts(profile, task.invocation, self._now_ms(), self._draw)
         self._inbox: deque[tuple[Arrival, int]] = deque()
         self._claimed_ms = 0
         self._looked_ms = 0
@@ -59,12 +60,15 @@ class VirtualFunction:
         self._frozen_until_ms = 0
         self._fence = 0
         self._failed: Link | None = None  # the one whose outcome not all can know yet
+        self._drawn: dict[int, float] = {}  # since the last connection: a pause and the longest that it could have been
+        self._again: Again | None = None
         self.dies_after: int | None = None  # so many more steps
         self.link: Link | None = None
         self.links_by_fence: dict[int, Link] = {}
         self.is_alive = True
         self.is_lost = False  # the machine hears no more of it
         self.died_ms: int | None = None
+        self.was_frozen = self.timed_out = False
         self.on_kill: Callable[[], None] = self.kill
         self._waits = self._run()
 
@@ -92,6 +96,7 @@ class VirtualFunction:
     def freeze(self, until_ms: int) -> None:
         """Lets nothing of it run until then; what arrives waits."""
         self._frozen_until_ms = max(self._frozen_until_ms, until_ms)
+        self.was_frozen = True
 
     def arrived(self, link: Link, arrival: Arrival) -> None:
         """Takes what the link brings, unless it was left already."""
@@ -164,6 +169,8 @@ class VirtualFunction:
             case Ended(report):
                 self._end(report)
             case Pause(for_ms):
+                if self._again is not None:
+                    self._again = replace(self._again, draw_most_ms=self._drawn.get(for_ms, 0))
                 yield self._clock.now_ms() + for_ms, False
             case _:
                 return (yield from self._ask(step)), None
@@ -197,14 +204,26 @@ class VirtualFunction:
     def _open(self, cursor: str | None) -> None:
         self.link = link = self._upstream.open(self, cursor)
         link.claimed_ms, link.looked_ms, link.took_ms = self._claimed_ms, self._looked_ms, self._took_ms
+        link.again = self._again
         self.links_by_fence[self._fence] = link
 
     def _end(self, report: Report) -> None:
         self._leave_link()
         self._took_ms = None
+        before = 0 if self._again is None else self._again.failures
+        failures = 0 if lived(report.progress) else before + 1
+        left_ms, margin_ms = self.task.invocation.deadline_ms - self._now_ms(), self.task.invocation.margin_ms
+        self._again = Again(failures, left_ms / margin_ms, 0)
+        self._drawn.clear()
         self._failed = self.links_by_fence.get(report.progress.fence)
         if report.outcome.error == "StoreUnavailable":
             self._failed = None  # what it comes to may never be written down
+
+    def _draw(self, least: float, most: float) -> float:
+        value = self._draws.uniform(least, most)
+        if least < most:
+            self._drawn[round(1000 * value)] = 1000 * most
+        return value
 
     def _settle(self) -> None:
         """From now on whoever looks knows what became of the connection that failed last."""

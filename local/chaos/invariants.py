@@ -13,8 +13,8 @@ from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.deployments import STREAM
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
-from local.chaos.rests import impatient, most_ms
-from local.chaos.schedule import Fault, Schedule
+from local.chaos.rests import impatient, in_step, most_ms, too_late
+from local.chaos.schedule import Fault, Schedule, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
 
@@ -30,6 +30,10 @@ COUNTED = (
     "unnamed-ends",
     "outdated",
     "impatient",
+    "in-step",
+    "too-late",
+    "overdue",
+    "misplaced",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
 CONNECT_MS = 1_000
@@ -83,6 +87,7 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
         "no answers": CONNECT_TIMEOUT_MS,
         "abort and post": fault.value,
         "stop and post": fault.value,
+        "abort, post and stop": fault.value,
     }
     return fault.for_ms + after_ms.get(fault.kind, 0)
 
@@ -117,6 +122,10 @@ def violations(world: World) -> list[Violation]:
         "unnamed-ends": _unnamed(world),
         "outdated": _outdated(world),
         "impatient": impatient(world),
+        "in-step": in_step(world),
+        "too-late": too_late(world),
+        "overdue": _overdue(world),
+        "misplaced": watch.misplaced,
     }
     return [Violation(kind, text) for kind in COUNTED for text in seen[kind]]
 
@@ -135,11 +144,10 @@ def is_stopped(world: World) -> bool:
     return control_items.lease(_lease(world)).stop
 
 
-def _was_asked_for_last(schedule: Schedule) -> bool:
-    """Whether the last of those who stopped the stream or started it, if any, started it."""
-    stops = [fault.at_ms for fault in schedule.faults if "stop" in fault.kind]
-    posts = [fault.at_ms + fault.value for fault in schedule.faults if "post" in fault.kind]
-    return max(posts, default=0) > max(stops, default=0)
+def _asked_last(schedule: Schedule) -> set[str]:
+    """What the last request asked for; both where two came in the same millisecond."""
+    asked = requests(schedule)
+    return {method for at_ms, method in asked if at_ms == asked[-1][0]}
 
 
 def _stuck(world: World) -> list[str]:
@@ -148,13 +156,15 @@ def _stuck(world: World) -> list[str]:
     holes = uncovered(world, quiet, now_ms)
     running = [execution.name for execution in world.executions if execution.status == "RUNNING"]
     if is_stopped(world):
-        if _was_asked_for_last(world.schedule):
+        if _asked_last(world.schedule) == {"POST"}:
             return ["a POST came after the last request to stop, and the stream stays stopped"]
         if running:
             return [f"the stream is to be stopped and {', '.join(running)} still runs"]
         over_ms = quiet + STOP_MS
         is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
         return [] if is_over else ["the stream is to be stopped and was connected on"]
+    if _asked_last(world.schedule) == {"DELETE"}:
+        return ["a request to stop came after the last POST, and the stream goes on"]
     if not running:
         return ["no execution runs and nobody stopped the stream"]
     texts = []
@@ -202,6 +212,15 @@ def _unnamed(world: World) -> list[str]:
         if execution.status not in ("RUNNING", "SUCCEEDED") and not is_aborted:
             texts.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
     return texts
+
+
+def _overdue(world: World) -> list[str]:
+    """Functions that did not end by themselves, or had no time left to write down how; freezing excuses it."""
+    awake = [function for function in world.functions if not function.was_frozen]
+    return [
+        *(f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out),
+        *(f"{world.name(function)} ran out of time to ask the store" for function in awake if function.slow.ran_out),
+    ]
 
 
 def _outdated(world: World) -> list[str]:

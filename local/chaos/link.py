@@ -38,6 +38,20 @@ class Client(Protocol):
         """Takes what the link brings."""
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How a function came to connect again in place.
+
+    `failures` is how many of its connections in a row hardly lived, `margins_left` how many of its margins were left
+    of its time when the last of them ended, `draw_most_ms` the longest pause that it could have drawn before this one,
+    0 where it paused for no drawn time.
+    """
+
+    failures: int
+    margins_left: float
+    draw_most_ms: float
+
+
 @dataclass(eq=False)
 class Link:
     """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
@@ -45,7 +59,7 @@ class Link:
     `delayed` are the events that came late or never, `came_ms` when those came that did. `claimed_ms` is when its claim
     was sent, `marked_ms` when all could know that it is connected. `looked_ms` is when its function looked last for a
     rest, `took_ms` when it took the try after one; `settled_ms` when all could know how it ended. `notices` are the
-    sent events that announce a loss, in order.
+    sent events that announce a loss, in order. `again` is None for a function's first.
     """
 
     client: Client
@@ -54,6 +68,7 @@ class Link:
     claimed_ms: int = 0
     looked_ms: int = 0
     took_ms: int | None = None
+    again: Again | None = None
     settled_ms: int | None = None
     opened_ms: int | None = None
     marked_ms: int | None = None

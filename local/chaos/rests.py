@@ -1,4 +1,7 @@
-"""Decides which connections of a run came too early: before a rest that their upstream was owed was over.
+"""Decides which connections of a run came too early or too late.
+
+Too early: before a rest that their upstream was owed was over, or in place without a pause drawn by chance, so that all
+that fail together would come back together. Too late: in place, with hardly more time left than leaving takes.
 
 The upstream counts: what it refused with Retry-After, refused, or did not answer owes it a rest, by its own clock. From
 the instant on at which the failed connection's function has written that down, or should have, whoever looks must wait.
@@ -17,6 +20,8 @@ from local.chaos.world import World
 
 # Ends of a link that was never answered.
 UNANSWERED = frozenset({"refused", "unreachable"})
+# What a connection that is begun in place must have left: one margin for leaving, and one to be worth an eviction.
+LEAST_MARGINS = 2
 
 
 def impatient(world: World) -> list[str]:
@@ -30,6 +35,26 @@ def most_ms(world: World) -> int:
     owed_ms = [world.schedule.retry_after_s * 1000]
     owed_ms += [round(pace.max_s * 1000) for _, pace in world.version.profile.backoff]
     return max(owed_ms) + CONNECT_TIMEOUT_MS + TRY_MS if any(owed_ms) else 0
+
+
+def in_step(world: World) -> list[str]:
+    """What came back in place after failures in a row without a drawn pause, where no rest is owed in its stead."""
+    if world.schedule.pace or world.schedule.retry_after_s:
+        return []
+    return [
+        f"link {number} came back in place after {link.again.failures} failures in a row, and not by chance"
+        for number, link in enumerate(world.upstream.links)
+        if link.again is not None and link.again.failures > 1 and not link.again.draw_most_ms
+    ]
+
+
+def too_late(world: World) -> list[str]:
+    """What was begun in place when there was hardly time for more than leaving."""
+    return [
+        f"link {number} was begun in place with {link.again.margins_left:.2f} margins left of its function's time"
+        for number, link in enumerate(world.upstream.links)
+        if link.again is not None and link.again.margins_left <= LEAST_MARGINS
+    ]
 
 
 def _failures(world: World) -> list[tuple[int, Link]]:

@@ -68,6 +68,22 @@ class Schedule:
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
 
+def requests(schedule: Schedule) -> list[tuple[int, str]]:
+    """When people send which requests, in order of time: "POST", "DELETE"; the first POST starts the run."""
+    asked = [(0, "POST")]
+    for fault in schedule.faults:
+        match fault.kind:
+            case "post" | "abort and post":
+                asked.append((fault.at_ms + fault.value, "POST"))
+            case "stop":
+                asked.append((fault.at_ms, "DELETE"))
+            case "stop and post":
+                asked += [(fault.at_ms, "DELETE"), (fault.at_ms + fault.value, "POST")]
+            case "abort, post and stop":
+                asked += [(fault.at_ms, "POST"), (fault.at_ms + fault.value, "DELETE")]
+    return sorted(asked, key=lambda request: request[0])
+
+
 Draw = Callable[[random.Random], tuple[int, int]]
 
 
@@ -120,6 +136,8 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "stop": (1, _instant()),
     "abort and post": (1, _instant((0, 400, 3_000))),
     "stop and post": (1, _instant((50, 800, 3_000, 9_000))),
+    # The stop request meets a POST that is taking the stream over from an execution that is dead.
+    "abort, post and stop": (1, _instant(tuple(range(10, 200, 10)))),
 }
 
 

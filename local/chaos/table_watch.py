@@ -29,9 +29,11 @@ class Watch:
         self._passed: dict[int, int] = {}
         self._partitions = 1
         self.stored: dict[int, int] = {}
+        self._positions: dict[str, int] = {}
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
         self.duplicated: list[str] = []
         self.torn: list[str] = []
+        self.misplaced: list[str] = []
         self.ahead: list[str] = []
         self.backwards: list[str] = []
 
@@ -56,6 +58,9 @@ class Watch:
         if number < 0 or item["data"]["S"] != data_of(number):
             self.torn.append(self._said(f"what was stored as {key[1][:20]} is not what the upstream sent"))
         self.stored[number] = self._clock.now_ms()
+        other = self._positions.setdefault(item["position"]["S"], number)
+        if other != number:
+            self.misplaced.append(self._said(f"events {other} and {number} have the same position"))
 
     def _cursor(self, item: Item) -> None:
         text, fence = item["cursor"]["S"], int(item["fence"]["N"])

@@ -12,8 +12,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from handlers import invocation
 from handlers.connection.effects import Outcome
-from handlers.connection.steps import Invocation
+from handlers.store.stream_records import StreamRecords
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAM, Version
 from local.chaos.function import VirtualFunction
@@ -26,8 +27,11 @@ from local.replay.shared_tasks import request, setter, store_on
 from local.replay.table import MemoryDynamoDB
 from states_language import Execution, Machine, TaskCall, TaskFailure
 from states_language.clock import Timer, VirtualClock
+from states_language.timestamps import written
 
 POST = {"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}}
+# How long a request of the machine's takes at most; half of that on its way there.
+MACHINE_REQUEST_MS = 50
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
 
@@ -84,6 +88,11 @@ class World:
         self.executions.append(execution)
         return execution
 
+    def delete(self) -> None:
+        """Requests the stop of the stream, as the control API does."""
+        self.say("a stop is requested")
+        StreamRecords(self.tables, self.control_table).stop(STREAM, written(self.clock.now_ms()), may_start=True)
+
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""
         for function in reversed(self.functions):
@@ -102,8 +111,12 @@ class World:
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
-            return request(self.dynamodb, call)
+            await self._on_its_way()
+            answer = request(self.dynamodb, call)
+            await self._on_its_way()
+            return answer
         if call.action == "describeExecution":
+            await self._on_its_way()
             arn = call.parameters["ExecutionArn"]
             for execution in self.executions:
                 if execution.arn == arn:
@@ -114,6 +127,9 @@ class World:
         if call.action == "sendMessage":
             return {"MessageId": f"00000000-0000-4000-8000-{0:012d}"}
         raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
+
+    async def _on_its_way(self) -> None:
+        await self.clock.sleep_until(self.clock.now_ms() + self._draws.randrange(MACHINE_REQUEST_MS // 2))
 
     def _start_successor(self, call: TaskCall) -> Any:
         if self.clock.now_ms() < self.no_successors_until_ms and self._draws.random() < 0.5:
@@ -153,31 +169,25 @@ class World:
         self.functions.append(function)
         self._settled[function] = answer
         self.say(f"{self.name(function)} starts")
-        limit = clock.call_at(
-            clock.now_ms() + function.task.limit_ms, lambda: self.kill(function, 0, "Sandbox.Timedout")
-        )
+        limit = clock.call_at(clock.now_ms() + function.task.limit_ms, lambda: self._time_out(function))
         function.start()
         return self._to_response(function, await answer, limit)
 
     def _task(self, call: TaskCall) -> Task:
-        settings, skew_ms = self.version.settings, self.schedule.skew_ms
-        limit_ms = settings["function_timeout_s"] * 1000
+        skew_ms, payload = self.schedule.skew_ms, call.payload
+        limit_ms = self.version.settings["function_timeout_s"] * 1000
         wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
         number = len(self.functions) + 1
-        invocation = Invocation(
-            stream_id=call.payload["pathParameters"]["streamId"],
-            lane=call.payload.get("lane", ""),
-            execution=call.payload.get("execution", ""),
-            request_id=f"r{number}",
-            deadline_ms=self.clock.now_ms() + wrong_ms + limit_ms,
-            margin_ms=settings["margin_s"] * 1000,
-            lease_every_ms=settings["lease_every_s"] * 1000,
-            progress_every_ms=settings["progress_every_s"] * 1000,
-            overlap_max_ms=settings["overlap_max_s"] * 1000,
-            cycles=call.payload.get("cycles", 0),
-            renew_after=call.payload.get("renew_after", 0),
+        asked = invocation.Request(
+            stream_id=payload["pathParameters"]["streamId"],
+            lane=payload.get("lane", ""),
+            execution=payload.get("execution", ""),
+            cycles=payload.get("cycles", 0),
+            renew_after=payload.get("renew_after", 0),
         )
-        return Task(number, invocation, self.version.number, limit_ms, wrong_ms)
+        now_ms = self.clock.now_ms() + wrong_ms
+        who = invocation.to_invocation(asked, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
+        return Task(number, who, self.version.number, limit_ms, wrong_ms)
 
     def _to_response(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:
@@ -207,6 +217,11 @@ class World:
             function.kill(linger_ms)
             self.say(f"{self.name(function)} is killed")
         setter(self._settled[function])(error)
+
+    def _time_out(self, function: VirtualFunction) -> None:
+        """Ends a function as Lambda does at its limit, where it has not ended by itself."""
+        function.timed_out = function.is_alive
+        self.kill(function, 0, "Sandbox.Timedout")
 
     def lose(self, function: VirtualFunction) -> None:
         """Lets the machine take a function for dead that goes on."""

@@ -16,7 +16,7 @@ import boto3
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.connection.judging import is_confirmed, judge
+from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.reading import cursor_behind
 from handlers.errors import StreamkeeperError
 from handlers.framing.decoders import Frame, FramingError, as_frames
@@ -55,12 +55,11 @@ class Trial:
     def opened(self, answer: Opened) -> None:
         """Prints the upstream's answer."""
         self.say(f"answered {answer.status}, {printable(answer.headers.get('content-type', 'no content type'))}")
-        meaning = self.profile.meaning(answer.status)
-        if meaning == "expired" and self.profile.asks(self.requested):
+        if self.profile.asks(self.requested) and is_expired(self.profile, answer.status):
             self.ended = True
             self.say(_ENDS[Kind.EXPIRED])
             return
-        refusal = judge(self.profile, answer, meaning)
+        refusal = judge(self.profile, answer, self.profile.meaning(answer.status))
         if refusal is None and self.requested and not is_confirmed(self.profile, answer, self.requested):
             self.say("the answer does not begin after the cursor: a gap")
         if refusal is not None:

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ import yaml
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from local import stages
+from local.printable import columns_of, in_marks_of, printable_lines
 from local.replay import scenario
 from local.replay.scenario import Scenario
 from local.replay.scripted_upstream import ScriptedUpstream
@@ -37,6 +39,8 @@ from timeline import picture, spans
 from timeline.coverage import Connection, Deliveries, Gap, deliveries, gaps, overlap_ms
 
 STAGE = "local"
+# Of the picture where nobody says how wide it may be, and of the table's columns at most and at least.
+COLUMNS, CELL, MIN_CELL = 96, 44, 20
 INPUT = {"pathParameters": {"streamId": "replay"}, "queryStringParameters": {}}
 
 
@@ -195,6 +199,7 @@ def _profile(source: Scenario) -> Profile:
         "stall_after_s": source.upstream.stall_after_s,
         "standby": source.upstream.standby,
         "end": {"event": "end"},
+        "resume": {"header": "Last-Event-ID"} if source.upstream.resumes else "none",
     }
     return parse("replay", table, {})
 
@@ -217,7 +222,9 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("scenario", type=Path, metavar="SCENARIO.yml", help="what to run, how long, against what")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table and picture")
-    parser.add_argument("--width", type=int, default=96, help="columns of the picture (96)")
+    parser.add_argument(
+        "--width", type=int, help=f"columns of the picture (those of the terminal; {COLUMNS} into a pipe or file)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -227,26 +234,40 @@ def run(args: argparse.Namespace) -> int:
     result = replay(scenario.read(args.scenario, STAGE))
     gc.freeze()  # nor is there garbage to collect at the end of the process
     try:
-        print(json.dumps(result.as_json()) if args.json else text(result, args.width), flush=True)
+        print(json.dumps(result.as_json()) if args.json else _shown(result, args.width), flush=True)
     except BrokenPipeError:
         # Whoever read it has seen enough; the interpreter must not try to flush the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
+def _shown(result: Replay, width: int | None) -> str:
+    if width is None:
+        width = columns_of(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
+    return in_marks_of(sys.stdout.encoding, printable_lines(text(result, width)))
+
+
 def text(result: Replay, width: int) -> str:
-    """Returns the table of times, the picture and the totals."""
-    return "\n".join([*_table(result), "", *_picture(result, width), "", *_totals(result)])
+    """Returns the table of times, the picture and the totals; the picture has `width` columns beside its labels."""
+    columns = max(MIN_CELL, width + picture.LABEL)
+    totals = (part for line in _totals(result) for part in textwrap.wrap(line, columns, subsequent_indent="    "))
+    return "\n".join([*_table(result, width), "", *_picture(result, width), "", *totals])
 
 
-def _table(result: Replay) -> list[str]:
-    lines = [f"{'at (s)':>12}  {'lane A':<44}  lane B"]
+def _table(result: Replay, width: int) -> list[str]:
+    cell = min(CELL, max(MIN_CELL, (width + picture.LABEL - 16) // 2))
+    lines = [f"{'at (s)':>12}  {'lane A':<{cell}}  lane B"]
     for at_ms, group in itertools.groupby(result.rows, key=lambda row: row.at_ms):
         cells = {"A": "", "B": ""}
         for row in group:
             said = row.what.replace("_", " ") + (f" ({row.error})" if row.error else "")
             cells[row.lane] = ", ".join(filter(None, (cells.get(row.lane, ""), said)))
-        lines.append(f"{at_ms / 1000:>12.3f}  {cells['A']:<44}  {cells['B']}".rstrip())
+        # In a narrow terminal a cell takes several lines.
+        wrapped = [textwrap.wrap(cells[lane], cell) for lane in "AB"]
+        at = f"{at_ms / 1000:.3f}"
+        for a, b in itertools.zip_longest(*wrapped, fillvalue=""):
+            lines.append(f"{at:>12}  {a:<{cell}}  {b}".rstrip())
+            at = ""
     return lines
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
@@ -30,6 +31,15 @@ _JSON = "application/json"
 CheckStream = Callable[[str], tuple[int, str] | None]
 
 
+class _Anything(StringConvertor):
+    """Any path: Starlette's own takes none whose percent-decoded text has a line end."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", _Anything())
+
+
 class Gateway:
     """Serves the routes of the stack."""
 
@@ -41,7 +51,9 @@ class Gateway:
         self._executions = executions
         self._check_stream = check_stream
         self._invoke = invoke
-        self.app = Starlette(routes=[Path("/health", self._health), Path("/{path:path}", self._any, methods=_METHODS)])
+        self.app = Starlette(
+            routes=[Path("/health", self._health), Path("/{path:anything}", self._any, methods=_METHODS)]
+        )
 
     def serve(self, routes: Iterable[Route | ProxyRoute]) -> None:
         """Replaces the routes."""
@@ -52,9 +64,8 @@ class Gateway:
         return JSONResponse({"status": "ok", "running": [known.opening.arn for known in running]})
 
     async def _any(self, request: Request) -> Response:
-        # The path is split before it is decoded, so an encoded slash stays within its part; each is decoded once.
-        raw = request.scope["raw_path"].decode("ascii", "replace")
-        parts = [unquote(part) for part in raw.strip("/").split("/")]
+        # The path is split as it came, so an encoded slash stays within its part; who reads a part decodes it, once.
+        parts = lambda_proxy.raw_path(request).strip("/").split("/")
         for route, pattern in self._routes:
             values = _match(pattern, parts)
             if values is not None and route.method in (request.method, "ANY"):
@@ -67,7 +78,7 @@ class Gateway:
         return JSONResponse({"message": "Missing Authentication Token"}, 403)
 
     def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
-        problem = self._check_stream(path["streamId"]) if "streamId" in path else None
+        problem = self._check_stream(unquote(path["streamId"])) if "streamId" in path else None
         kind = request.headers.get("content-type", _JSON).split(";")[0].strip().lower()
         template = route.request_templates.get(kind)
         if template is None and route.passthrough != "WHEN_NO_MATCH":
@@ -98,7 +109,7 @@ def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
             if not part:
                 return None
             values[expected[1:-1].rstrip("+")] = part
-        elif expected != part:
+        elif expected != unquote(part):
             return None
     return values
 
@@ -111,7 +122,7 @@ def _context(route: Route | ProxyRoute, request: Request) -> dict[str, Any]:
         "apiId": "local",
         "stage": "local",
         "httpMethod": request.method,
-        "path": request.url.path,
+        "path": lambda_proxy.raw_path(request),
         "resourcePath": route.path,
         "protocol": "HTTP/1.1",
         "requestTimeEpoch": int(time.time() * 1000),

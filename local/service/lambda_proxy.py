@@ -23,7 +23,8 @@ Invoke = Callable[[str, bytes], Awaitable[Answer]]
 def event(request: Request, resource: str, path: Mapping[str, str], context: Mapping[str, Any], body: str) -> Any:
     """Returns the event; source: "Input format of a Lambda function for proxy integration" of API Gateway's guide.
 
-    `path` has the values of the path's parameters; where the guide says null for what is absent, it is None.
+    `path` has the values of the path's parameters. They stay as the client encoded them, as in a REST API of AWS's, and
+    so does the whole path; the query comes decoded. Where the guide says null for what is absent, it is None.
     """
     pairs = parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
     several: dict[str, list[str]] = {}
@@ -31,7 +32,7 @@ def event(request: Request, resource: str, path: Mapping[str, str], context: Map
         several.setdefault(name, []).append(value)
     return {
         "resource": resource,
-        "path": request.url.path,
+        "path": raw_path(request),
         "httpMethod": request.method,
         "headers": {},
         "multiValueHeaders": {},
@@ -43,6 +44,12 @@ def event(request: Request, resource: str, path: Mapping[str, str], context: Map
         "body": body or None,
         "isBase64Encoded": False,
     }
+
+
+def raw_path(request: Request) -> str:
+    """Returns the path as the client wrote it, with its percent signs."""
+    raw: bytes = request.scope["raw_path"]
+    return raw.decode("ascii", "replace")
 
 
 def response(answer: Answer) -> Response:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from handlers import orphans
 from handlers.store import control_items
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
@@ -26,6 +27,7 @@ from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.gateway import Gateway
 from local.service.live_view import LiveView
+from local.service.orphan_watch import OrphanWatch
 from local.service.provision import provision
 from local.service.screen import Screen
 from local.stack import Stack, StateMachine, read
@@ -108,6 +110,7 @@ class Service:
             await listener.start()
         for known in executions.resume(left):
             self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+        self._watch_orphans(executions)
 
     def use_code(self) -> None:
         """Gives every function that starts from now on the present code."""
@@ -176,6 +179,17 @@ class Service:
         self._closers = [upstreams.close, aws.close, integrations.close]
         self._tasks = [asyncio.create_task(watch.run())]
         return executions
+
+    def _watch_orphans(self, executions: Executions) -> None:
+        table, machine_arn = self._variable("CONTROL_TABLE"), self._variable("STATE_MACHINE_ARN")
+        if table is None or machine_arn is None:
+            return
+        own = Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
+        states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn)
+        watch = OrphanWatch(
+            executions, lambda: self._endpoints.client("dynamodb"), states, table, lambda _: True, self._screen.say
+        )
+        self._tasks.append(asyncio.create_task(watch.run()))
 
     def _stop_requested(self, known: KnownExecution) -> bool:
         """Whether a stop was requested for the stream of an execution that an earlier run left."""

@@ -17,6 +17,7 @@ from rich.text import Text
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.store import control_items
 from local.aws_endpoints import Endpoints
+from local.observers import harmless
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.screen import Screen
 from local.service.stream_view import StreamView
@@ -70,10 +71,8 @@ class LiveView:
             self._screen.show(None)
 
     async def _look_safely(self) -> None:
-        try:
+        with harmless("the live view"):
             await self._look()
-        except Exception as problem:
-            self._screen.say(f"the live view failed: {problem!r}")
 
     async def _look(self) -> None:
         running = self._executions.running()
@@ -162,8 +161,9 @@ class LiveView:
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
         lines = [facts, *drawn, f"{'':>6} {scale}"]
-        head = Text(known.stream_id, style="bold").append(f": {held}", style="not bold")
-        return Group(Text(""), head, *(Text(line) for line in lines), Text(picture.LEGEND, style="dim"))
+        line = self._screen.line
+        head = line(known.stream_id, style="bold").append(f": {held}", style="not bold")
+        return Group(Text(""), head, *map(line, lines), line(picture.LEGEND, style="dim"))
 
     def _lanes(self, known: KnownExecution) -> list[spans.Span]:
         history = self._executions.history(known)

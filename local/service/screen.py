@@ -1,33 +1,38 @@
 """Prints lines on standard output and, in a terminal, a moving picture below them.
 
-Invariant: a line that standard output cannot accept, such as one to a file on a full disk, is lost and ends nothing.
+Invariants: a line that standard output cannot accept, such as one to a file on a full disk, is lost and ends nothing;
+no text steers the terminal.
 """
 
-import contextlib
 import sys
 from datetime import datetime
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.text import Text
+
+from local.observers import harmless
+from local.printable import accept_any_text, in_marks_of, printable, printable_lines
 
 
 class Screen:
     """Prints lines, each with the time of day, and a picture below them where standard output is a terminal."""
 
     def __init__(self) -> None:
+        accept_any_text(sys.stdout)
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._live: Live | None = None
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 
     def plain(self, text: str) -> None:
-        """Prints text unchanged."""
-        with contextlib.suppress(OSError):
-            self._console.print(text)
+        """Prints lines; what would steer the terminal is escaped."""
+        with harmless("the display"):
+            self._console.print(self._fitting(printable_lines(text)))
             sys.stdout.flush()
 
     def say(self, text: str) -> None:
         """Prints one line of news."""
-        self.plain(f"{datetime.now().astimezone():%H:%M:%S} {text}")
+        self.plain(f"{datetime.now().astimezone():%H:%M:%S} {printable(text)}")
 
     def show(self, picture_of: RenderableType | None) -> None:
         """Replaces the picture below the lines; None removes it."""
@@ -36,10 +41,18 @@ class Screen:
         if picture_of is None:
             self.close()
             return
-        if self._live is None:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(picture_of, refresh=True)
+        with harmless("the display"):
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(picture_of, refresh=True)
+
+    def line(self, text: str, style: str = "") -> Text:
+        """Returns a line for a picture; what would steer the terminal is escaped, and nothing is wrapped."""
+        return Text(self._fitting(printable(text)), style=style, no_wrap=True)
+
+    def _fitting(self, text: str) -> str:
+        return in_marks_of(self._console.encoding, text)
 
     @property
     def width(self) -> int:
@@ -48,6 +61,7 @@ class Screen:
 
     def close(self) -> None:
         """Removes the picture and shows the cursor."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        with harmless("the display"):
+            if self._live is not None:
+                live, self._live = self._live, None
+                live.stop()

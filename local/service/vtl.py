@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_plus
 
 import airspeed
 
@@ -90,8 +90,10 @@ class _Util:
         return quote(str(text), safe="")
 
     def urlDecode(self, text: str) -> str:
-        """Percent-decoded."""
-        return unquote(str(text))
+        """As Java's URLDecoder, which reads a form: "+" is a space. A percent sign alone is a failure."""
+        if re.search(r"%(?![0-9A-Fa-f]{2})", str(text)):
+            raise ValueError("URLDecoder: Illegal hex characters in escape (%) pattern")
+        return unquote_plus(str(text))
 
     def base64Encode(self, text: str) -> str:
         """As base64."""

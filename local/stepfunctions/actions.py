@@ -20,7 +20,7 @@ from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
 from local.stepfunctions.machine_actions import MachineActions
 from local.stepfunctions.map_run_actions import MapRunActions
-from local.stepfunctions.parameters import Action, Refusal, parsed
+from local.stepfunctions.parameters import Action, Refusal, parsed_request
 from local.stepfunctions.state_test_action import StateTestAction
 from local.stepfunctions.task_actions import TaskActions
 from states_language import Tokens
@@ -52,7 +52,7 @@ class StepFunctions:
         """Returns the HTTP answer to one request; nothing in a request makes it raise."""
         try:
             try:
-                parameters = parsed(body or b"{}")
+                parameters = parsed_request(body or b"{}")
             except ValueError:
                 raise Refusal("SerializationException", "The request is not valid JSON.") from None
             if not isinstance(parameters, dict):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from local.observers import harmless
 from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
 from local.stepfunctions.json_messages import message_and_place
@@ -199,8 +200,12 @@ class Executions:
         waiting = asyncio.create_task(self._wait(known, live))
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
-        self._on_change(known)
+        self._report(known)
         return known
+
+    def _report(self, known: KnownExecution) -> None:
+        with harmless("the report of an execution"):
+            self._on_change(known)
 
     async def _wait(self, known: KnownExecution, live: Execution) -> None:
         await live.wait()
@@ -219,10 +224,12 @@ class Executions:
         known.live, known.journal = None, None
         listeners, known.listeners = known.listeners, []
         for listener in listeners:
-            listener(_ended(known, known.closing))
-        self._prune()
-        self.forget_deleted()
-        self._on_change(known)
+            with harmless("the report of an execution's end"):
+                listener(_ended(known, known.closing))
+        with harmless("the removal of old executions"):
+            self._prune()
+            self.forget_deleted()
+        self._report(known)
 
     def _next_serial(self) -> int:
         self._serial += 1

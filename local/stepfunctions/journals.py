@@ -1,8 +1,8 @@
 """Stores executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
 
 Invariants: a line is appended whole or, after a kill, is torn at the end of the file and skipped when the file is read;
-the lines before it stay valid; files sort by name in the order of the starts. A full disk ends no execution: an
-unwritten line is written before the next one that can be.
+the lines before it stay valid; files sort by name in the order of the starts. A full disk ends no execution and refuses
+none: an unwritten line is written before the next one that can be.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from local.observers import harmless
 from local.stepfunctions.machines import ROLE
 
 MOST_KEPT = 200
@@ -65,7 +66,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: io.FileIO | None = path.open("ab", buffering=0)
+        self._file: io.FileIO | None = None
+        self._closed = False
         self._unwritten = b""
 
     def mend(self) -> None:
@@ -89,20 +91,25 @@ class Journal:
 
     def close(self) -> None:
         """Closes the file; an execution without a last line counts as running."""
+        self._closed = True
         if self._file is not None:
-            self._file.close()
+            with harmless("the journal of an execution"):
+                self._file.close()
             self._file = None
 
     def _append(self, line: dict[str, Any]) -> None:
-        text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
-        self._write(text.encode("utf-8", "replace"))
+        with harmless("the journal of an execution"):
+            text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
+            self._write(text.encode("utf-8", "replace"))
 
     def _write(self, data: bytes) -> None:
-        if self._file is None:
+        if self._closed:
             return
         self._unwritten += data
-        # The disk is full: write(2) fails, or writes only a part.
-        with contextlib.suppress(OSError):
+        # The disk is full, or no more files can be opened: open(2) or write(2) fails, or writes only a part.
+        with harmless("the journal of an execution"):
+            if self._file is None:
+                self._file = self.path.open("ab", buffering=0)
             while self._unwritten:
                 self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from states_language.values import parse_json
+from states_language.values import parse_as_spelled, parse_json
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
@@ -54,8 +54,20 @@ def checked_name(name: str) -> str:
 
 
 def parsed(text: str | bytes) -> Any:
-    """Returns the value of a JSON text; ValueError for any other text, also NaN and infinities."""
+    """Returns the value of a JSON text; ValueError for any other text, also NaN and infinities.
+
+    Half of a surrogate pair is replaced by U+FFFD (docs/stepfunctions.md).
+    """
+    return _parsed(parse_json, text)
+
+
+def parsed_request(body: bytes) -> Any:
+    """Returns the value of a request's body as `parsed` does, but halves as they are: a name with one is refused."""
+    return _parsed(parse_as_spelled, body)
+
+
+def _parsed(parse: Callable[[str], Any], text: str | bytes) -> Any:
     try:
-        return parse_json(text.decode() if isinstance(text, bytes) else text)
+        return parse(text.decode() if isinstance(text, bytes) else text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

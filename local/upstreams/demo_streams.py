@@ -12,6 +12,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -21,6 +22,14 @@ from local.upstreams.clockwork import Clockwork, now_ms
 from local.upstreams.players import Players
 from local.upstreams.presence import Client, Presence, Watch
 
+
+class _DemoStream(StringConvertor):
+    """The path of a demonstration stream: its name may hold slashes, which come percent-encoded."""
+
+    regex = "(?s:(?:demo|demo-exclusive|demo-ndjson)(?::.*)?)"
+
+
+register_url_convertor("demo", _DemoStream())
 # The time between the answer of `demo`'s newer connection and the end of the older one.
 EVICT_AFTER_S = 0.1
 # A connection of demo-ndjson lives between these two.
@@ -50,7 +59,8 @@ class Upstreams:
         self._open: set[asyncio.Event] = set()
         self._players = Players(self.presence, behaviours)
         played = Route("/{provider}/{place:path}", self._players.answer, methods=["GET", "POST"])
-        self.app = Starlette(routes=[Route("/{stream_id}", self._stream), played])
+        demo = Route("/{stream_id:demo}", self._stream)
+        self.app = Starlette(routes=[demo, Route("/{stream_id}", self._stream), played])
 
     def close(self) -> None:
         """Ends every connection cleanly."""

@@ -5,7 +5,7 @@ the schedule that shows it is clean without it (`test_chaos_teeth.py` holds both
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
@@ -13,9 +13,11 @@ from handlers.connection.backoff import FailureKind, Pace, Rest, failed
 from handlers.connection.inputs import Claimed, ClaimRefused, Written
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
-from handlers.connection.reconnection import _Attempts
-from handlers.connection.steps import Answer, Report, Steps
+from handlers.connection.reconnection import _Attempts, reconnects
+from handlers.connection.steps import Answer, Invocation, Report, Steps
 from handlers.errors import StoreUnavailable
+from handlers.invocation import to_invocation
+from handlers.profile.behaviour import Profile
 from handlers.store import control_items
 from handlers.store.connection_store import Store
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
@@ -33,10 +35,12 @@ from tests.chaos.chaos_managers import (
     LeavesTheLastBatchAtAStop,
     LetsGoWhenSuperseded,
     RecordsLossesLast,
+    RestartsThePositions,
     SavesTheCursorFirst,
 )
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
+BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
 
 
 def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
@@ -134,6 +138,31 @@ def spreads_as_its_profile_says(requests: Requests, after_fence: int) -> Claimed
     return answer
 
 
+def draws_no_pause(attempts: _Attempts, profile: Profile, invocation: Invocation, now_ms: int, _draw: Any) -> None:
+    """A pause in place is always the longest that it may be."""
+    BEGINS(attempts, profile, invocation, now_ms, lambda _least, most: most)
+
+
+def reconnects_at_any_time(profile: Profile, report: Report, tries: int, _remaining_ms: int, margin_ms: int) -> bool:
+    """A function connects again by itself however little of its time is left."""
+    return RECONNECTS(profile, report, tries, 10**9, margin_ms)
+
+
+def takes_milliseconds_for_seconds(*request: Any, **times: Any) -> Invocation:
+    """The margin is divided by a thousand once too often."""
+    asked = TO_INVOCATION(*request, **times)
+    return replace(asked, margin_ms=asked.margin_ms // 1000)
+
+
+def clears_a_younger_stop_request(definition: dict[str, Any]) -> None:
+    """A claim in place of one that is dead is granted whenever the stop was requested."""
+    claim = definition["States"]["Claim lease"]["Arguments"]
+    sound = "'(attribute_not_exists(stop_at) OR stop_at < :asked_at) AND '"
+    assert sound in claim["ConditionExpression"]
+    defective = f"($dead = '' ? {sound} : {sound.replace('stop_at)', 'nothing)', 1)})"
+    claim["ConditionExpression"] = claim["ConditionExpression"].replace(sound, defective)
+
+
 def waits_after_a_drop(definition: dict[str, Any]) -> None:
     """A lane that was dropped goes to its Wait, though nobody else is connected."""
     for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
@@ -147,6 +176,19 @@ def waits_after_a_drop(definition: dict[str, Any]) -> None:
 def _stays_stopped(schedule: Schedule) -> bool:
     kinds = [fault.kind for fault in schedule.faults]
     return "stop" in kinds and not any("post" in kind for kind in kinds)
+
+
+def _stops_a_takeover(schedule: Schedule) -> bool:
+    return schedule.faults[-1].kind == "abort, post and stop"
+
+
+def _comes_back_in_place(schedule: Schedule) -> bool:
+    return bool(schedule.reconnect_tries)
+
+
+def _fails_in_place(schedule: Schedule) -> bool:
+    fails = any(fault.kind in ("refusals", "no listener") for fault in schedule.faults)
+    return _comes_back_in_place(schedule) and not schedule.pace and not schedule.retry_after_s and fails
 
 
 def _owes_rests(schedule: Schedule) -> bool:
@@ -202,6 +244,7 @@ DEFECTS = [
         manager=RecordsLossesLast,
         among=lambda schedule: any(fault.kind == "losses" for fault in schedule.faults),
     ),
+    Defect("the position counter restarts with each chunk", {"misplaced"}, manager=RestartsThePositions),
     Defect("claims after connecting", {"restless", "stuck"}, manager=ClaimsAfterConnecting),
     Defect(
         "the ledger covers what waits for the store",
@@ -303,6 +346,23 @@ DEFECTS = [
         among=lambda schedule: _owes_rests(schedule) and bool(schedule.pace),
     ),
     Defect(
+        "a pause in place is not drawn",
+        {"in-step"},
+        function=("handlers.connection.reconnection._Attempts.__init__", draws_no_pause),
+        among=_fails_in_place,
+    ),
+    Defect(
+        "a function comes back inside its margin",
+        {"too-late"},
+        function=("handlers.connection.reconnection.reconnects", reconnects_at_any_time),
+        among=_comes_back_in_place,
+    ),
+    Defect(
+        "the margin is in another unit",
+        {"overdue"},
+        function=("handlers.invocation.to_invocation", takes_milliseconds_for_seconds),
+    ),
+    Defect(
         "the partitions are the profile's own",
         {"torn"},
         function=("handlers.store.requests.Requests._claim", spreads_as_its_profile_says),
@@ -313,6 +373,12 @@ DEFECTS = [
         {"stuck"},
         machine=waits_after_a_drop,
         among=lambda schedule: not schedule.pace and not schedule.retry_after_s,
+    ),
+    Defect(
+        "a takeover clears a younger stop request",
+        {"stuck"},
+        machine=clears_a_younger_stop_request,
+        among=_stops_a_takeover,
     ),
     Defect(
         "opens without waiting for the release",

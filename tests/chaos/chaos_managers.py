@@ -42,6 +42,15 @@ class RecordsLossesLast(Manager):
         return [*(effect for effect in effects if effect not in losses), *losses]
 
 
+class RestartsThePositions(Manager):
+    """The number in an event's position begins anew with each chunk."""
+
+    def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
+        first = self._record.events
+        effects = super().handle(now_ms, input_, **when)
+        return [replace(one, first=one.first - first) if isinstance(one, Write) else one for one in effects]
+
+
 class ClaimsAfterConnecting(Manager):
     """The fence is raised only when the upstream has answered."""
 

@@ -47,6 +47,9 @@ OF_THE_MANAGER = {
     "a stop forgets the last batch": "test_one_that_leaves_at_half_its_margin_has_time_to_drain",
     "the ledger covers past the close": "test_a_close_that_came_with_the_answer_is_not_before_the_opening",
     "what came late is forgotten": "test_what_comes_after_a_silence_is_stored",
+    "the position counter restarts with each chunk": (
+        "test_the_events_of_a_connection_are_numbered_on_from_chunk_to_chunk"
+    ),
 }
 OF_THE_STORE = {
     "no fence on the cursor": "test_the_cursor_is_never_moved_back_by_an_older_connection",
@@ -69,6 +72,7 @@ OF_THE_MACHINE = {
     ),
     "a second POST takes the stream": "test_a_second_execution_names_the_one_that_runs",
     "a claim clears a younger stop request": "test_a_stop_request_after_the_post_holds",
+    "a takeover clears a younger stop request": "test_a_stop_request_while_a_dead_claim_is_taken_over_holds",
 }
 # Seen in the local service on real processes and sockets (tests/chaos/real/test_real_teeth.py).
 REAL = (
@@ -83,9 +87,12 @@ OF_THE_RESTS = {
     "a failure overwrites another's rest": "test_who_overtook_another_forgets_nothing_of_it",
     "Retry-After is forgotten": "test_a_rest_holds_for_the_next_function",
     "rests do not grow": "test_failures_in_a_row_rest_longer",
+    "a pause in place is not drawn": "test_failures_in_place_keep_no_step",
+    "a function comes back inside its margin": ("test_a_function_comes_back_in_place_with_time_for_more_than_leaving"),
     "the partitions are the profile's own": "test_the_first_claim_fixes_the_partitions",
 }
-UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE | OF_THE_RESTS
+OF_THE_ENTRY = {"the margin is in another unit": "test_what_a_function_is_asked_for"}
+UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE | OF_THE_RESTS | OF_THE_ENTRY
 
 
 def managers() -> Mapping[str, type[Manager]]:

@@ -103,6 +103,7 @@ MACHINE: dict[str, Edit] = {
     "a lane waits wherever a renewal is due": waits_wherever_a_renewal_is_due,
     "a lane waits after a drop": chaos_defects.waits_after_a_drop,
     "an execution ends with a killed function": ends_with_a_killed_function,
+    "a takeover clears a younger stop request": chaos_defects.clears_a_younger_stop_request,
     "a second POST takes the stream": _claims_without("attribute_not_exists(execution) AND"),
     "a claim clears a younger stop request": _claims_without("attribute_not_exists(stop_at)"),
 }

@@ -40,6 +40,7 @@ def test_every_alarm_acts_on_the_topic() -> None:
     every = alarms()
     assert set(every) == {
         f"{ours}/LongestUnconnected",
+        f"{ours}/Orphaned",
         f"{ours}/UnexpectedErrors",
         f"{ours}/Kills",
         f"{ours}/StoreRefusals",

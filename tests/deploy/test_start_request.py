@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from handlers.profile.addresses import ProfileError, check_stream_id
 from local import stages
 from local.service import osls, vtl
 
@@ -19,12 +23,24 @@ def integration() -> dict[str, Any]:
     return integration
 
 
-def started(stream_id: str, query: dict[str, str], kind: str = "application/json") -> dict[str, Any]:
-    """The StartExecution request for a POST with a body and credentials in its headers."""
+# RFC 3986, section 3.3: what a segment of a path may hold without percent-encoding.
+PCHAR = "-._~!$&'()*+,;=:@"
+
+
+def started(stream_id: str, query: dict[str, str], kind: str = "application/json", safe: str = "") -> dict[str, Any]:
+    """The StartExecution request for a POST with a body and credentials in its headers.
+
+    A client percent-encodes all of the stream id but letters, digits, "_.-~" and `safe`.
+    """
+    return sent(quote(stream_id, safe=safe), query, kind)
+
+
+def sent(segment: str, query: dict[str, str], kind: str = "application/json") -> dict[str, Any]:
+    """The same for a segment of the path as it is on the wire, which is how a REST API hands it over."""
     text, variables = integration()["RequestTemplates"][kind]["Fn::Sub"]
     assert variables == {"StateMachineArn": {"Ref": "Connections"}}
     headers = {"Authorization": "Bearer secret", "x-api-key": "secret", "Content-Type": kind}
-    call = vtl.Call('{"a": 1}', {"streamId": stream_id}, query, headers, {"requestId": "request-1"})
+    call = vtl.Call('{"a": 1}', {"streamId": segment}, query, headers, {"requestId": "request-1"})
     request: dict[str, Any] = json.loads(vtl.render(text, call))
     return request
 
@@ -48,13 +64,54 @@ def test_the_input_is_path_and_query_and_nothing_else(kind: str, query: dict[str
     assert set(request) == {"input", "name", "stateMachineArn"}
 
 
-@pytest.mark.parametrize("stream_id", ["a b", "a/b", "a" * 65, "é", "a?b", 'a"b', "a'b"])
-def test_a_malformed_stream_id_starts_nothing(stream_id: str) -> None:
+def is_sound(stream_id: str) -> bool:
+    """Whether the function accepts the id."""
+    try:
+        check_stream_id(stream_id)
+    except ProfileError:
+        return False
+    return True
+
+
+def in_utf8(text: str) -> bool:
+    """Whether the text can be percent-encoded."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+# What an encoding, Velocity, JSON, a regular expression or a path could take for its own.
+TRICKY = st.sampled_from(
+    ["/", "+", "=", "%", "%41", "%2F", "$x", "${x}", "#if(1)", "#", '"', "'", "\\", "\\'", "..", ".", ":"]
+)
+CHARACTERS = st.sampled_from([" ", "\n", "\0", "\x85", "\ufffd", "é", "\u2028", "😀"])
+NAMES = st.lists(TRICKY | CHARACTERS | st.characters(), max_size=8).map("".join).filter(in_utf8)
+
+
+@given(NAMES, st.sampled_from(["", PCHAR]))
+def test_every_sound_id_arrives_and_no_other_starts_anything(name: str, safe: str) -> None:
+    """However much the client percent-encodes, the input has the id; the template refuses what the function does."""
+    stream_id = f"demo:{name}"
+    request = started(stream_id, {}, safe=safe)
+    assert request["name"] == ("request-1" if is_sound(stream_id) else "malformed*")
+    if is_sound(stream_id):
+        assert json.loads(request["input"])["pathParameters"] == {"streamId": stream_id}
+
+
+@pytest.mark.parametrize("character", ["a", "é", "😀"])
+def test_an_id_has_at_most_256_characters(character: str) -> None:
+    """However many bytes they have: the template counts as the function does."""
+    for length, name in ((256, "request-1"), (257, "malformed*")):
+        stream_id = "demo:" + (length - 5) * character
+        assert (started(stream_id, {})["name"], is_sound(stream_id)) == (name, name == "request-1")
+
+
+@pytest.mark.parametrize(
+    "segment", ["a%20b", "a%2Fb", "a" * 65, "%C3%A9", "demo:%FF", "demo:%2", "demo:%zz", "demo%0A"]
+)
+def test_a_malformed_stream_id_starts_nothing(segment: str) -> None:
     """Step Functions refuses an execution name with an asterisk, and the API says what is wrong."""
-    assert "*" in started(stream_id, {})["name"]
-    assert answered(400, {"message": "Invalid Name: 'malformed*'"}) == {
-        "message": "The stream id must be 1 to 64 letters, digits, dots, underscores, colons or hyphens."
-    }
+    assert sent(segment, {})["name"] == "malformed*"
+    (message,) = answered(400, {"message": "Invalid Name: 'malformed*'"}).values()
+    assert message.startswith("The stream id must be the name of a profile, perhaps followed by a colon and any text")
 
 
 @pytest.mark.parametrize("stream_id", ["nobody", "demo-", "xdemo", "nobody:demo", "Demo", "wikimedia.toml:x"])

@@ -84,6 +84,8 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     assert statements(template, "ConnectionWatchRole") == [
         ("dynamodb:Scan", {"Fn::Sub": "${ControlTable.Arn}/index/leases"}),
         ("dynamodb:GetItem", control),
+        ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
+        ("states:StartExecution", {"Ref": "Connections"}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     assert statements(template, "ConnectionsRole") == [

@@ -1,13 +1,19 @@
 """AWS as the embedded engine plays it, in a process of its own: the tables and the queue that the handlers use."""
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from handlers import tls
+from handlers.store.event_reader import EventReader
+from handlers.store.objects import Objects
+from handlers.store.stream_records import StreamRecords
 from tests.handlers import engine
-from tests.handlers.aws import Aws
+from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +47,25 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]
 
     yield begins
     tls.tls.cache_clear()
+
+
+@pytest.fixture
+def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The control API's module as a new sandbox imports it, with one profile, `demo`."""
+    for name, value in {
+        "EVENTS_TABLE": EVENTS,
+        "CONTROL_TABLE": CONTROL,
+        "STREAMS_DIR": str(tmp_path),
+        "LEASE_EVERY_S": "2",
+        "PROGRESS_EVERY_S": "5",
+        "POWERTOOLS_SERVICE_NAME": tmp_path.name,
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "demo.toml").write_text("")
+    sys.modules.pop("handlers.control", None)
+    module = importlib.import_module("handlers.control")
+    monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL))
+    monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
+    yield module
+    sys.modules.pop("handlers.control", None)

@@ -15,9 +15,14 @@ from typing import Any
 import boto3
 import pytest
 
-from handlers import errors
+from handlers import errors, invocation
+from handlers.connection.steps import Invocation
+from handlers.settings import load
+from tests.chaos import chaos_defects
+from tests.chaos.teeth import OF_THE_ENTRY
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, certificate, serving
+from tests.handlers.test_settings import environment
 
 PROFILE = """
 address = "${UPSTREAM_TEST}/{streamId}?q=secret-query"
@@ -113,7 +118,10 @@ FAILURES = {
 }
 
 
-DOTS = "the stream id 'demo:..' is malformed: its first part names a profile, and no part is '.' or '..'"
+MALFORMED = (
+    "what stands before its first colon is the name of a profile, 1 to 64 of the characters A-Z a-z 0-9 . _ -, "
+    "and no part between colons is '.' or '..'"
+)
 
 
 def end_after(*bodies: bytes) -> Any:
@@ -202,6 +210,56 @@ def test_reconnecting_in_place_is_bounded(aws: Aws, sandbox: Path, monkeypatch: 
     assert aws.items(CONTROL, "demo")["lease"]["fence"] == 3
 
 
+def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
+    """Every number of the settings is in the unit that its name says, and the deadline follows from what is left."""
+    limits = {"MARGIN_S": "5", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "OVERLAP_MAX_S": "60"}
+    settings = load(environment(tmp_path, **limits))
+    request = invocation.Request("demo:x", "A", "arn:1", 3, 9)
+    assert invocation.to_invocation(request, settings, "r1", now_ms=1_000, remaining_ms=900_000) == Invocation(
+        stream_id="demo:x",
+        lane="A",
+        execution="arn:1",
+        request_id="r1",
+        deadline_ms=901_000,
+        margin_ms=5_000,
+        lease_every_ms=2_000,
+        progress_every_ms=3_000,
+        overlap_max_ms=60_000,
+        cycles=3,
+        renew_after=9,
+    )
+
+
+@pytest.mark.parametrize("name", OF_THE_ENTRY)
+def test_the_named_unit_test_catches_the_defect_of_the_entry(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passes without it, as all here do."""
+    defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
+    assert defect.function is not None
+    monkeypatch.setattr(*defect.function)
+    with pytest.raises(AssertionError):
+        globals()[OF_THE_ENTRY[name]](tmp_path)
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_function_leaves_its_margin_before_its_limit(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has thirty seconds and a margin of twenty-nine: it connects, and is gone long before half of them are over."""
+    monkeypatch.setenv("MARGIN_S", "29")
+
+    def stays(peer: Peer) -> None:
+        peer.send(UNTIL_CLOSE)
+        peer.wait_until_gone()
+
+    with serving(stays) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        with pytest.raises(errors.ConnectionExpired):
+            call(an_event(lane="A", execution="arn:1"), LambdaContext(remaining_ms=30_000))
+    record = aws.items(CONTROL, "demo")["connection#000000000001"]
+    assert record["ended_by"] == "expired"
+    assert record["closed_ms"] - record["claimed_ms"] < 15_000
+
+
 @pytest.mark.usefixtures("sandbox")
 def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry-After stands in the sentence."""
@@ -244,8 +302,8 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
         (an_event(cycles="3"), "cycles and renew_after in the event must be whole numbers of at least 0"),
         (an_event(renew_after=True), "cycles and renew_after in the event must be whole numbers of at least 0"),
         (an_event(cycles=-1), "cycles and renew_after in the event must be whole numbers of at least 0"),
-        (an_event("a/b"), "the stream id 'a/b' is malformed: it is 1 to 64 of the characters A-Z a-z 0-9 . _ : -"),
-        (an_event("demo:.."), DOTS),
+        (an_event("a/b"), f"the stream id 'a/b' is malformed: {MALFORMED}"),
+        (an_event("demo:.."), f"the stream id 'demo:..' is malformed: {MALFORMED}"),
         (an_event("nobody:x"), "there is no stream 'nobody:x': no profile is named 'nobody'"),
         (an_event("broken"), "the profile 'broken' is not valid TOML"),
         (an_event("binary"), "the profile 'binary' is not valid TOML"),

@@ -57,6 +57,15 @@ WIRES = {
     "a store that fails between two connections": Wire(
         ([(50, Opened(503))],), ((40, "outage"),), {"reconnect_tries": 2, "backoff": {"http": {"start_s": 1}}}
     ),
+    "a reconnection time": Wire(
+        (
+            [OPENED, (300, Chunk(event(1) + b"retry: 3000\n\n")), (2_000, Closed("ended_by_upstream"))],
+            [(10, Closed("refused"))],
+            [OPENED, (300, Chunk(event(2)))],
+        ),
+        (),
+        {"reconnect_tries": 3},
+    ),
     "hot lanes": Wire(([OPENED, (300, Chunk(event(1)))],), TAKEN_OVER, {"standby": "hot"}),
 }
 

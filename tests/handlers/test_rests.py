@@ -1,13 +1,14 @@
 """Rests between tries, in virtual time: the real decisions and the real store, on tables in memory."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Claim, Write
-from handlers.connection.inputs import Claimed, Closed, Opened
+from handlers.connection.inputs import Chunk, Claimed, Closed, Opened
 from handlers.connection.steps import Invocation, Report
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
@@ -121,6 +122,104 @@ def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     report = functions.start(overlap="forbids")
     assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
     assert functions.store.read_rest("demo") == Rest()
+
+
+# --- the reconnection time of an event stream -------------------------------------------------------------------------
+
+REFUSED: Script = [(0, Closed("refused"))]
+
+
+def asks(retry: bytes, until_ms: int = 10_000, end: str = "ended_by_upstream") -> Script:
+    """A connection that asks for a reconnection time in its first second."""
+    return [(0, Opened(200)), (100, Chunk(b"retry: " + retry + b"\n\n")), (until_ms, Closed(end))]
+
+
+def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
+    """When the upstream was asked by so many functions, each started at once after the one before; then it stays."""
+    left = list(scripts)
+    functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
+    for number in range(count):
+        functions.start(number, **{"backoff": {}, **fields})
+    return functions.asked_ms
+
+
+@pytest.mark.parametrize("end", ["ended_by_upstream", "reset", "stalled", "truncated"])
+def test_a_lost_connection_is_followed_by_another_after_the_reconnection_time(end: str) -> None:
+    """Whatever ended it, and whoever connects next: the next function, or the same in place."""
+    assert asked_ms(asks(b"5000", end=end), LIVED) == [0, 15_000]
+    assert asked_ms(asks(b"5000", end=end), asks(b"5000"), LIVED, count=1, reconnect_tries=2)[:2] == [0, 15_000]
+
+
+def test_a_reconnection_time_holds_for_each_try_in_an_outage() -> None:
+    """The refused try asked for nothing, and the one after it waits as long all the same; longer paces hold."""
+    assert asked_ms(asks(b"5000"), REFUSED, REFUSED, LIVED, count=4) == [0, 15_000, 20_000, 25_000]
+    slow = {"network": {"start_s": 8}}
+    assert asked_ms(asks(b"5000"), REFUSED, LIVED, count=3, backoff=slow) == [0, 15_000, 23_000]
+
+
+def test_the_last_reconnection_time_counts() -> None:
+    """Also that of another connection; 0 ends it, and a connection that says nothing changes nothing."""
+    three = asked_ms(asks(b"5000"), asks(b"2000"), LIVED, LIVED, count=4)
+    assert three == [0, 15_000, 27_000, 27_000 + 62_000]
+    assert asked_ms(asks(b"5000"), asks(b"0"), LIVED, count=3) == [0, 15_000, 25_000]
+
+
+def test_the_profile_bounds_the_reconnection_time() -> None:
+    """The default is a minute, 0 obeys none; a server cannot silence a stream."""
+    bounds: list[dict[str, Any]] = [{}, {"retry_max_s": 2}, {"retry_max_s": 0}]
+    rests = [asked_ms(asks(b"86400000"), LIVED, **fields)[1] - 10_000 for fields in bounds]
+    assert rests == [60_000, 2_000, 0]
+
+
+def test_a_connection_that_dies_in_its_first_second_is_lost_as_well() -> None:
+    """An upstream that closes at once after it has asked is not asked again before."""
+    assert asked_ms(asks(b"5000", until_ms=200), LIVED) == [0, 5_200]
+
+
+@pytest.mark.parametrize("connected_ms", [8_100, 10_050])
+def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
+    """Whoever takes over was connected before this one was ended, or evicted it: nothing was lost."""
+    functions = Functions(
+        lambda: asks(b"5000"),
+        [
+            (8_000, lambda: functions.store.claim("demo", execution="", holder="B/r9")),
+            (connected_ms, lambda: functions.store.mark_connected("demo", 2, 10**15)),
+        ],
+    )
+    assert functions.start().outcome.error == "StreamTakenOver"
+    assert functions.store.read_rest("demo") == Rest()
+
+
+def test_who_leaves_at_its_deadline_owes_no_rest() -> None:
+    """It was not lost: the next one connects at once."""
+    functions = Functions(lambda: asks(b"5000", until_ms=10**7))
+    report = functions.start()
+    assert (report.outcome.error, functions.store.read_rest("demo")) == ("ConnectionExpired", Rest())
+
+
+@pytest.mark.parametrize(("lot", "asked_ms"), [(0, [0, 0, 0, 0]), (0.3, [0, 0, 30, 120]), (1, [0, 0, 100, 400])])
+def test_failures_in_place_come_back_at_random(lot: float, asked_ms: list[int]) -> None:
+    """At once after the first; then with full jitter, up to twice as long each time: no two functions stay in step."""
+    functions = Functions(lambda: [(0, Closed("reset"))])
+    functions.lot = lot
+    functions.start(reconnect_tries=3, backoff={})
+    assert functions.asked_ms == asked_ms
+
+
+def test_failures_in_place_keep_no_step() -> None:
+    """The middle of `test_failures_in_place_come_back_at_random`, which a defect puts to its end."""
+    test_failures_in_place_come_back_at_random(0.3, [0, 0, 30, 120])
+
+
+def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> None:
+    """Three times its margin: with less it leaves that to the next function, which has a whole life."""
+    openings = []
+    for after_ms in (887_999, 888_000):
+        lived: Script = [(0, Opened(200)), (after_ms, Closed("reset"))]
+        functions = Functions(partial(list, lived))
+        functions.start(reconnect_tries=3, backoff={})
+        openings.append(len(functions.asked_ms))
+    assert openings == [2, 1]
 
 
 def test_the_first_claim_fixes_the_partitions() -> None:

@@ -5,11 +5,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.settings import SettingsError, load_watch
@@ -19,7 +21,13 @@ from tests.handlers.aws import Aws, Client, never_arrives
 
 TABLE = "watched"
 AFTER_S = 300
-ENVIRONMENT = {"CONTROL_TABLE": TABLE, "UNCONNECTED_AFTER_S": str(AFTER_S), "POWERTOOLS_METRICS_NAMESPACE": "watch"}
+MACHINE = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
+ENVIRONMENT = {
+    "CONTROL_TABLE": TABLE,
+    "STATE_MACHINE_ARN": MACHINE,
+    "UNCONNECTED_AFTER_S": str(AFTER_S),
+    "POWERTOOLS_METRICS_NAMESPACE": "watch",
+}
 NOW = 1_000_000
 # What a lease may say, and for how long its stream, which should be connected, is not.
 STANDINGS: list[tuple[dict[str, Any], int]] = [
@@ -59,6 +67,34 @@ def cold_start(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     aws.dynamodb.delete_table(TableName=TABLE)
 
 
+class States:
+    """Step Functions' client: what it answers of executions, and what is started."""
+
+    def __init__(self, **executions: Any) -> None:
+        self.executions = executions
+        self.started: list[dict[str, Any]] = []
+
+    def describe_execution(self, *, executionArn: str) -> Any:
+        """DescribeExecution by the last part of the ARN; a refusal is raised."""
+        answer = self.executions.get(executionArn.rpartition(":")[2], refusal("ExecutionDoesNotExist"))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer | {"startDate": datetime.now(UTC)}
+
+    def start_execution(self, **wanted: str) -> dict[str, Any]:
+        """StartExecution."""
+        self.started.append(wanted)
+        return {"executionArn": "arn:aws:states:us-east-1:111111111111:execution:machine:" + wanted["name"]}
+
+
+def refusal(code: str) -> ClientError:
+    """How AWS refuses."""
+    return ClientError({"Error": {"Code": code}}, "DescribeExecution")
+
+
+RUNS, ABORTED = {"status": "RUNNING"}, {"status": "ABORTED"}
+
+
 def put(aws: Aws, stream_id: str, sort_key: str, **attributes: Any) -> None:
     """Writes a record of the control table."""
     aws.dynamodb.put_item(TableName=TABLE, Item={"PK": {"S": stream_id}, "SK": {"S": sort_key}} | attributes)
@@ -79,7 +115,10 @@ def reported(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[d
 
 
 def test_it_finds_every_stream_by_the_index(
-    aws: Aws, cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
+    aws: Aws,
+    cold_start: Callable[[], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Of all records only leases count; the longest without a connection is the metric, and a line names it."""
     put(aws, "connected", "lease", **claimed(20))
@@ -89,7 +128,9 @@ def test_it_finds_every_stream_by_the_index(
     put(aws, "dead", "lease", **claimed(-AFTER_S))
     put(aws, "stopped", "lease", **claimed(-9999, stop={"BOOL": True}))
     put(aws, "over", "lease", generation={"N": "3"}, fence={"N": "9"})
-    answer = cold_start().handler({}, None)
+    watch = cold_start()
+    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
+    answer = watch.handler({}, None)
     assert (answer["wanted"], sorted(answer["unconnected_s"])) == (3, ["dead", "dropped"])
     document, lines = reported(capsys)
     assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
@@ -102,12 +143,44 @@ def test_it_finds_every_stream_by_the_index(
     assert alarm["MetricName"] in [metric["Name"] for metric in described["Metrics"]]
 
 
+def test_an_orphan_is_mended_and_reported(
+    aws: Aws,
+    cold_start: Callable[[], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of four streams without a connection one has an execution, one was stopped, and of one nobody answers."""
+    for name in ("aborted", "running", "stopped", "refused"):
+        put(aws, f"demo:{name}", "lease", **claimed(-20, execution={"S": f"arn:{name}"}))
+    put(aws, "demo:released", "lease", generation={"N": "2"})
+    put(aws, "demo:connected", "lease", **claimed(20, execution={"S": "arn:aborted"}))
+    stopped = {"status": "SUCCEEDED", "output": '{"status": "stopped"}'}
+    states = States(aborted=ABORTED, running=RUNS, stopped=stopped, refused=refusal("ThrottlingException"))
+    watch = cold_start()
+    monkeypatch.setattr(watch, "step_functions", lambda: states)
+    assert watch.handler({}, None)["orphans"] == ["demo:aborted", "demo:stopped"]
+    (start,) = states.started
+    assert (start["stateMachineArn"], start["name"].partition("-")[2]) == (MACHINE, "orphan-0")
+    assert json.loads(start["input"]) == {"pathParameters": {"streamId": "demo:aborted"}, "renews": "arn:aborted"}
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    documents = [line for line in lines if "_aws" in line]
+    assert [document.get("Orphaned") for document in documents] == [None, [2.0]]
+    said = {line["stream_id"]: line["message"] for line in lines if "message" in line}
+    assert said["demo:aborted"].endswith("-orphan-0 goes on with the stream")
+    assert said["demo:stopped"].endswith("nothing is started; POST starts it again, DELETE ends this alert")
+    assert said["demo:refused"] == "whether the stream is orphaned could not be found out, or not mended"
+    alarm = osls.template("test")["Resources"]["OrphanedAlarm"]["Properties"]
+    (described,) = documents[1]["_aws"]["CloudWatchMetrics"]
+    assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
+    assert (alarm["MetricName"], alarm["Threshold"]) == (described["Metrics"][0]["Name"], 0)
+
+
 @pytest.mark.usefixtures("aws")
 def test_it_reports_its_numbers_where_there_is_no_stream(
     cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Silence would be an alarm."""
-    assert cold_start().handler({}, None) == {"wanted": 0, "unconnected_s": {}}
+    assert cold_start().handler({}, None) == {"wanted": 0, "unconnected_s": {}, "orphans": []}
     document, lines = reported(capsys)
     assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], [0.0], [])
 

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from local import stages
 from local.replay.table import MemoryDynamoDB
-from states_language import Execution, TaskCall, TaskFailure, load
+from states_language import Execution, Machine, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from states_language.timestamps import written
 from tests.statemachines.connections import INPUT, LEASE, definition
@@ -27,7 +27,8 @@ class World:
     In the first minute of an outage of the table what is written is written, and the answer lost.
     """
 
-    def __init__(self, away: Set[str], from_h: float, to_h: float) -> None:
+    def __init__(self, away: Set[str], from_h: float, to_h: float, machine: Machine = MACHINE) -> None:
+        self.machine = machine
         self.clock = VirtualClock()
         self.table = MemoryDynamoDB(TABLE)
         self.executions: list[Execution] = []
@@ -66,10 +67,10 @@ class World:
         over = [one for one in self.executions if one.status not in ("RUNNING", "ABORTED")]
         return Counter(one.error or one.output["status"] for one in over)
 
-    def post(self, input_: Any = INPUT) -> Execution:
+    def post(self, input_: Any = INPUT, name: str = "") -> Execution:
         """A new execution."""
-        name = f"execution-{len(self.executions)}"
-        self.executions.append(MACHINE.start(input_, clock=self.clock, perform=self.perform, name=name))
+        name = name or f"execution-{len(self.executions)}"
+        self.executions.append(self.machine.start(input_, clock=self.clock, perform=self.perform, name=name))
         self.most_alive = max(self.most_alive, len(self.alive))
         return self.executions[-1]
 
@@ -80,6 +81,15 @@ class World:
         self.table.update_item(
             TableName=TABLE, Key=LEASE, UpdateExpression=expression, ExpressionAttributeValues=values
         )
+
+    def renew(self) -> None:
+        """Says in the lease until when the connection surely lives; a table that is away is not asked."""
+        if not self.is_away("table"):
+            values = {":until": {"N": str(self.clock.now_ms() + 2 * READ_EVERY_MS)}}
+            expression = "SET expires_at_ms = :until"
+            self.table.update_item(
+                TableName=TABLE, Key=LEASE, UpdateExpression=expression, ExpressionAttributeValues=values
+            )
 
     async def hour(self, hour: float) -> None:
         """Returns so many hours after the beginning."""
@@ -103,7 +113,7 @@ class World:
         """The execution of that name, which is one's for ever."""
         known = self.names.get(wanted["Name"])
         if known is None:
-            known = self.names[wanted["Name"]] = self.post(wanted["Input"])
+            known = self.names[wanted["Name"]] = self.post(wanted["Input"], wanted["Name"])
         elif known.status != "RUNNING":
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", "over")
         return known
@@ -140,6 +150,7 @@ class World:
         self.fence += 1
         fence, leaves_ms = self.fence, self.clock.now_ms() + LIFE_MS
         while self.clock.now_ms() < leaves_ms:
+            self.renew()
             if self.is_away("table"):
                 await self.clock.sleep_until(self.clock.now_ms() + READ_EVERY_MS)
                 raise TaskFailure("StoreUnavailable", "the table is away")

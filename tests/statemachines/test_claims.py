@@ -103,6 +103,7 @@ def test_a_stop_request_older_than_the_post_is_cleared_by_who_takes_its_claim_up
         {"pathParameters": None},
         {"pathParameters": {"streamId": 3}},
         {"pathParameters": {"streamId": ""}},
+        {"pathParameters": {"streamId": "x" * 257}},
         {**INPUT, "renews": {}},
         {**INPUT, "renews": ""},
         {**INPUT, "asked_at": "2025-12-31T20:00:00.000Z"},

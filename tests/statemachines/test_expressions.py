@@ -56,6 +56,8 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             ([POST], False),
             ({"pathParameters": [{"streamId": "demo"}]}, False),
             ({"pathParameters": {"streamId": ""}}, False),
+            ({"pathParameters": {"streamId": "😀" * 256}}, True),
+            ({"pathParameters": {"streamId": "😀" * 257}}, False),
             ({"pathParameters": {"streamId": 3}}, False),
             ({"pathParameters": {}}, False),
             ({**POST, "renews": ""}, False),

@@ -71,6 +71,23 @@ def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
     assert stops_again.holder() == OTHER
 
 
+def test_a_stop_request_while_a_dead_claim_is_taken_over_holds(aws: Aws) -> None:
+    """It came when the dead holder was known, and before the claim in its place: that is refused."""
+
+    class Stops(Aws):
+        async def perform(self, call: TaskCall) -> Any:
+            answer = await super().perform(call)
+            if call.action == "describeExecution" and "stop" not in self.lease():
+                self.put(**self.lease(), stop={"BOOL": True}, stop_at={"S": "2026-01-01T00:00:00.500Z"})
+            return answer
+
+    stops = Stops(aws.dynamodb, {OTHER: "ABORTED"})
+    stops.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"})
+    execution = stops.run(never)
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
+    assert (stops.holder(), stops.lease()["stop"]) == (OTHER, {"BOOL": True})
+
+
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
 def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]) -> None:
     """The next generation starts, also where the execution that was to be stopped died before it could let go."""

@@ -319,3 +319,16 @@ def test_the_same_machine_runs_in_real_time() -> None:
     times = [event["timestamp"] for event in execution.history]
     assert times == sorted(times)
     assert abs(times[0] - clock.now_ms()) < 60_000
+
+
+def test_half_of_a_surrogate_pair_leaves_no_machine() -> None:
+    """It is U+FFFD in inputs, names of members, results, Error and Cause, and so every text can be encoded."""
+    passed = machine(("A", {"Type": "Pass"})).execute({"a\ud800": ["\udc00", "\ud83d\ude00"]})
+    assert passed.output == {"a\ufffd": ["\ufffd", "\U0001f600"]}
+    worked = machine(("A", task())).execute({}, functions={"work": lambda *_: {"half": "\ud800"}})
+    assert worked.output["Payload"] == {"half": "\ufffd"}
+    failed = machine(("A", {"Type": "Fail", "Error": "\ud800", "Cause": "half \ud83d"})).execute()
+    assert (failed.error, failed.cause) == ("\ufffd", "half \ufffd")
+    raised = machine(("A", task())).execute({}, functions={"work": lambda *_: TaskFailure("\ud800", "\udc00")})
+    for execution in (passed, worked, failed, raised):
+        json.dumps(execution.history, ensure_ascii=False).encode()

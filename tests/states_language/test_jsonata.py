@@ -259,3 +259,18 @@ def test_a_task_is_timed_and_a_fail_is_worded_by_expressions() -> None:
     late = run()
     assert (late.error, late.cause) == ("Late!", "States.Timeout")
     assert (late.stopped_ms or 0) - late.started_ms == 5000
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        (r'"\uD834\uDD1E"', "\U0001d11e"),
+        (r'"\uD834" & "\uDD1E"', "\U0001d11e"),
+        (r'$length("\uD834\uDD1E")', 1),
+        (r'{"\ud834\udd1e": "\uD834"}', {"\U0001d11e": "\ufffd"}),
+        (r'$string(["\uDD1E"])', '["\ufffd"]'),
+    ],
+)
+def test_surrogate_pairs_are_characters_and_halves_are_replaced(expression: str, value: Any) -> None:
+    """A pair of escapes is one character, also joined by &; half of one leaves an expression as U+FFFD."""
+    assert output(expression) == value

@@ -19,7 +19,7 @@ from states_language.jsonata.functions import frame
 from states_language.limits import HISTORY_FULL, NESTED
 from states_language.states.base import Line
 from states_language.tasks.calls import Latencies, Perform, TaskCall
-from states_language.values import compact, parse_json
+from states_language.values import compact, parse_json, well_formed
 from states_language.variables import Scope, Store
 
 YEAR_S = 31_536_000
@@ -96,6 +96,7 @@ class Execution:
     def stop(self, error: str | None = None, cause: str | None = None) -> None:
         """Abort the execution at once; one that has ended stays as it is."""
         if self.status == "RUNNING":
+            error, cause = (None if text is None else well_formed(text) for text in (error, cause))
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
 
     # ---- for branches and states ----

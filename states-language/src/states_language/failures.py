@@ -1,7 +1,9 @@
 """Defines the failures of states, tasks and expressions, with their Error Names.
 
-Invariant: only a StateError can be retried or caught.
+Invariants: only a StateError can be retried or caught; Error and Cause are well-formed texts.
 """
+
+from states_language.values import well_formed
 
 
 class StateError(Exception):
@@ -9,8 +11,7 @@ class StateError(Exception):
 
     def __init__(self, error: str | None, cause: str | None) -> None:
         super().__init__(f"{error}: {cause}")
-        self.error = error
-        self.cause = cause
+        self.error, self.cause = _well_formed(error), _well_formed(cause)
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -48,8 +49,7 @@ class Fatal(Exception):
 
     def __init__(self, error: str, cause: str) -> None:
         super().__init__(f"{error}: {cause}")
-        self.error = error
-        self.cause = cause
+        self.error, self.cause = well_formed(error), well_formed(cause)
 
 
 class Halted(Exception):
@@ -61,8 +61,7 @@ class TaskFailure(Exception):
 
     def __init__(self, error: str | None, cause: str | None = None) -> None:
         super().__init__(f"{error}: {cause}")
-        self.error = error
-        self.cause = cause
+        self.error, self.cause = _well_formed(error), _well_formed(cause)
 
 
 class EvaluationError(ValueError):
@@ -104,3 +103,7 @@ class QueryFailure(EvaluationError):
         super().__init__(message)
         self.location = location
         self.after_entry = after_entry
+
+
+def _well_formed(text: str | None) -> str | None:
+    return None if text is None else well_formed(text)

@@ -1,14 +1,19 @@
 """JSON values: written and read as AWS does, compared, and measured before they are written.
 
-Invariant: what `compact` writes, `parse_json` reads back as the same value.
+Invariants: what `compact` writes, `parse_json` reads back as the same value; neither returns half of a surrogate pair,
+so what a machine passes on can be written anywhere.
 """
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_HALF = re.compile("[\ud800-\udfff]")
+# Where JSON spells a half, alone or in a pair.
+_SPELLED_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 MISSING: Any = object()
 """Where a path leads nowhere or a variable has no value; null is a value."""
@@ -16,15 +21,60 @@ MISSING: Any = object()
 
 def compact(value: Any) -> str:
     """Return a value as JSON text the way AWS writes it: no spaces, characters as they are."""
-    return _ENCODER.encode(value)
+    return well_formed(_ENCODER.encode(value))
+
+
+def written(value: Any) -> tuple[Any, str]:
+    """Return a value that came from outside, its texts well-formed, and its JSON text."""
+    text = _ENCODER.encode(value)
+    if text.isascii() or not _HALF.search(text):
+        return value, text
+    value = well_formed_value(value)
+    return value, _ENCODER.encode(value)
 
 
 def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return the value of a JSON text; raises ValueError, also for NaN and 1e999, which Python reads.
 
-    members: what makes an object of its names and values, in place of dict.
+    members: what makes an object of its names and values, in place of dict. Halves of surrogate pairs are replaced as
+    `well_formed` does.
     """
+    value = parse_as_spelled(text, members)
+    return well_formed_value(value) if _SPELLED_HALF.search(text) else value
+
+
+def parse_as_spelled(text: str, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return what `parse_json` returns, but halves of surrogate pairs as they are."""
     return json.loads(text, object_pairs_hook=members, parse_constant=_no_number, parse_float=_finite)
+
+
+def well_formed(text: str) -> str:
+    """Return the text with surrogate pairs joined, and each half without its other replaced by U+FFFD.
+
+    JSON and JSONata may spell half of a pair (RFC 8259, section 8.2, calls the result unpredictable). No encoding of
+    Unicode has a place for it; U+FFFD is what the WHATWG's encoders write. What AWS makes of it was not recorded.
+    """
+    if text.isascii() or not _HALF.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def joined(text: str) -> str:
+    """Return the text with surrogate pairs joined; a half without its other stays."""
+    if text.isascii() or not _HALF.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def well_formed_value(value: Any) -> Any:
+    """Return a copy of the JSON value in which texts and the names of members are well-formed."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {well_formed(name): well_formed_value(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [well_formed_value(element) for element in value]
+    return value
 
 
 def _no_number(word: str) -> Any:

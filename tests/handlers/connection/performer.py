@@ -24,7 +24,12 @@ Action = tuple[int, Callable[[], object]]
 
 
 class PlainPerformer:
-    """Performs invocations one after the other; `play` is asked for the script of each opening of the upstream."""
+    """Performs invocations one after the other; `play` is asked for the script of each opening of the upstream.
+
+    A number that is drawn is `lot` of the way from the least to the most.
+    """
+
+    lot = 1.0
 
     def __init__(self, store: Store, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
         self.store = store
@@ -39,7 +44,7 @@ class PlainPerformer:
     def run(self, profile: Profile, invocation: Invocation) -> Report:
         """How the invocation ended."""
         self._requests = Requests(profile, self.store, invocation, lambda: self.now_ms)
-        steps = attempts(profile, invocation, self.now_ms, lambda _least, most: most)
+        steps = attempts(profile, invocation, self.now_ms, self._draw)
         answer: Answer | None = None
         try:
             for _ in range(10_000):
@@ -50,6 +55,9 @@ class PlainPerformer:
             report: Report = ended.value
             return report
         raise AssertionError("the invocation comes to no end")
+
+    def _draw(self, least: float, most: float) -> float:
+        return least + (most - least) * self.lot
 
     def _perform(self, step: Step) -> Answer:
         value: Any = None

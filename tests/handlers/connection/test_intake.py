@@ -158,6 +158,13 @@ def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> N
     assert cursors == [str(7 + MOST_EVENTS), str(7 + 2 * MOST_EVENTS), "9999"]
 
 
+def test_the_events_of_a_connection_are_numbered_on_from_chunk_to_chunk() -> None:
+    """Two chunks of one millisecond: only the number tells the positions of their events apart."""
+    manager = connected()
+    writes = [write for at in (8, 10) for write in manager.handle(40, Chunk(event(at) + event(at + 1)))]
+    assert [write.first for write in writes if isinstance(write, Write)] == [0, 2]
+
+
 def test_an_id_alone_waits_for_the_events_before_it() -> None:
     """A place to resume at is saved only when all that came before it is stored."""
     manager = connected()

@@ -68,6 +68,11 @@ def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None
     assert says(framing, [b"\n"]).failed == ""
 
 
+SSE, SEQ = "text/event-stream", "application/json-seq"
+CANNOT = 'which framing = "{}" cannot read'
+WRITE = 'write framing = "{}" in the profile'
+
+
 @pytest.mark.parametrize(
     ("framing", "content_type", "phrase"),
     [
@@ -81,10 +86,26 @@ def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None
         ("ndjson", None, ""),
         ("ndjson", "TEXT/HTML;charset=x", "a page (HTML) in place of a stream"),
         ("raw", "application/xhtml+xml", "a page (HTML) in place of a stream"),
+        ("sse", "application/json", f"something else than text/event-stream: for JSON lines {WRITE.format('ndjson')}"),
+        ("sse", "application/x-ndjson", f"application/x-ndjson, {CANNOT.format('sse')}: {WRITE.format('ndjson')}"),
+        ("ndjson", "text/event-stream", f"{SSE}, {CANNOT.format('ndjson')}: {WRITE.format('sse')}"),
+        ("ndjson", "Text/Event-Stream;charset=utf-8", f"{SSE}, {CANNOT.format('ndjson')}: {WRITE.format('sse')}"),
+        ("json-seq", "text/event-stream", f"{SSE}, {CANNOT.format('json-seq')}: {WRITE.format('sse')}"),
+        ("length", "text/event-stream", f"{SSE}, {CANNOT.format('length')}: {WRITE.format('sse')}"),
+        (
+            "ndjson",
+            "application/json-seq",
+            f"{SEQ}, {CANNOT.format('ndjson')}: {WRITE.format('json-seq')}",
+        ),
+        ("json-seq", "application/jsonl", f"application/jsonl, {CANNOT.format('json-seq')}: {WRITE.format('ndjson')}"),
+        ("length", "application/x-ndjson", ""),
+        ("raw", "text/event-stream", ""),
+        ("json-seq", "application/json", ""),
+        ("ndjson", "application/stream+json", ""),
     ],
 )
 def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_type: str | None, phrase: str) -> None:
-    """An event stream must say that it is one; every other framing takes anything but a page for people."""
+    """An event stream must say that it is one; what says that it is another framing's is refused with that framing."""
     assert refuses(framing, content_type) == phrase
 
 

@@ -1,6 +1,6 @@
 """Addresses of streams: what a stream id may be, and that none leaves the profile's host or path."""
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from hypothesis import given
@@ -15,12 +15,18 @@ from tests.handlers.profile.profiles import profile
     [
         "",
         "a" * 65,
+        "demo:" + "a" * 252,
         "a/b",
         "a b",
         "ä",
-        "a\n",
         "a%2e",
         "a?b",
+        "demo:\n",
+        "demo:\x7f",
+        "demo:\x85",
+        "demo:" + chr(0xD800),
+        "demo:\ufffd",
+        "demo:\uffff",
         "..",
         ".",
         "demo:..",
@@ -52,7 +58,16 @@ def test_placeholders_come_in_as_one_piece() -> None:
         profile(address="https://example.org/{name}/_changes").address_for("demo")
 
 
-IDS = st.text(st.sampled_from("ab.:_-"), max_size=12).map(lambda rest: "demo:" + rest)
+@pytest.mark.parametrize("name", ["Zm9vL2Jhcg==", "a/b", "a b+c", "100%", "%2F", "ä😀", "a?b#c", "'\"\\$", "x" * 251])
+def test_a_name_may_be_what_a_segment_of_a_path_can_hold(name: str) -> None:
+    """Percent-decoded; it comes into path and query as one piece."""
+    assert check_stream_id(f"demo:{name}") == "demo"
+    address = urlsplit(profile().address_for(f"demo:{name}"))
+    assert [unquote(part) for part in address.path.split("/")] == ["", f"demo:{name}"]
+    assert parse_qs(address.query) == {"q": [name]}
+
+
+IDS = st.text(st.sampled_from("ab.:_-/%?#+= \\é"), max_size=12).map(lambda rest: "demo:" + rest)
 
 
 @given(IDS)

@@ -17,7 +17,8 @@ def test_the_cursor_goes_where_the_profile_says() -> None:
     by_query = profile(address="https://example.org/x?since=now&a=1", resume={"query": "since"})
     assert by_query.request("demo", "1 é&b=2").address == "https://example.org/x?a=1&since=1%20%C3%A9%26b%3D2"
     assert by_query.request("demo", None).address == "https://example.org/x?since=now&a=1"
-    nowhere = profile().request("demo", "7")
+    assert profile().request("demo", "7").headers["last-event-id"] == b"7"
+    nowhere = profile(resume="none").request("demo", "7")
     assert (nowhere.address, "last-event-id" in nowhere.headers) == ("https://example.org/demo?q=", False)
 
 

@@ -13,17 +13,19 @@ from handlers.framing.events import parse_path
 from handlers.framing.marks import Marks
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
+from handlers.profile import placeholders
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
-from handlers.profile.resume import Resume
+from handlers.profile.resume import LAST_EVENT_ID, Resume
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
 STREAMS = Path(__file__).parents[3] / "env" / "streams"
 SHIPPED = {"demo", "demo-exclusive", "demo-ndjson", "demo-standby", "couchdb", "wikimedia", "x-filtered", "alpaca"}
 SHIPPED |= {"oanda", "companies-house", "kubernetes", "etcd", "mercure", "mastodon", "completions"}
-PLACES = "address may hold {streamId} and {name}, and those only in its path and query"
-RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }'
+PLACES = f"address may hold {placeholders.KNOWN}, and those only in its path and query"
+UNKNOWN = f"body holds {{name|hex}}, which is not known; there are {placeholders.KNOWN}"
+RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
 MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
@@ -64,17 +66,18 @@ def test_address_and_framing_are_enough() -> None:
         overlap_s=2,
         standby="cold",
         reconnect_tries=0,
+        retry_max_s=60,
         backoff=(),
         max_frame_bytes=1048576,
         compression=False,
         partitions=1,
         keep_days=0,
-        resume=None,
+        resume=LAST_EVENT_ID,
         key="id",
         cursor="id",
     )
     lines = profile(framing="ndjson")
-    assert (lines.key, lines.cursor) == ("hash", None)
+    assert (lines.key, lines.cursor, lines.resume) == ("hash", None, None)
     assert isinstance(profile().decoder(), SseDecoder)
     assert isinstance(lines.decoder(), NdjsonDecoder)
 
@@ -87,6 +90,15 @@ def test_the_profiles_that_ship_are_sound() -> None:
     assert set(profiles) == SHIPPED
     assert profiles["demo"].address_for("demo:a") == "http://127.0.0.1:9000/demo%3Aa"
     assert profiles["wikimedia"].request("wikimedia:recentchange", "[1]").headers["last-event-id"] == b"[1]"
+
+
+def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
+    """As WHATWG says: the last event ID in Last-Event-ID. Where the cursor is something else, no standard says how."""
+    assert Resume("header", "Last-Event-ID", is_default=True) == LAST_EVENT_ID
+    assert profile(key="$.a", method="POST").resume == LAST_EVENT_ID
+    assert [profile(**fields).resume for fields in ({"resume": "none"}, {"cursor": "$.at"})] == [None, None]
+    said = profile(resume={"header": "Last-Event-ID"})
+    assert (said.resume, said.reach_ms, profile().reach_ms) == (Resume("header", "Last-Event-ID"), None, 0)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +114,8 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"address": "https://example.org/#x"}, "address must not hold a fragment (#)"),
         ({"address": "https://{name}.example.org/"}, PLACES),
         ({"address": "https://example.org/{id}"}, PLACES),
+        ({"address": "https://example.org/{name|hex}"}, PLACES),
+        ({"body": '{"a": "{name|hex}"}', "method": "POST"}, UNKNOWN),
         ({"address": "https://example.org/a b"}, "address holds characters that must be percent-encoded"),
         ({"address": "https://example.org/ü"}, "address holds characters that must be percent-encoded"),
         ({"address": "${UPSTREAM_NONE}/x"}, "address needs the variable UPSTREAM_NONE, which is not set"),
@@ -119,6 +133,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
         ({"overlap_s": -0.5}, "overlap_s must be a number of seconds at least 0 and at most 300"),
         ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only where overlap is "tolerates"'),
         ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
+        ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds at least 0 and at most 3600"),
         ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"resume": "Last-Event-ID"}, RESUME),

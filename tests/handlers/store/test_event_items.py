@@ -15,10 +15,12 @@ from handlers.store.event_items import (
     event_item,
     in_bucket,
     mark,
+    object_key,
     partition_key,
     partition_keys,
     size_bytes,
     stored_event,
+    stream_of,
 )
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -104,6 +106,32 @@ def test_an_event_expires_as_many_days_after_it_came() -> None:
     event = StreamEvent("k", "x", None, None, None, 1_700_000_000_999)
     assert event_item("demo", 1, 0, event, StoragePolicy(1, 2))["expires_at"] == {"N": str(1_700_000_000 + 2 * 86_400)}
     assert "expires_at" not in event_item("demo", 1, 0, event)
+
+
+STREAM_IDS = st.lists(st.sampled_from(["a", "#", "#0", "%", "%23", "%25", "/", "..", "+", "é", "😀"]), max_size=4).map(
+    lambda parts: "demo:" + "".join(parts)
+)
+
+
+@given(STREAM_IDS, STREAM_IDS, st.sampled_from([1, 3]), st.sampled_from([1, 3]))
+def test_two_streams_share_neither_a_partition_nor_an_object(one: str, other: str, parts: int, more_parts: int) -> None:
+    """Whatever their ids hold: not even where a number sign or a percent sign stands in them."""
+    event = an_event("x")
+    mine, theirs = (
+        event_item(stream_id, 1, 0, event, StoragePolicy(count))
+        for stream_id, count in ((one, parts), (other, more_parts))
+    )
+    assert (stream_of(mine), stream_of(theirs)) == (one, other)
+    shared = set(partition_keys(one, parts)) & set(partition_keys(other, more_parts))
+    assert (object_key(mine) == object_key(theirs), not shared) == (one == other, one != other or parts != more_parts)
+
+
+def test_the_longest_ids_fit_keys() -> None:
+    """Of 256 characters in four bytes each: a partition key has 2,048 bytes at most, an object's 1,024."""
+    longest = ["demo:" + 250 * "😀" + last for last in "ab"]
+    items = [event_item(stream_id, 1, 0, an_event("x"), StoragePolicy(64)) for stream_id in longest]
+    assert all(len(item["PK"]["S"].encode()) <= 2048 and len(object_key(item).encode()) <= 1024 for item in items)
+    assert object_key(items[0]) != object_key(items[1])
 
 
 def test_keys_are_spread_evenly_and_for_good() -> None:

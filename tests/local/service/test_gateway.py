@@ -37,9 +37,11 @@ async def no_function(name: str, _payload: bytes) -> Answer:
 
 
 @contextlib.asynccontextmanager
-async def service(folder: Path, invoke: Invoke = no_function) -> AsyncIterator[tuple[str, Executions]]:
-    """The gateway of the recorded template; `invoke` stands for the sandboxes."""
-    stack = read(recorded(), {})
+async def service(
+    folder: Path, invoke: Invoke = no_function, template: Any = None
+) -> AsyncIterator[tuple[str, Executions]]:
+    """The gateway of a template, the recorded one where none is given; `invoke` stands for the sandboxes."""
+    stack = read(template or recorded(), {})
     kept = Machines(folder / "machines", machines(stack), 0)
     executions = Executions(kept, Journals(folder), RealClock(), lambda _: None)
     executions.perform = nothing
@@ -97,12 +99,14 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("/connections/a%20b", 400, "The stream id must be 1 to 64 letters"),
-        ("/connections/a%2Fb", 400, "The stream id must be 1 to 64 letters"),
-        ("/connections/%252e", 400, "The stream id must be 1 to 64 letters"),
-        ("/connections/demo:..", 400, "no part is '.' or '..'"),
-        (f"/connections/{'a' * 65}", 400, "The stream id must be 1 to 64 letters"),
-        ("/connections/nobody", 404, "There is no stream profile 'nobody'; there are: "),
+        ("/connections/a%20b", 400, "The stream id must be the name of a profile"),
+        ("/connections/a%2Fb", 400, "The stream id must be the name of a profile"),
+        ("/connections/%252e", 400, "The stream id must be the name of a profile"),
+        ("/connections/demo:..", 400, "no part between colons '.' or '..'"),
+        ("/connections/demo:%FF", 400, "any text in UTF-8"),
+        (f"/connections/demo:{'a' * 252}", 400, "256 characters at most"),
+        (f"/connections/{'a' * 65}", 400, "The stream id must be the name of a profile"),
+        ("/connections/nobody", 404, "There is no such stream: no profile has the name"),
         ("/connections", 403, "Missing Authentication Token"),
         ("/connections/demo/more", 403, "Missing Authentication Token"),
         ("/", 403, "Missing Authentication Token"),
@@ -145,7 +149,7 @@ def payload(**fields: Any) -> Answer:
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -> None:
-    """It gets API Gateway's event without a header, the path decoded once; status, headers and body are its own."""
+    """It gets a REST API's event without a header, the path as it was sent; status, headers and body are its own."""
     answer = payload(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
     path = "/connections/demo%253Aone?a=1&a=2&b="
     response, invocations = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})
@@ -157,13 +161,13 @@ def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -
     assert (context["httpMethod"], context["resourcePath"]) == (method, "/connections/{streamId}")
     assert event == {
         "resource": "/connections/{streamId}",
-        "path": "/connections/demo%3Aone",
+        "path": "/connections/demo%253Aone",
         "httpMethod": method,
         "headers": {},
         "multiValueHeaders": {},
         "queryStringParameters": {"a": "2", "b": ""},
         "multiValueQueryStringParameters": {"a": ["1", "2"], "b": [""]},
-        "pathParameters": {"streamId": "demo%3Aone"},
+        "pathParameters": {"streamId": "demo%253Aone"},
         "stageVariables": None,
         "body": None,
         "isBase64Encoded": False,

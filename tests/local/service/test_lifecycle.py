@@ -132,7 +132,10 @@ def contiguous(ids: list[int]) -> bool:
 
 
 def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
-    """One POST is enough: events are stored once each, without a hole, through handovers, SIGKILL and SIGTERM."""
+    """One POST is enough: events are stored once each, without a hole, through handovers, SIGKILL and SIGTERM.
+
+    And through a table that is set back to an older lease while the stream runs.
+    """
     service.start()
     first = service.post("demo")["executionArn"]
     assert until(service.ids, 5), "no event within five seconds of the POST"
@@ -150,6 +153,7 @@ def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
     assert output == {"status": "AlreadyRunning", "execution": first}
     before = service.ids()
     assert contiguous(before)
+    older = service.items(CONTROL, "lease") + service.items(CONTROL, "cursor")
 
     service.end(signal.SIGKILL)
     service.start()
@@ -163,12 +167,25 @@ def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
     assert contiguous(after)
     assert after[: len(before)] == before
 
+    # The table is set back to before the restart: the execution that runs sees another in the lease, and that is over.
+    for item in older:
+        service.aws("dynamodb").put_item(TableName=CONTROL, Item=item)
+    assert until(lambda: "ALERT: the lease of demo names an execution" in service.log.read_text(), 20)
+    (mended,) = states.list_executions(stateMachineArn=MACHINE, statusFilter="RUNNING")["executions"]
+    assert f"{mended['name']} goes on with the stream" in service.log.read_text()
+    assert mended["name"].endswith("-orphan-0")
+    assert json.loads(states.describe_execution(executionArn=successor["executionArn"])["output"]) == {
+        "status": "superseded"
+    }
+    assert until(lambda: service.ids()[-1] > after[-1] + 20, 15)
+    after = service.ids()
+
     assert service.end(signal.SIGTERM) == 0
     assert until(lambda: not [pid for pid in service.seen if running(pid)])
     service.start()
     assert until(lambda: service.ids()[-1] > after[-1] + 20, 15)
     assert contiguous(service.ids())
-    assert states.describe_execution(executionArn=successor["executionArn"])["status"] == "ABORTED"
+    assert states.describe_execution(executionArn=mended["executionArn"])["status"] == "ABORTED"
     assert service.end(signal.SIGINT) == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.stack import StateMachine
-from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
+from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, KnownExecution
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
 from local.stepfunctions.parameters import Refusal
@@ -43,13 +43,18 @@ async def nothing(_: object) -> None:
 
 def registry(folder: Path, seen: list[str] | None = None) -> Executions:
     """A registry on `folder`, as a new service makes it; statuses of started and ended ones are appended to `seen`."""
+    statuses = [] if seen is None else seen
+    return watched_registry(folder, lambda known: statuses.append(known.status))
+
+
+def watched_registry(folder: Path, watcher: Callable[[KnownExecution], None]) -> Executions:
+    """A registry that reports each start and end to `watcher`."""
     machines = {
         arn: (StateMachine(arn.split(":")[-1], arn, json.dumps(definition)), load(definition))
         for arn, definition in DEFINITIONS.items()
     }
-    statuses = [] if seen is None else seen
     kept = Machines(folder / "machines", machines, 0)
-    executions = Executions(kept, Journals(folder), RealClock(), lambda known: statuses.append(known.status))
+    executions = Executions(kept, Journals(folder), RealClock(), watcher)
     executions.perform = nothing
     return executions
 
@@ -195,3 +200,31 @@ def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
 
     asyncio.run(body())
     assert seen == ["RUNNING", "ABORTED"]
+
+
+def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Executions start, stop and end; the failure is one line on standard error, once."""
+
+    class Broken(Exception):
+        pass
+
+    def watcher(_: object) -> None:
+        raise Broken("no \ud800\x1b[2J")
+
+    async def run() -> list[str]:
+        executions = watched_registry(tmp_path, watcher)
+        for machine in (ANSWERS, WAITS):
+            known = executions.start(machine)
+            executions.on_end(known.opening.arn, watcher)
+        executions.stop(known.opening.arn, None, None)
+        await asyncio.gather(*(one.live.wait() for one in executions.all() if one.live))
+        await asyncio.sleep(0)
+        return [one.status for one in executions.all()]
+
+    assert asyncio.run(run()) == ["SUCCEEDED", "ABORTED"]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" failed")[0] for line in lines] == [
+        "streamkeeper: the report of an execution",
+        "streamkeeper: the report of an execution's end",
+    ]
+    assert lines[0].endswith("Broken: no \\ud800\\x1b[2J")

@@ -51,3 +51,18 @@ def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
     journal.event({"id": 3})
     assert records.history(journal.path) == [{"id": 1}, {"id": 2}, {"id": 3}]
     journal.close()
+
+
+def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) -> None:
+    """It is written whole once its file can be made."""
+    folder = tmp_path / "executions"
+    records = Journals(folder)
+    folder.rmdir()
+    journal = records.journal(Opening("arn:one", "one", WAITS, "{}", 0))
+    journal.event({"id": 1, "half": "\ud800"})
+    folder.mkdir()
+    journal.event({"id": 2})
+    journal.close()
+    ((opening, closing, path),) = [(one.opening.arn, one.closing, one.path) for one in records.read()]
+    assert (opening, closing) == ("arn:one", None)
+    assert records.history(path) == [{"id": 1, "half": "?"}, {"id": 2}]

@@ -24,7 +24,7 @@ from states_language.jsonata.messages import message
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
 from states_language.jsonata.tree import nodes, reads_error_output, top_level
-from states_language.values import MISSING, parts, weight
+from states_language.values import MISSING, joined, parts, weight, well_formed
 
 sys.setrecursionlimit(3_000)
 """The library sets 10,000 when it is imported; so deep a recursion may overflow the C stack first."""
@@ -139,6 +139,10 @@ def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
         raise DefinitionError(pointer, f"a reference to '{name}' at the top level is not supported; begin with $states")
     if not caught and reads_error_output(machine.ast):
         raise DefinitionError(pointer, "there is no $states.errorOutput but in a Catcher")
+    for node in nodes(machine.ast):
+        # The library reads "\\uD834\\uDD1E" as two characters.
+        if node.type in ("string", "name") and isinstance(node.value, str):
+            node.value = joined(node.value)
     return Query(inner, machine.ast, machine)
 
 
@@ -172,13 +176,15 @@ def from_library(value: Any) -> Any:
     """Return the library's value as JSON; raises Unsupported for a function."""
     if value is NULL or value is None:
         return None
-    if isinstance(value, str | bool | int):
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
         return plain(value) if math.isfinite(value) else NAMES[str(value)]
     if isinstance(value, dict):
-        return {key: from_library(member) for key, member in value.items()}
+        return {well_formed(key): from_library(member) for key, member in value.items()}
     if isinstance(value, Utils.RangeList):
         return list(value)
     if isinstance(value, list):

@@ -25,7 +25,7 @@ from states_language.tasks.integrations import TOKEN
 from states_language.tasks.resources import function_name, payload_of, read_resource, wrapped
 from states_language.tasks.task_events import events_of
 from states_language.timestamps import http_date
-from states_language.values import MISSING, compact
+from states_language.values import MISSING, compact, written
 
 
 class Task(Retrying):
@@ -119,8 +119,7 @@ class Task(Retrying):
         pending.on_beat = timers.beat
         pending.when_started(begun)
         with self._failing(branch, timers):
-            result = self._in_time(branch, await timers.wait(pending.outcome))
-            text = self._fitting(result)
+            result, text = self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
         self.events.succeeded(branch, text)
         return result
 
@@ -138,8 +137,7 @@ class Task(Retrying):
             self.events.submit_failed(branch, problem.error, problem.cause)
             raise StateError(problem.error, problem.cause) from None
         self.events.submitted(branch, text)
-        result = self._in_time(branch, await timers.wait(pending.outcome))
-        return result, self._fitting(result)
+        return self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
 
     async def _asked(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
         """Return the answer; a call that no service takes is States.Runtime, without TaskFailed."""
@@ -186,15 +184,15 @@ class Task(Retrying):
         elif self.resource.invokes:
             request_id = uuid4(branch.random)
             result = wrapped(result, compact(result), request_id, http_date(branch.clock.now_ms()))
-        return result, self._fitting(result)
+        return self._fitting(result)
 
-    def _fitting(self, result: Any) -> str:
-        """Return the result's text; over the payload limit it fails the Task, which States.ALL catches (recorded)."""
-        text = compact(result)
+    def _fitting(self, result: Any) -> tuple[Any, str]:
+        """Return the result and its text; over the limit it fails the Task, which States.ALL catches (recorded)."""
+        result, text = written(result)
         if not fits(text):
             what = self.resource.text if self.resource.function else self.resource.type
             raise TaskFailure("States.DataLimitExceeded", too_large(what))
-        return text
+        return result, text
 
 
 def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | None:

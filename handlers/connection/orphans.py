@@ -1,0 +1,108 @@
+"""Decides whether a stream is orphaned: its lease names an execution that is over, though no stop was requested.
+
+No execution leaves its name behind in ordinary life: it releases the lease, or its successor has taken it. A table that
+was set back to an older state has the name again, and so has a lease whose execution somebody aborted. For example
+
+    lease of an older time     the execution that runs reads another name, returns `superseded`, and ends
+    the name that stands there is over, so nobody connects any more: the stream is orphaned
+
+What an execution ended as stands in its output, which no table can set back, and the names of successors follow from
+the name of their predecessor. So the youngest execution says whether the stream is to go on: one that ended as
+`ended`, `rejected` or `stopped` did what it should, and its stream is never started again without a POST.
+
+Pure, times in milliseconds. Invariant: the names of what is started in place of one execution are the same for all who
+start it, so two that start at once start one.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from handlers.connection.lease import Lease, unconnected_ms
+
+# For so long nobody is connected before Step Functions is asked: longer than a claim takes.
+GRACE_MS = 10_000
+# One stream is started again once a minute at most.
+START_EVERY_MS = 60_000
+_DONE = ("ended", "rejected", "stopped")
+
+
+class Verdict(enum.Enum):
+    """What an execution says of its stream."""
+
+    RUNS = "it runs"
+    OVER = "it is over, and the stream is to go on"
+    DONE = "it is over, as the stream is"
+    ASIDE = "it never had the stream"
+
+
+def is_suspect(lease: Lease, now_ms: int) -> bool:
+    """Returns whether it is worth asking for the execution that the lease names: nobody has been connected for long."""
+    return unconnected_ms(lease, now_ms) >= GRACE_MS
+
+
+def verdict(status: str, output: str) -> Verdict:
+    """Returns what an execution says of its stream, by the `status` and `output` that Step Functions answered.
+
+    "" is the status of one that Step Functions does not know any more; the machine takes that for dead too.
+    """
+    # Source: DescribeExecution, status; one that waits for a redrive is not over.
+    if status in ("RUNNING", "PENDING_REDRIVE"):
+        return Verdict.RUNS
+    result = _result(output)
+    if status != "SUCCEEDED":
+        return Verdict.OVER
+    if result == "AlreadyRunning":
+        return Verdict.ASIDE
+    return Verdict.DONE if result in _DONE else Verdict.OVER
+
+
+def successor_names(execution: str) -> tuple[Iterator[str], ...]:
+    """Returns the names of those that `execution` (an ARN) may have started, and of those started in its place.
+
+    Each iterator goes on until a name is unknown. The machine's definition gives the first three.
+    """
+    digest = _digest(execution)
+    return (
+        (f"{digest}-{number}" for number in count(1)),
+        iter([f"{digest}-last"]),
+        iter([f"{digest}-claim"]),
+        start_names(execution),
+    )
+
+
+def start_names(execution: str) -> Iterator[str]:
+    """Returns the names of what is started in place of `execution` (an ARN) that is over, one after the other."""
+    digest = _digest(execution)
+    return (f"{digest}-orphan-{number}" for number in count())
+
+
+def start_input(stream_id: str, execution: str) -> str:
+    """Returns the input of what is started: it renews the one that is over, so it clears no stop request."""
+    return json.dumps({"pathParameters": {"streamId": stream_id}, "renews": execution}, ensure_ascii=False)
+
+
+def in_turn(stream_ids: Sequence[str], now_ms: int, most: int) -> list[str]:
+    """Returns `most` of the streams at most; where there are more, others with every minute."""
+    if len(stream_ids) <= most:
+        return list(stream_ids)
+    first = now_ms // START_EVERY_MS * most % len(stream_ids)
+    return [*stream_ids[first:], *stream_ids[:first]][:most]
+
+
+def _digest(execution: str) -> str:
+    # As the machine names its successors: $hash(…, 'SHA-1').
+    return hashlib.sha1(execution.encode(), usedforsecurity=False).hexdigest()
+
+
+def _result(output: str) -> str:
+    """The status in an execution's output; "" where there is none."""
+    try:
+        status = json.loads(output)["status"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return status if isinstance(status, str) else ""

@@ -1,0 +1,162 @@
+"""Finds orphaned streams and starts an execution for each: the watch does it deployed, the service on a laptop.
+
+handlers/connection/orphans.py has the rule. Step Functions is asked only for a stream without a living connection.
+Invariants: nothing is started for a stream whose lease names another execution by then, or has a stop request; one
+stream is started once a minute at most; whatever AWS refuses is raised, and the next look tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from handlers.connection.lease import Lease
+from handlers.connection.orphans import (
+    START_EVERY_MS,
+    Verdict,
+    is_suspect,
+    start_input,
+    start_names,
+    successor_names,
+    verdict,
+)
+
+_UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A stream whose lease names an execution that is over; `started` is the ARN of the one that goes on with it.
+
+    "" where none was started: the stream is over too (`is_done`), or none may be started now.
+    """
+
+    stream_id: str
+    execution: str
+    is_done: bool
+    started: str
+
+    @property
+    def sentence(self) -> str:
+        """What a person should know."""
+        whose = f"the lease of {self.stream_id} names an execution that is over ({_name(self.execution)})"
+        if self.is_done:
+            return f"{whose}, and so is the stream: nothing is started; POST starts it again, DELETE ends this alert"
+        if self.started:
+            return f"{whose}, though no stop was requested; {_name(self.started)} goes on with the stream"
+        return f"{whose}, though no stop was requested; another is started as soon as one may be"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What Step Functions knows of an execution; `started_ms` is -1 where it knows none."""
+
+    arn: str
+    verdict: Verdict
+    started_ms: int
+
+
+class StepFunctions:
+    """The requests to Step Functions; `client` returns boto3's, `machine_arn` is the machine that keeps the streams."""
+
+    def __init__(self, client: Callable[[], Any], machine_arn: str) -> None:
+        self._client = client
+        self._machine_arn = machine_arn
+
+    def describe(self, arn: str) -> Described:
+        """What is known of an execution."""
+        try:
+            answer = self._client().describe_execution(executionArn=arn)
+        except ClientError as refusal:
+            if refusal.response["Error"]["Code"] not in _UNKNOWN:
+                raise
+            return Described(arn, Verdict.OVER, -1)
+        started_ms = round(answer["startDate"].timestamp() * 1000)
+        return Described(arn, verdict(answer["status"], answer.get("output") or ""), started_ms)
+
+    def described(self, name: str) -> Described:
+        """What is known of the machine's execution of this name."""
+        return self.describe(f"{self._machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
+
+    def youngest(self, execution: str) -> Described:
+        """The last in the line of successors that begins with this execution."""
+        last = self.describe(execution)
+        while last.verdict is not Verdict.RUNS:
+            after = [successor for successor in self._successors(last.arn) if successor.verdict is not Verdict.ASIDE]
+            if not after:
+                break
+            last = max(after, key=lambda successor: successor.started_ms)
+        return last
+
+    def start(self, name: str, text: str) -> str:
+        """The ARN of the execution of this name, which is started unless it runs."""
+        answer = self._client().start_execution(stateMachineArn=self._machine_arn, name=name, input=text)
+        return str(answer["executionArn"])
+
+    def _successors(self, execution: str) -> list[Described]:
+        known = []
+        for names in successor_names(execution):
+            for name in names:
+                described = self.described(name)
+                if described.started_ms < 0:
+                    break
+                known.append(described)
+        return known
+
+
+class Orphans:
+    """Looks after streams.
+
+    `read_lease` reads a stream's lease consistently. `youngest` returns the youngest execution of a stream whose lease
+    names this one. `may_start` says whether there is room for a stream.
+    """
+
+    def __init__(
+        self,
+        states: StepFunctions,
+        read_lease: Callable[[str], Lease],
+        youngest: Callable[[str, str], Described],
+        may_start: Callable[[str], bool],
+    ) -> None:
+        self._states = states
+        self._read_lease = read_lease
+        self._youngest = youngest
+        self._may_start = may_start
+
+    def check(self, stream_id: str, lease: Lease, now_ms: int) -> Orphan | None:
+        """Whether the stream is orphaned, and what was started for it; None where it is not."""
+        if not is_suspect(lease, now_ms):
+            return None
+        last = self._youngest(stream_id, lease.execution)
+        if last.verdict is Verdict.RUNS:
+            return None
+        # A successor may have taken the lease, and its predecessor ended, since the lease was read.
+        now = self._read_lease(stream_id)
+        if now.execution != lease.execution or not is_suspect(now, now_ms):
+            return None
+        is_done = last.verdict is Verdict.DONE
+        started = "" if is_done or not self._may_start(stream_id) else self._start(stream_id, lease.execution, now_ms)
+        return Orphan(stream_id, lease.execution, is_done, started)
+
+    def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
+        """The ARN of the execution that goes on with the stream; "" where the last one that did is too young.
+
+        Whoever else starts it at this moment, or starts it twice for a lost answer, uses the same name, and Step
+        Functions answers a name that runs with the execution that runs.
+        """
+        names = start_names(execution)
+        before_ms = -START_EVERY_MS
+        while (earlier := self._states.described(name := next(names))).started_ms >= 0:
+            if earlier.verdict is Verdict.RUNS:
+                return earlier.arn
+            before_ms = earlier.started_ms
+        if now_ms - before_ms < START_EVERY_MS:
+            return ""
+        return self._states.start(name, start_input(stream_id, execution))
+
+
+def _name(execution: str) -> str:
+    return execution.rpartition(":")[2]

@@ -1,0 +1,37 @@
+"""Keeps what only watches (a display, a log, a journal) from failing what it watches.
+
+    with harmless("the display"):
+        screen.show(lanes)
+
+Invariant: no exception leaves; each cause of a failure is one line on standard error, once in a process.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from local.printable import printable
+
+_MOST = 100
+_reported: set[tuple[str, str]] = set()
+
+
+@contextlib.contextmanager
+def harmless(what: str) -> Iterator[None]:
+    """Runs the body; an exception in it is reported once and ends the body alone."""
+    try:
+        yield
+    except Exception as problem:
+        _report(what, problem)
+
+
+def _report(what: str, problem: Exception) -> None:
+    cause = (what, type(problem).__name__)
+    if cause in _reported or len(_reported) >= _MOST:
+        return
+    _reported.add(cause)
+    # Standard error may be the closed pipe or the full disk at fault.
+    with contextlib.suppress(Exception):
+        sentence = f"streamkeeper: {what} failed, and the service goes on without it: {cause[1]}: {problem}"
+        sys.stderr.write(printable(sentence).encode("ascii", "backslashreplace").decode("ascii") + "\n")
+        sys.stderr.flush()

@@ -1,0 +1,58 @@
+r"""Makes any text fit to be printed: what would steer a terminal, or has no encoding, is written as its escape.
+
+    printable("\x1b[2Jgone")  # the text \x1b[2Jgone, with a backslash
+
+Texts of streams, profiles and requests come from strangers. Invariant: a printed text moves no cursor, turns no line
+round and raises nothing, whatever the terminal's encoding.
+"""
+
+import io
+import os
+import re
+import shutil
+from typing import TextIO
+
+from timeline import picture
+
+# C0 and C1 controls, what changes the direction of writing (UAX #9), other ends of lines, halves of surrogate pairs.
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_STEERING_BUT_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+
+
+def printable(text: str) -> str:
+    """Returns the text as one line, each character that steers as its escape."""
+    return _STEERING.sub(_escape, text)
+
+
+def printable_lines(text: str) -> str:
+    """Returns the text as `printable` does, but ends of lines as they are."""
+    return _STEERING_BUT_LINES.sub(_escape, text)
+
+
+def accept_any_text(stream: TextIO) -> None:
+    """Makes a stream write characters that its encoding lacks as escapes, where it would raise UnicodeEncodeError."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+
+
+def columns_of(stream: TextIO, otherwise: int) -> int:
+    """Returns how many columns the terminal behind a stream has; `otherwise` where there is none.
+
+    COLUMNS in the environment says it for a terminal and a pipe alike.
+    """
+    if os.environ.get("COLUMNS", "").isdecimal() or stream.isatty():
+        return shutil.get_terminal_size((otherwise, 24)).columns
+    return otherwise
+
+
+def in_marks_of(encoding: str | None, text: str) -> str:
+    """Returns the text with a picture's marks replaced by ASCII ones, where the encoding lacks them."""
+    try:
+        picture.LEGEND.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(picture.ASCII)
+    return text
+
+
+def _escape(sign: re.Match[str]) -> str:
+    return sign[0].encode("unicode_escape").decode("ascii")

@@ -1,0 +1,86 @@
+"""What chaos says as it runs: one line on a terminal, a line now and then elsewhere, a whole account at Ctrl-C."""
+
+import contextlib
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+
+from local.chaos.progress import Progress
+from tests.local.support import PROJECT
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def progress(stream: io.StringIO, seconds: list[float]) -> Progress:
+    """Of a thousand schedules, with a clock that shows one of the seconds after the other."""
+    clock = iter(seconds)
+    return Progress(1_000, stream, lambda: next(clock))
+
+
+def test_elsewhere_a_line_comes_now_and_then() -> None:
+    """Every fifteen seconds, with the rate and the time that is left."""
+    said = io.StringIO()
+    shown = progress(said, [0, 1, 15, 15, 16, 31, 31])
+    for seed in range(4):
+        shown.add(seed, ())
+    assert said.getvalue().splitlines() == [
+        "2 of 1,000 schedules, 0 a second, all kept the promise, 2.1 h left",
+        "4 of 1,000 schedules, 0 a second, all kept the promise, 2.1 h left",
+    ]
+
+
+def test_a_terminal_has_one_line_that_is_rewritten() -> None:
+    """Five times a second, no longer than the terminal is wide; at the end nothing of it is left."""
+    said = Screen()
+    shown = progress(said, [0, 0.1, 4, 4, 4.1, 5, 5])
+    for seed in range(4):
+        shown.add(seed, ())
+    shown.clear()
+    lines = said.getvalue().split("\r\x1b[K")
+    assert lines[0] == lines[-1] == ""
+    assert [line.partition(",")[0] for line in lines[1:-1]] == ["2 of 1", "4 of 1"]
+    assert all("\n" not in line and len(line) < 80 for line in lines)
+
+
+def test_what_a_schedule_broke_is_said_at_once() -> None:
+    """With its seed, and it is counted from then on."""
+    said = io.StringIO()
+    shown = progress(said, [0, 1, 2, 90])
+    shown.add(7, ("lost",))
+    shown.add(8, ("stuck", "lost"))
+    assert said.getvalue() == ("The schedule of seed 7 broke: lost.\nThe schedule of seed 8 broke: lost, stuck.\n")
+    assert shown.line() == "2 of 1,000 schedules, 0 a second, 2 broke the promise, 12.5 h left"
+
+
+def test_an_interrupt_says_what_is_done_and_how_to_go_on() -> None:
+    """Of two processes together, and without a traceback; standard output has the last line and nothing else."""
+    primary, secondary = os.openpty()
+    command = [sys.executable, "-m", "local.cli", "chaos", "--schedules", "100000", "--seed", "5", "--jobs", "2"]
+    with subprocess.Popen(
+        command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=secondary, start_new_session=True, text=True
+    ) as chaos:
+        os.close(secondary)
+        said = ""
+        while "schedules" not in said:
+            said += os.read(primary, 4096).decode()
+        os.killpg(chaos.pid, signal.SIGINT)
+        assert chaos.stdout is not None
+        printed = chaos.stdout.read()
+        with contextlib.suppress(OSError):  # Linux says so at the end of a terminal
+            while part := os.read(primary, 4096):
+                said += part.decode()
+    os.close(primary)
+    done = re.fullmatch(r"schedules (\d+) lost 0 .* executions \d+\n", printed)
+    assert done is not None, printed
+    count = int(done[1])
+    rest = f"Go on with: streamkeeper chaos --seed {5 + count} --schedules {100_000 - count} --jobs 2"
+    assert said.rstrip().rpartition("\r\x1b[K")[2] == rest
+    assert ("Traceback" in said, chaos.returncode) == (False, 130)

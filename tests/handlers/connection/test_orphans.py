@@ -1,0 +1,77 @@
+"""Which streams are orphaned, and the names of what is started for them."""
+
+import hashlib
+import json
+from itertools import islice
+
+import pytest
+
+from handlers.connection.lease import Lease
+from handlers.connection.orphans import (
+    GRACE_MS,
+    Verdict,
+    in_turn,
+    is_suspect,
+    start_input,
+    start_names,
+    successor_names,
+    verdict,
+)
+
+NOW = 1_000_000
+ARN = "arn:aws:states:us-east-1:111111111111:execution:machine:one"
+DIGEST = hashlib.sha1(ARN.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "expected"),
+    [
+        ("RUNNING", "", Verdict.RUNS),
+        ("PENDING_REDRIVE", "", Verdict.RUNS),
+        ("SUCCEEDED", '{"status": "ended"}', Verdict.DONE),
+        ("SUCCEEDED", '{"status": "stopped"}', Verdict.DONE),
+        ("SUCCEEDED", '{"status": "rejected", "error": "StreamRejected", "cause": ""}', Verdict.DONE),
+        ("SUCCEEDED", '{"status": "superseded"}', Verdict.OVER),
+        ("SUCCEEDED", '{"status": "handed_on"}', Verdict.OVER),
+        ("SUCCEEDED", '{"status": "AlreadyRunning", "execution": "other"}', Verdict.ASIDE),
+        ("SUCCEEDED", "[]", Verdict.OVER),
+        ("SUCCEEDED", '{"status": 1}', Verdict.OVER),
+        ("SUCCEEDED", "", Verdict.OVER),
+        ("FAILED", "", Verdict.OVER),
+        ("ABORTED", '{"status": "stopped"}', Verdict.OVER),
+        ("TIMED_OUT", "", Verdict.OVER),
+        ("", "", Verdict.OVER),
+    ],
+)
+def test_what_an_execution_says_of_its_stream(status: str, output: str, expected: Verdict) -> None:
+    """Only one that ended by a stop request, by the upstream's end or by a rejection says that the stream is over."""
+    assert verdict(status, output) is expected
+
+
+def test_who_is_asked_about() -> None:
+    """A stream that should be connected and has not been for the grace: not one that is stopped, or connected."""
+    expired = Lease(execution=ARN, expires_at_ms=NOW - GRACE_MS)
+    assert is_suspect(expired, NOW)
+    assert not is_suspect(expired, NOW - 1)
+    assert not is_suspect(Lease(execution=ARN, expires_at_ms=1, stop=True), NOW)
+    assert not is_suspect(Lease(expires_at_ms=1), NOW)
+    assert not is_suspect(Lease(execution=ARN, started_at_ms=NOW - 1), NOW)
+
+
+def test_names_follow_from_the_predecessor_alone() -> None:
+    """Whoever starts uses the same names; a name has what Step Functions allows, 80 characters at most."""
+    numbered, last, claim, orphans = successor_names(ARN)
+    assert list(islice(numbered, 2)) == [f"{DIGEST}-1", f"{DIGEST}-2"]
+    assert (list(last), list(claim)) == ([f"{DIGEST}-last"], [f"{DIGEST}-claim"])
+    assert list(islice(orphans, 2)) == list(islice(start_names(ARN), 2)) == [f"{DIGEST}-orphan-0", f"{DIGEST}-orphan-1"]
+    assert all(len(name) <= 80 for name in islice(start_names(ARN), 10_000))
+    assert json.loads(start_input("demo:é", ARN)) == {"pathParameters": {"streamId": "demo:é"}, "renews": ARN}
+
+
+@pytest.mark.parametrize("size", [0, 3, 10, 11, 37])
+def test_every_stream_has_its_turn(size: int) -> None:
+    """Ten at a time; within as many minutes as it takes each was asked about, and none twice in one minute."""
+    streams = [f"demo:{number:02d}" for number in range(size)]
+    turns = [in_turn(streams, minute * 60_000, 10) for minute in range(size // 10 + 2)]
+    assert {stream for turn in turns for stream in turn} == set(streams)
+    assert all(len(turn) == len(set(turn)) == min(size, 10) for turn in turns)

@@ -1,0 +1,131 @@
+"""A profile of an address and framing = "sse", nothing more, at servers on real sockets: what an outage costs.
+
+The functions and tables are real. Each connection below is one invocation, as the machine starts them one after the
+other.
+"""
+
+import re
+from typing import Any
+
+import pytest
+
+from handlers.connection.steps import Report
+from handlers.profile.parse import parse
+from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
+from tests.handlers.test_driver import STREAM, event, ledger, run, stored
+
+REFUSED = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n"
+
+
+class Keeper:
+    """A server that keeps its events and knows Last-Event-ID, or ignores it; each connection ends after `most` events.
+
+    `missed` events come while nobody is connected.
+    """
+
+    def __init__(self, *, resumes: bool, refuses: int = 0) -> None:
+        self.asked: list[str | None] = []
+        self.sent: list[int] = []
+        self.newest = 0
+        self._resumes = resumes
+        self._refuses = refuses
+
+    def __call__(self, peer: Peer) -> None:
+        asked = re.search(rb"(?i)\r\nlast-event-id: ?(.*?)\r\n", peer.request)
+        self.asked.append(asked[1].decode() if asked else None)
+        if asked and self._refuses:
+            peer.send(REFUSED % self._refuses)
+            return
+        behind = int(asked[1]) if asked and self._resumes else self.newest
+        self.newest += 2
+        numbers = range(behind + 1, self.newest + 1)
+        self.sent += numbers
+        peer.send(UNTIL_CLOSE + b"".join(map(event, numbers)))
+
+    def miss(self, count: int) -> None:
+        """Events that come while nobody is connected."""
+        self.newest += count
+
+
+def connect(server: Server, aws: Aws, **fields: Any) -> Report:
+    """One invocation with a profile of address and framing alone, and `fields`."""
+    table = {"address": server.address, "framing": "sse", "allow_private": True, **fields}
+    return run(parse(STREAM, table, {}), aws.store(), lasts_ms=30_000)
+
+
+def gaps(aws: Aws) -> list[tuple[str, bool]]:
+    """Each gap's cause, and whether it is told as closed by the cursor."""
+    items = aws.items(CONTROL, STREAM)
+    return [(item["cause"], item["closed_by_cursor"]) for key, item in sorted(items.items()) if key.startswith("gap#")]
+
+
+def test_an_event_stream_loses_nothing_in_an_outage(aws: Aws) -> None:
+    """What came while nobody was connected is asked for by the last event ID, and stored."""
+    keeper = Keeper(resumes=True)
+    with serving(keeper) as server:
+        connect(server, aws)
+        keeper.miss(48)
+        connect(server, aws)
+    assert keeper.asked == [None, "2"]
+    assert stored(aws) == [str(number) for number in range(1, 53)]
+
+
+def test_nobody_who_is_silent_about_resuming_closes_a_gap(aws: Aws) -> None:
+    """A server that knows no Last-Event-ID ignores it, and a gap that was closed and one that was not look the same."""
+    keeper = Keeper(resumes=False)
+    with serving(keeper) as server:
+        connect(server, aws)
+        keeper.miss(48)
+        connect(server, aws)
+    assert (keeper.asked, stored(aws)) == ([None, "2"], ["1", "2", "51", "52"])
+    assert gaps(aws) == [("ended_by_upstream", False)]
+
+
+def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> None:
+    """Whoever writes the default down says that this upstream keeps what it has sent."""
+    with serving(Keeper(resumes=True)) as server:
+        for _ in range(2):
+            connect(server, aws, resume={"header": "Last-Event-ID"})
+    assert gaps(aws) == [("ended_by_upstream", True)]
+
+
+@pytest.mark.parametrize("status", [400, 404, 410, 412, 431])
+def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: Aws) -> None:
+    """Nobody promised that it takes one. What came meanwhile is a gap, and the stream goes on."""
+    keeper = Keeper(resumes=True, refuses=status)
+    with serving(keeper) as server:
+        outcomes = [connect(server, aws).outcome.error for _ in range(3)]
+    assert (keeper.asked, outcomes) == ([None, "2", None], ["StreamDropped"] * 3)
+    assert gaps(aws) == [("cursor_expired", False), ("ended_by_upstream", False)]
+    assert stored(aws) == ["1", "2", "3", "4"]
+
+
+def test_a_refusal_of_the_credentials_is_none_of_the_cursor(aws: Aws) -> None:
+    """A 401 is rejected, as it is without a cursor."""
+    keeper = Keeper(resumes=True, refuses=401)
+    with serving(keeper) as server:
+        outcomes = [connect(server, aws).outcome.error for _ in range(2)]
+    assert (outcomes, gaps(aws)) == (["StreamDropped", "StreamRejected"], [])
+
+
+def test_none_turns_it_off(aws: Aws) -> None:
+    """The cursor is saved and not sent."""
+    keeper = Keeper(resumes=True)
+    with serving(keeper) as server:
+        for _ in range(2):
+            connect(server, aws, resume="none")
+    assert keeper.asked == [None, None]
+    assert ledger(aws, 2)["resumed"] is False
+
+
+def test_json_lines_of_an_event_stream_are_refused_before_any_is_stored(aws: Aws) -> None:
+    """The sentence says what came and what to write; nothing is stored."""
+    with serving(Keeper(resumes=True)) as server:
+        outcome = connect(server, aws, framing="ndjson").outcome
+    assert (outcome.error, outcome.message) == (
+        "StreamRejected",
+        'the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
+        'write framing = "sse" in the profile',
+    )
+    assert aws.items(EVENTS, STREAM) == {}

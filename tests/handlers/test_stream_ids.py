@@ -1,0 +1,152 @@
+"""Any stream id, through the whole service: POST, tables, bucket, GET, events, DELETE, the list of streams."""
+
+import json
+import random
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import urllib3
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.framing.events import StreamEvent
+from handlers.profile.addresses import ProfileError, check_stream_id
+from local.functions.sandbox import Answer
+from local.service import osls
+from local.stepfunctions.executions import Executions
+from tests.handlers.aws import BUCKET, Aws
+from tests.local.service.test_gateway import service
+from tests.local.support import in_thread
+
+# RFC 3986, section 3.3: what a segment of a path may hold as it is.
+SEGMENT = "-._~!$&'()*+,;=:@"
+TRICKY = [
+    "/",
+    "//",
+    "..",
+    ".",
+    ":",
+    "+",
+    "=",
+    "%",
+    "%2F",
+    "%41",
+    "#",
+    "#0",
+    "?",
+    "&",
+    "$x",
+    "'",
+    '"',
+    "\\",
+    "{name}",
+    " ",
+    "\n",
+    "\x85",
+    "é",
+    "😀",
+]
+NAMES = st.lists(st.sampled_from(TRICKY) | st.characters(exclude_categories=["Cs"]), max_size=6).map("".join)
+# Lies in the bucket: no item takes it.
+LARGE = random.Random(1).randbytes(450_000)
+
+
+def is_sound(stream_id: str) -> bool:
+    """Whether the function accepts the id."""
+    try:
+        check_stream_id(stream_id)
+    except ProfileError:
+        return False
+    return True
+
+
+class Chain:
+    """The API on a socket, the executions that it starts, and the control function on the embedded AWS."""
+
+    def __init__(self, origin: str, executions: Executions, aws: Aws) -> None:
+        self._origin = origin
+        self._executions = executions
+        self._aws = aws
+        self._http = urllib3.PoolManager(retries=False)
+
+    def ask(self, method: str, segment: str, rest: str = "") -> tuple[int, Any]:
+        """Status and JSON of a request to /connections/{segment}."""
+        # The whole address goes out as it stands here: urllib3 would take dots out of it.
+        host = urlsplit(self._origin)
+        pool = self._http.connection_from_host(host.hostname, host.port)
+        answer = pool.urlopen(method, f"/connections/{segment}{rest}", headers={"Accept": "*/*"})
+        return answer.status, answer.json()
+
+    def keep(self, stream_id: str, number: int) -> None:
+        """What the machine and the connection manager write for the newest execution: the lease and two events."""
+        known = self._executions.all()[-1]
+        named = json.loads(known.opening.input)["pathParameters"]["streamId"]
+        assert (named, known.stream_id, check_stream_id(named)) == (stream_id, stream_id, "demo")
+        self._aws.put_control(named, "lease", execution={"S": known.opening.arn}, generation={"N": "1"})
+        store = self._aws.store(bucket=BUCKET)
+        store.claim(named, execution=known.opening.arn, holder="A/request")
+        events = [
+            StreamEvent("k", f"of {stream_id}", None, None, None, number),
+            StreamEvent("l", LARGE, None, None, None, number),
+        ]
+        assert store.write(named, 1, 0, events).stored == 2
+
+    def all_streams(self) -> list[str]:
+        """The list of streams, by its `next`."""
+        listed: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            code, page = self.ask("GET", "", f"?limit=7{f'&after={quote(after)}' if after else ''}")
+            assert code == 200
+            listed += [stream["stream"] for stream in page["streams"]]
+            after = page["next"]
+        return listed
+
+    def close(self) -> None:
+        """Closes the sockets."""
+        self._http.clear()
+
+
+def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, tmp_path: Path) -> None:
+    """However it is percent-encoded. What is no id is one sentence with 400, and starts nothing."""
+    kept: list[str] = []
+    template = osls.template("test")
+
+    async def invoke(_name: str, payload: bytes) -> Answer:
+        return Answer(json.dumps(function.handler(json.loads(payload), None)).encode(), None, "request")
+
+    @settings(max_examples=20)
+    @given(NAMES, st.sampled_from(["", SEGMENT]))
+    def follow(name: str, safe: str) -> None:
+        stream_id = f"demo:{name}"
+        segment = quote(stream_id, safe=safe)
+        if not is_sound(stream_id):
+            for method in ("POST", "GET", "DELETE"):
+                code, refusal = chain.ask(method, segment)
+                assert (code, list(refusal)) == (400, ["message"])
+            return
+        assert chain.ask("POST", segment)[0] == 200
+        if stream_id not in kept:
+            chain.keep(stream_id, len(kept))
+            kept.append(stream_id)
+        code, status = chain.ask("GET", segment)
+        assert (code, status["stream"]) == (200, stream_id)
+        code, first = chain.ask("GET", segment, "/events?limit=1")
+        assert (code, first["stream"]) == (200, stream_id)
+        assert [event["data"] for event in first["events"]] == [f"of {stream_id}"]
+        code, second = chain.ask("GET", segment, f"/events?limit=1&after={quote(first['next'])}")
+        assert (code, [event["key"] for event in second["events"]]) == (200, ["l"])
+        code, stopping = chain.ask("DELETE", segment)
+        assert (code, stopping["stream"]) == (202, stream_id)
+
+    with in_thread(lambda: service(tmp_path, invoke, template)) as (origin, executions):
+        chain = Chain(origin, executions, aws)
+        try:
+            follow()
+            assert chain.all_streams() == sorted(kept)
+        finally:
+            chain.close()
+    # One object for each stream: they hold the same, and none overwrote another's.
+    assert len(aws.objects()) == len(kept)

@@ -1,0 +1,75 @@
+"""Any text can be printed, on any terminal, and steers none."""
+
+import io
+import subprocess
+import sys
+from typing import TextIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.printable import in_marks_of, printable, printable_lines
+from local.service.screen import Screen
+from tests.local.support import PROJECT, environment
+from timeline import picture
+
+ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b[2J\r\n\x9b\u202e\u2028\ud800\udc00ab")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("demo: events of 3 s are lost – é 𝄞", "demo: events of 3 s are lost – é 𝄞"),
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("a\r\nb\0", "a\\r\\nb\\x00"),
+        ("\u202egnp\u2066", "\\u202egnp\\u2066"),
+        ("\ud800", "\\ud800"),
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_what_steers_a_terminal_is_shown_as_its_escape(text: str, shown: str) -> None:
+    """Controls, marks of direction, and halves of surrogate pairs; all else stays."""
+    assert printable(text) == shown
+    assert printable_lines(f"{text}\n") == f"{shown}\n".replace("\\n", "\n")
+
+
+@given(ANY_TEXT)
+def test_a_screen_prints_any_text_in_any_encoding(text: str) -> None:
+    """It prints one line and raises nothing, whether or not the encoding has the characters."""
+    for encoding in ("ascii", "latin-1", "utf-8", "utf-16"):
+        written = io.BytesIO()
+        stdout: TextIO = io.TextIOWrapper(written, encoding, newline="")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdout", stdout)
+            Screen().say(text)
+        shown = written.getvalue().decode(encoding)
+        assert shown.count("\n") == 1
+        assert not set(shown.rstrip("\n")) & {*map(chr, range(32)), "\x7f", "\x9b", "\u202e"}
+        stdout.close()
+
+
+@pytest.mark.parametrize(("encoding", "marks"), [("utf-8", picture.LEGEND), ("ascii", ". waiting  - connecting")])
+def test_a_picture_has_other_marks_where_the_encoding_lacks_its_own(encoding: str, marks: str) -> None:
+    """ASCII ones of the same width."""
+    assert in_marks_of(encoding, picture.LEGEND).startswith(marks)
+
+
+def test_the_command_prints_to_a_terminal_without_unicode() -> None:
+    """A mistake that quotes anything is one line and exit status 2; a picture has its ASCII marks."""
+    variables = environment(PYTHONIOENCODING="ascii", LANG="C")
+    for arguments, status in (
+        (["replay", "no-\u202e\x1b[2J-é.yml"], 2),
+        (["replay", "tests/timelines/handover.yml"], 0),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-m", "local.cli", *arguments],
+            cwd=PROJECT,
+            env=variables,
+            capture_output=True,
+            check=False,
+        )
+        assert (ran.returncode, b"Traceback" in ran.stderr) == (status, False)
+        assert (ran.stdout + ran.stderr).isascii()
+        assert b"\x1b" not in ran.stdout + ran.stderr
+    assert b"= connected" in ran.stdout

@@ -1,0 +1,262 @@
+"""The table is set back under a running stream, at any instant: one execution is started, and only where it may be."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.orphans import Orphan, Orphans, StepFunctions
+from handlers.store.leases import read_lease
+from states_language import load
+from tests.statemachines.connections import LEASE, definition
+from tests.statemachines.outages import HOUR_MS, STAGE, TABLE, World
+
+MINUTE_MS = 60_000
+MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
+# It renews after two cycles, so that a day has dozens of executions.
+RENEWING = load(definition("connections", STAGE, renew_after=2, give_up_after=12, claim_tries=11))
+
+
+class States:
+    """Step Functions as boto3's client offers it, for the executions of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.starts_ms: list[int] = []
+
+    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:
+        """DescribeExecution."""
+        for one in self._world.executions:
+            if one.arn == executionArn:
+                output = {"output": json.dumps(one.output)} if one.status == "SUCCEEDED" else {}
+                started = datetime.fromtimestamp(one.started_ms / 1000, UTC)
+                return {"status": one.status, "startDate": started, **output}
+        raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
+
+    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> dict[str, Any]:
+        """StartExecution of a name that no execution has, or one that runs."""
+        assert stateMachineArn == MACHINE_ARN
+        if name not in self._world.names:
+            self.starts_ms.append(self._world.clock.now_ms())
+        return {"executionArn": self._world.start({"Name": name, "Input": json.loads(input)}).arn}
+
+
+class Watched(World):
+    """A world without outages, in which two watches look at the stream once a minute."""
+
+    def __init__(self) -> None:
+        super().__init__(frozenset(), 0, 0, RENEWING)
+        self.states = States(self)
+        self.found: list[Orphan] = []
+        states = StepFunctions(lambda: self.states, MACHINE_ARN)
+        self.orphans = Orphans(
+            states,
+            lambda stream_id: read_lease(self.table, TABLE, stream_id),
+            lambda _, execution: states.youngest(execution),
+            may_start=lambda _: True,
+        )
+
+    async def pass_time(self, until_ms: int) -> None:
+        """Returns at the instant; both watches have looked every minute, on the minute."""
+        while (look_ms := self.clock.now_ms() // MINUTE_MS * MINUTE_MS + MINUTE_MS) <= until_ms:
+            await self.clock.sleep_until(look_ms)
+            for _ in range(2):
+                orphan = self.orphans.check("demo", read_lease(self.table, TABLE, "demo"), look_ms)
+                self.found += [] if orphan is None else [orphan]
+        await self.clock.sleep_until(until_ms)
+
+    async def after(self, minutes: float) -> None:
+        """Returns so many minutes later."""
+        await self.pass_time(self.clock.now_ms() + round(minutes * MINUTE_MS))
+
+    def put(self, lease: dict[str, Any]) -> None:
+        """Sets the lease back."""
+        self.table.put_item(TableName=TABLE, Item=LEASE | lease)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether one execution runs and a connection has renewed the lease within the last seconds."""
+        return len(self.alive) == 1 and int(self.lease["expires_at_ms"]["N"]) > self.clock.now_ms()
+
+
+def live(story: Callable[[Watched], Any]) -> Watched:
+    """The world after a story; no stream was started again twice within a minute."""
+    world = Watched()
+    world.clock.run(story(world))
+    assert all(after_ms - before_ms >= MINUTE_MS for before_ms, after_ms in pairwise(world.states.starts_ms))
+    return world
+
+
+MINUTES = st.floats(0, 240)
+
+
+@given(MINUTES, MINUTES, st.floats(0, 2))
+@settings(max_examples=40)
+def test_a_table_that_is_set_back_orphans_nobody(copied: float, later: float, again: float) -> None:
+    """From any instant to any later one, over claims, takeovers and renewals; and soon after once more."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(copied)
+        lease = dict(world.lease)
+        await world.after(later)
+        world.put(lease)
+        await world.after(again)
+        world.put(lease)
+        await world.after(8)
+        assert world.is_kept
+        assert world.holder in (None, *world.alive)
+
+    world = live(story)
+    assert {one.error or one.output["status"] for one in world.executions if one.status != "RUNNING"} <= {"superseded"}
+
+
+def test_without_a_watch_the_stream_would_be_left_for_good() -> None:
+    """The execution that runs reads an older name, and ends; the older one is over. The watch names both."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(10)
+        lease = dict(world.lease)
+        await world.after(60)
+        assert world.alive == [world.holder]
+        assert world.holder != lease["execution"]["S"]
+        world.put(lease)
+        await world.clock.sleep_until(world.clock.now_ms() + HOUR_MS)
+        assert world.alive == []
+        await world.after(3)
+        assert world.is_kept
+        (orphan,) = world.found
+        assert (orphan.execution, orphan.is_done, orphan.started) == (lease["execution"]["S"], False, world.holder)
+        assert orphan.sentence.endswith(f"{orphan.started.rpartition(':')[2]} goes on with the stream")
+
+    live(story)
+
+
+def test_two_watches_that_look_at_once_start_one_execution() -> None:
+    """One has asked who is over, and the other starts before it does: both name the same execution."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(5)
+        world.executions[0].stop()
+        await world.clock.sleep_until(world.clock.now_ms() + 15 * MINUTE_MS)
+        lease, now_ms = read_lease(world.table, TABLE, "demo"), world.clock.now_ms()
+        others: list[Orphan | None] = []
+
+        class Late(States):
+            def start_execution(self, **wanted: str) -> dict[str, Any]:
+                others.append(world.orphans.check("demo", lease, now_ms))
+                return super().start_execution(**wanted)
+
+        states = StepFunctions(lambda: Late(world), MACHINE_ARN)
+        late = Orphans(
+            states,
+            lambda stream_id: read_lease(world.table, TABLE, stream_id),
+            lambda _, execution: states.youngest(execution),
+            may_start=lambda _: True,
+        )
+        assert [late.check("demo", lease, now_ms)] == others
+        await world.after(1)
+        assert world.is_kept
+
+    assert len(live(story).executions) == 2
+
+
+def test_one_that_somebody_aborts_is_started_again() -> None:
+    """The way to stop a stream is DELETE; its function ends by itself, and then another execution has the stream."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(10)
+        world.executions[0].stop()
+        await world.after(6)
+        assert world.is_kept
+        assert world.executions[0].status == "ABORTED"
+
+    live(story)
+
+
+@pytest.mark.parametrize("minutes", [5, 100])
+def test_a_stream_that_was_stopped_is_not_started_again(minutes: float) -> None:
+    """The table is older than the stop, by a moment or by several renewals: a person is told, and nothing runs."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(5)
+        lease = dict(world.lease)
+        await world.after(minutes)
+        world.stop()
+        await world.after(1)
+        world.put(lease)
+        await world.after(120)
+        assert world.alive == []
+
+    world = live(story)
+    assert world.states.starts_ms == []
+    assert {(orphan.is_done, orphan.started) for orphan in world.found} == {(True, "")}
+    assert "POST starts it again, DELETE ends this alert" in world.found[0].sentence
+
+
+def test_a_stop_request_in_the_lease_holds() -> None:
+    """One that is requested while nobody runs any more: nothing is started, and nobody is alerted."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(5)
+        world.executions[0].stop()
+        world.stop()
+        await world.after(120)
+        assert world.alive == []
+
+    world = live(story)
+    assert (world.states.starts_ms, world.found) == ([], [])
+
+
+def test_an_execution_that_is_away_for_hours_is_left_alone() -> None:
+    """Nobody is connected while the upstream is away, and the execution that the lease names runs."""
+
+    async def story(world: Watched) -> None:
+        world.away, world.began_ms, world.over_ms = {"upstream"}, world.origin_ms, world.origin_ms + HOUR_MS
+        world.post()
+        await world.after(75)
+        assert world.is_kept
+
+    world = live(story)
+    assert (world.states.starts_ms, world.found) == ([], [])
+
+
+def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minute() -> None:
+    """Each time the one that goes on with it is superseded by a name that is over; the next has the next name."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(5)
+        lease = dict(world.lease)
+        world.executions[0].stop()
+        await world.after(15)
+        for _ in range(20):
+            await world.after(0.7)
+            world.put(lease)
+        await world.after(3)
+        assert world.is_kept
+
+    assert len(live(story).states.starts_ms) > 5
+
+
+def test_the_names_of_successors_are_those_that_the_machine_gives() -> None:
+    """From the first execution of a day the line of its successors leads to the one that runs."""
+
+    async def story(world: Watched) -> None:
+        first = world.post()
+        await world.after(24 * 60)
+        assert len(world.executions) > 20
+        assert StepFunctions(lambda: world.states, MACHINE_ARN).youngest(first.arn).arn == world.holder
+
+    live(story)
