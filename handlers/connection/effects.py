@@ -69,6 +69,9 @@ class Progress:
     `resumed` is whether it asked the upstream for what came since a cursor, `reach_ms` how far back that goes at most.
     `since_ms` is until when all was known when it asked, `live_ms` when it has caught up with the upstream; `forgot_ms`
     is when the upstream said that it no longer has what came after the cursor.
+    `seen_ms` is until when it is known good, `saved_ms` when this record was written, `deadline_ms` when its function
+    is killed: no connection outlives that. `conflicts` are those of `stored` and `duplicates` whose key was known with
+    another body. `error`, `http_status` and `detail` say how it ended, as its `Outcome` does.
     """
 
     fence: int
@@ -88,6 +91,12 @@ class Progress:
     since_ms: int | None = None
     live_ms: int | None = None
     forgot_ms: int | None = None
+    conflicts: int = 0
+    saved_ms: int | None = None
+    deadline_ms: int | None = None
+    error: str = ""
+    http_status: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,8 @@ class MarkReleased:
 class Outcome:
     """How the function ends: `error` names a class of handlers/errors.py to raise, or is "" to return `status`.
 
-    `http_status` is that of an answer which was no stream, 0 where it was one or none came.
+    `http_status` is that of an answer which was no stream, 0 where it was one or none came. `detail` is the part of
+    `message` that the ledger's word for the end does not say already; None is the whole.
     """
 
     error: str
@@ -123,6 +133,7 @@ class Outcome:
     message: str
     retry_after_s: float | None = None
     http_status: int = 0
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

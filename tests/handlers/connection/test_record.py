@@ -1,7 +1,11 @@
 """What is written down of a connection."""
 
+from handlers.connection.effects import Outcome
 from handlers.connection.inputs import CursorRead, Written
 from handlers.connection.record import Record
+
+LEFT = Outcome("ConnectionExpired", "", "its time is over")
+DEADLINE_MS = 900_000
 
 
 def opened(
@@ -11,7 +15,7 @@ def opened(
     reach_ms: int | None = None,
 ) -> Record:
     """One that claimed at 1,000 ms, asked for what came since a cursor, and was answered at 1,500 ms."""
-    record = Record()
+    record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.fence = 3
     record.resumes(1_100, CursorRead("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
@@ -25,7 +29,7 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     record = opened()
     record.sent(2, "9")
     record.liveness.begins_input(4_000, None, None)
-    record.closes("expired")
+    record.closes("expired", LEFT)
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
     record.stored(Written(1, 1))
     saved = record.save(4_100, 9_000, is_open=False)
@@ -38,7 +42,7 @@ def test_a_close_that_came_before_the_leaving_counts() -> None:
     """The upstream may have gone while the connection was about to leave; a later close moves nothing."""
     record = opened()
     record.liveness.begins_input(4_000, None, None)
-    record.closes("expired")
+    record.closes("expired", LEFT)
     record.liveness.begins_input(4_200, 3_900, None)
     record.closed("ended_by_upstream")
     assert record.closed_ms == 3_900
@@ -49,10 +53,10 @@ def test_a_close_that_came_before_the_leaving_counts() -> None:
 
 def test_one_that_was_never_answered_has_no_close() -> None:
     """The ledger's record of it is a claim and no more."""
-    record = Record()
+    record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.liveness.begins_input(2_000, None, None)
-    record.closes("refused")
+    record.closes("refused", LEFT)
     record.closed("refused")
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
 
@@ -77,13 +81,13 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
     """Without an event it brought nothing that was asked for; with one it did, until it was heard before."""
     record = opened()
     record.cursor_expired(1_600, "start", 1_400)
-    record.closes("cursor_expired")
+    record.closes("cursor_expired", LEFT)
     assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
     record = opened()
     record.sent(1, "8")
     record.liveness.begins_input(3_100, None, None)
     record.cursor_expired(3_100, "start", 2_500)
-    record.closes("cursor_expired")
+    record.closes("cursor_expired", LEFT)
     assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (True, 2_500, 3_100)
     record.stored(Written(1, 0))
     assert record.pending.take() == "start"
@@ -95,5 +99,5 @@ def test_gaps_are_looked_for_again_by_one_that_breaks_off_before_it_has_caught_u
         record = opened()
         assert len(record.gaps(10)) == 1
         record.liveness.begins_input(closed_ms, None, None)
-        record.closes("ended_by_upstream")
+        record.closes("ended_by_upstream", LEFT)
         assert [len(record.gaps(10)), len(record.gaps(10))] == [looks, 0]
