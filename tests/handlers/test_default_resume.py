@@ -122,9 +122,11 @@ def test_none_turns_it_off(aws: Aws) -> None:
 def test_json_lines_of_an_event_stream_are_refused_before_any_is_stored(aws: Aws) -> None:
     """The sentence says what came and what to write; nothing is stored."""
     with serving(Keeper(resumes=True)) as server:
-        outcome = connect(server, aws, framing="ndjson").outcome
-    assert (outcome.error, outcome.message) == (
+        report = connect(server, aws, framing="ndjson")
+    outcome = report.outcome
+    assert (outcome.error, report.progress.ended_by, outcome.message) == (
         "StreamRejected",
+        "unreadable",
         'the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
         'write framing = "sse" in the profile',
     )
