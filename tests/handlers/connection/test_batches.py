@@ -62,6 +62,11 @@ def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
     return manager.handle(1200, Closed("closed"))
 
 
+def last_save(manager: Manager, effects: list[Effect]) -> SaveProgress:
+    """The save at its end."""
+    return [effect for effect in ended(manager, effects) if isinstance(effect, SaveProgress)][-1]
+
+
 def batch(*revisions: int, **more: Any) -> dict[str, Any]:
     return {"items": [{"n": f"{revision}/{at}", "r": revision} for at, revision in enumerate(revisions)]} | more
 
@@ -114,14 +119,14 @@ def test_a_frame_without_the_list_is_stored_whole() -> None:
 
 def test_elements_count_whatever_else_the_frame_says() -> None:
     """An end, a loss, a disconnect, an expired cursor: all with their elements. Without any, an end is an event."""
-    for more, error, losses in (
-        ({"end": True}, "", 0),
-        ({"bye": True}, "StreamDropped", 0),
-        ({"old": True}, "StreamDropped", 1),
+    for more, error in (
+        ({"end": True}, ""),
+        ({"bye": True}, "StreamDropped"),
+        ({"old": True}, "StreamDropped"),
     ):
         manager = reading("1")
         effects = chunk(manager, 1000, batch(2, 3, **more), batch(4))
-        assert (keys(effects), len([one for one in effects if isinstance(one, RecordLoss)])) == (["2/0", "3/1"], losses)
+        assert keys(effects) == ["2/0", "3/1"]
         lease = Lease(fence=FENCE, connected_token=FENCE)
         after = [*ended(manager, effects), *manager.handle(1300, LeaseRead(lease))]
         assert outcome(after).error == error
@@ -133,9 +138,7 @@ def test_elements_count_whatever_else_the_frame_says() -> None:
 def test_a_disconnect_may_carry_the_cursor() -> None:
     """By its mark's own path; it is saved when the connection ends."""
     manager = reading("1")
-    effects = ended(manager, chunk(manager, 1000, {"bye": True, "at": 8}))
-    (save,) = (effect for effect in effects if isinstance(effect, SaveProgress))
-    assert save.cursor == "8"
+    assert last_save(manager, chunk(manager, 1000, {"bye": True, "at": 8})).cursor == "8"
 
 
 def test_each_element_is_an_event_where_nothing_names_it() -> None:
@@ -145,28 +148,28 @@ def test_each_element_is_an_event_where_nothing_names_it() -> None:
 
 
 def test_the_oldest_place_is_asked_for_and_what_lies_between_is_lost() -> None:
-    """From when the cursor was saved; the cursor in front of the place is saved, and nothing is taken for resumed."""
+    """The cursor in front of the place is saved, and the record says until when the upstream has forgotten."""
     manager = reading("5", saved_ms=-60_000)
-    effects = chunk(manager, 1000, {"old": True, "from": 12})
-    assert [effect for effect in effects if isinstance(effect, RecordLoss)] == [
-        RecordLoss(FENCE, 1, -60_000, 1000, "cursor_expired")
-    ]
-    (save,) = (effect for effect in ended(manager, effects) if isinstance(effect, SaveProgress))
-    assert (save.cursor, save.progress.resumed, save.progress.ended_by) == ("11", False, "cursor_expired")
+    save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))
+    assert save.cursor == "11"
+    assert (save.progress.resumed, save.progress.ended_by, save.progress.forgot_ms) == (False, "cursor_expired", 1000)
 
 
 def test_nothing_is_lost_where_the_oldest_place_is_not_behind_the_cursor() -> None:
-    """The cursor stays where it is, also one that this connection has reached; none is recorded."""
+    """The cursor stays where it is, also one that this connection has reached; it ends as by a disconnect."""
     manager = reading("5")
-    effects = chunk(manager, 1000, batch(8), {"old": True, "from": 9})
-    assert [type(effect) for effect in effects if isinstance(effect, RecordLoss)] == []
-    (save,) = (one for one in ended(manager, effects) if isinstance(one, SaveProgress))
-    assert (save.cursor, save.progress.resumed) == ("8", True)
+    save = last_save(manager, chunk(manager, 1000, batch(8), {"old": True, "from": 9}))
+    assert save.cursor == "8"
+    assert (save.progress.resumed, save.progress.ended_by, save.progress.forgot_ms) == (
+        True,
+        "disconnected_by_upstream",
+        None,
+    )
 
 
 def test_a_loss_begins_where_the_connection_last_moved_the_cursor() -> None:
     """A progress report proves that nothing was missing until then, though no event came."""
     manager = reading("5", saved_ms=-60_000)
     chunk(manager, 500, {"at": 7})
-    effects = chunk(manager, 1000, {"old": True, "from": 12})
-    assert [(one.from_ms, one.to_ms) for one in effects if isinstance(one, RecordLoss)] == [(500, 1000)]
+    save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))
+    assert (save.progress.resumed, save.progress.closed_ms, save.progress.forgot_ms) == (True, 500, 1000)
