@@ -16,6 +16,7 @@ from local.chaos.rests import impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
+from states_language import Execution
 
 COUNTED = (
     "lost",
@@ -33,6 +34,10 @@ COUNTED = (
     "too-late",
     "overdue",
     "misplaced",
+    "misread",
+    "dead-letters",
+    "wrong-counts",
+    "wrong-status",
     "cross-talk",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
@@ -119,6 +124,9 @@ def violations(world: World) -> list[Violation]:
 
 def _of_stream(world: World) -> list[Violation]:
     watch = world.watch
+    # What lies whole in the queue is safe, also where its function died before it could leave a mark.
+    for key in watch.letters():
+        watch.stored.setdefault(world.wire.key_number(key), world.clock.now_ms())
     seen = {
         "duplicated": watch.duplicated,
         "excess-connections": world.upstream.excess,
@@ -135,6 +143,10 @@ def _of_stream(world: World) -> list[Violation]:
         "too-late": too_late(world),
         "overdue": _overdue(world),
         "misplaced": watch.misplaced,
+        "dead-letters": _unlettered(world),
+        "wrong-counts": watch.miscounted,
+        "misread": world.misread,
+        "wrong-status": world.misreported,
     }
     name = "" if world.is_alone else f"{world.stream}: "
     return [Violation(kind, f"{name}{text}") for kind, texts in seen.items() for text in texts]
@@ -147,6 +159,24 @@ def _lease(world: World) -> control_items.Item:
     key = control_items.key(world.stream, "lease")
     item: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
     return item
+
+
+def over_as(world: World) -> str:
+    """What the upstream, by its answer, made of a stream that nobody has asked for since: a status; "" for none."""
+    last_post_ms = max(at_ms for at_ms, method in requests(world.schedule) if method == "POST") + world.origin_ms
+    ends = [
+        (execution.stopped_ms or 0, word)
+        for execution in world.executions
+        if (word := _end_word(execution)) and (execution.stopped_ms or 0) >= last_post_ms
+    ]
+    return max(ends)[1] if ends else ""
+
+
+def _end_word(execution: Execution) -> str:
+    if execution.status == "FAILED":
+        return "broken"
+    word = execution.output.get("status", "") if isinstance(execution.output, dict) else ""
+    return word if word in ("ended", "rejected") else ""
 
 
 def is_stopped(world: World) -> bool:
@@ -175,6 +205,8 @@ def _stuck(world: World) -> list[str]:
         return [] if is_over else ["the stream is to be stopped and was connected on"]
     if _asked_last(world.schedule) == {"DELETE"}:
         return ["a request to stop came after the last POST, and the stream goes on"]
+    if not running and over_as(world):
+        return []
     if not running:
         return ["no execution runs and nobody stopped the stream"]
     texts = []
@@ -209,6 +241,19 @@ def _lost(world: World) -> list[str]:
     return [f"{len(unexcused)} events are neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]
 
 
+def _unlettered(world: World) -> list[str]:
+    """What is wrong with the messages, and ends that a person should have got to know of."""
+    reported = {message.get("execution") for message in world.account.queue.messages}
+    silent = [
+        f"{execution.name} was rejected, and no message says so"
+        for execution in world.executions
+        if execution.arn not in reported
+        and isinstance(execution.output, dict)
+        and execution.output.get("status") == "rejected"
+    ]
+    return list(dict.fromkeys(world.watch.unlettered)) + silent
+
+
 # --- executions -------------------------------------------------------------------------------------------------------
 
 
@@ -218,8 +263,12 @@ def _unnamed(world: World) -> list[str]:
         names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
         if execution.status == "SUCCEEDED" and not names_it:
             texts.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
+        # Where the queue refuses, a rejection that cannot be reported is a dirty end.
+        is_unreported = execution.error == "StreamRejected" and any(
+            fault.kind == "queue refuses" for fault in world.schedule.faults
+        )
         is_aborted = execution.status == "ABORTED" and any("abort" in fault.kind for fault in world.schedule.faults)
-        if execution.status not in ("RUNNING", "SUCCEEDED") and not is_aborted:
+        if execution.status not in ("RUNNING", "SUCCEEDED") and not (is_aborted or is_unreported):
             texts.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
     return texts
 
