@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+from local.chaos.executions import over_as
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.rests import impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
-from states_language import Execution
 
 COUNTED = (
     "lost",
@@ -159,24 +159,6 @@ def _lease(world: World) -> control_items.Item:
     key = control_items.key(world.stream, "lease")
     item: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
     return item
-
-
-def over_as(world: World) -> str:
-    """What the upstream, by its answer, made of a stream that nobody has asked for since: a status; "" for none."""
-    last_post_ms = max(at_ms for at_ms, method in requests(world.schedule) if method == "POST") + world.origin_ms
-    ends = [
-        (execution.stopped_ms or 0, word)
-        for execution in world.executions
-        if (word := _end_word(execution)) and (execution.stopped_ms or 0) >= last_post_ms
-    ]
-    return max(ends)[1] if ends else ""
-
-
-def _end_word(execution: Execution) -> str:
-    if execution.status == "FAILED":
-        return "broken"
-    word = execution.output.get("status", "") if isinstance(execution.output, dict) else ""
-    return word if word in ("ended", "rejected") else ""
 
 
 def is_stopped(world: World) -> bool:

@@ -42,7 +42,8 @@ class Schedule:
     `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
     `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing. `key` is what the profile makes of an
-    event's dedup key. `unstorable` says which events no table takes, "" for none (`wire.py`). `beside` are the other streams of the account, each with the faults that are its own.
+    event's dedup key. `unstorable` says which events no table takes, "" for none (`wire.py`). `beside` are the other
+    streams of the account, each with the faults that are its own.
     """
 
     seed: int

@@ -39,7 +39,7 @@ class Watch:
         self._passed: dict[int, int] = {}
         self._partitions = 1
         self._newest_ms = 0
-        self._stored_by: Counter[int] = Counter()
+        self.stored_by: Counter[int] = Counter()
         self._marked_by: Counter[int] = Counter()
         self.stored: dict[int, int] = {}  # when; those in the dead-letter queue too
         self.marked: set[int] = set()
@@ -75,7 +75,7 @@ class Watch:
             self._marked_by[fence] += 1
         else:
             number = self._wire.number_of(key[1], item["data"].get("S", ""))
-            self._stored_by[fence] += 1
+            self.stored_by[fence] += 1
         if number in self.stored:
             self.duplicated.append(self._said(f"event {number} was stored twice"))
         if key[0] not in partition_keys(stream_of(item), self._partitions):
@@ -126,9 +126,9 @@ class Watch:
         link = self._link_of(fence)
         written = 0 if link is None else link.written
         told = f"connection {fence} tells {stored} stored, {duplicates} duplicates and {dead} dead-lettered"
-        there = f"of {written} that were written {self._stored_by[fence]} are there"
-        is_all = stored == self._stored_by[fence] and stored + duplicates + dead == written
-        is_less = stored <= self._stored_by[fence] and stored + duplicates + dead <= written
+        there = f"of {written} that were written {self.stored_by[fence]} are there"
+        is_all = stored == self.stored_by[fence] and stored + duplicates + dead == written
+        is_less = stored <= self.stored_by[fence] and stored + duplicates + dead <= written
         if not (is_all if "closed_ms" in item else is_less) or dead < (self._marked_by[fence] if is_all else 0):
             self.miscounted.append(self._said(f"{told}; {there}"))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from local.chaos.deployments import QUEUE_URL
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from states_language.clock import Clock
 
@@ -38,6 +39,7 @@ class UnreliableQueue:
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> dict[str, Any]:
         """As boto3's, for the store."""
+        assert QueueUrl == QUEUE_URL
         self._dynamodb.before()
         try:
             return self.take(json.loads(MessageBody))

@@ -7,7 +7,8 @@ the body is JSON it is spelled differently at each delivery, which no key may de
     id: 7                                    id: 7
     data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}
 
-Some events cannot be stored: the table refuses them, or no item is large enough. Invariant: every frame of an event has the same length.
+Some events cannot be stored: the table refuses them, or no item is large enough. Invariant: every frame of an event
+has the same length.
 """
 
 from __future__ import annotations
