@@ -11,7 +11,7 @@ from typing import NamedTuple
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Outcome, Write
 from handlers.connection.inputs import Opened
-from handlers.connection.judging import is_confirmed, is_expired, judge
+from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.reading import Reading, read
 from handlers.connection.record import Record
@@ -49,7 +49,7 @@ class Intake:
         refusal = judge(self._profile, opened, meaning)
         if refusal is not None:
             self._discards = True
-            return [], End(refusal, "refused" if refusal.error else "ended")
+            return [], End(refusal, refused_as(refusal))
         record.opened(now_ms)
         if not record.resumed or is_confirmed(self._profile, opened, record.pending.asked_from or ""):
             return [], None
