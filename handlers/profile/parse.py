@@ -78,6 +78,8 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
     if split is not None:
         split_field.check_key(fields, profile.key, split)
+    if "retry_max_s" in table and framing != "sse":
+        fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     if fields.problems:
         raise BadProfile(fields.problems)
     return profile
