@@ -16,7 +16,7 @@ from typing import IO, Any
 from local import stages
 from local.aws_endpoints import needs_embedded
 from local.listener import HOST, bind, port_of
-from local.service import osls
+from local.service import capacity, osls
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service, Sockets
 from local.service.redeploy import Redeploy
@@ -42,8 +42,9 @@ def read_options(environment: Mapping[str, str]) -> Options:
     text = environment.get("PORT") or "3000"
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
         raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
-    # A bad endpoint is reported before anything is started.
+    # A bad endpoint or number is reported before anything is started.
     needs_embedded(environment)
+    capacity.read(environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=int(text),
@@ -167,6 +168,7 @@ def _welcome(options: Options, service: Service, screen: Screen) -> None:
         f"  HTTP API       {api}  (the deployed one needs an API key, this one does not)",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",
+        f"  Capacity       {service.capacity.sentence}",
         f"  Data folder    {options.data}  (functions' logs are in {options.data / 'logs'})",
     ]
     lines += [
