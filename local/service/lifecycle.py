@@ -158,21 +158,22 @@ class Service:
                 await child.stop()
 
     def _join(self, pool: Pool) -> Executions:
-        def changed(known: Any) -> None:
+        def changed(known: KnownExecution) -> None:
             watch.changed(known)
+            if known.closing is None and known.stream_id:
+                self._screen.say(f"{room.running()} of about {room.capacity.most} streams run")
 
         records = Journals(self._data / "executions")
         kept = self._deployed_machines = Machines(self._data / "machines", self._machines, self._clock.now_ms())
         executions = self._executions = Executions(kept, records, self._clock, changed)
+        room = self._room(executions)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsServer(step_functions, pool, self._endpoints)
-        gateway = self._gateway = Gateway(
-            self.stack.routes, executions, self._check_stream, pool.invoke, self._room(executions)
-        )
+        gateway = self._gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke, room)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [
@@ -190,8 +191,7 @@ class Service:
             self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
         if waiting:
             self._screen.say(
-                f"ALERT: {self.capacity.sentence}, so {len(waiting)} are not resumed before there is room:"
-                f" {', '.join(waiting)}"
+                f"ALERT: {self.capacity.sentence}, so these are not resumed before there is room: {', '.join(waiting)}"
             )
 
     def _room(self, executions: Executions) -> capacity.Room:
