@@ -74,6 +74,8 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     sections.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
+    if "retry_max_s" in table and framing != "sse":
+        fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     if fields.problems:
         raise BadProfile(fields.problems)
     return profile

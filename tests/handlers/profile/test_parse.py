@@ -43,6 +43,7 @@ NO_SECRET = (
     "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
 )
 FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw"
+SSE_ALONE = 'is for framing = "sse", where alone an upstream can ask for a reconnection time'
 NO_FIELD = "is not a field of a profile; docs/profiles.md lists those there are"
 UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
 PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled"
@@ -137,6 +138,7 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only where overlap is "tolerates"'),
         ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
         ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds at least 0 and at most 3600"),
+        ({"retry_max_s": 5, "framing": "raw"}, f"retry_max_s {SSE_ALONE}"),
         ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"resume": "Last-Event-ID"}, RESUME),
