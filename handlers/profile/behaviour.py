@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
-from handlers.framing.events import Rule, StreamEvent, cursor_after, to_event
+from handlers.framing.events import OnConflict, Rule, StreamEvent, cursor_after, to_event
 from handlers.framing.marks import Kind, Marks
 from handlers.profile import placeholders
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
@@ -67,6 +67,7 @@ class Profile:
     partitions: int
     keep_days: int
     resume: Resume | None
+    on_conflict: OnConflict
     key: Rule
     cursor: Rule | None
 
@@ -115,6 +116,11 @@ class Profile:
     def cursor_after(self, frame: Frame) -> str | None:
         """Where to resume after `frame`, whatever it is; None where it says nothing about that."""
         return cursor_after(frame, self.cursor)
+
+    @property
+    def key_conflict(self) -> OnConflict | None:
+        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery."""
+        return None if self.key in ("hash", "each") else self.on_conflict
 
     @property
     def reach_ms(self) -> int | None:
