@@ -11,9 +11,10 @@ from typing import NamedTuple
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Outcome, Write
 from handlers.connection.inputs import Opened
-from handlers.connection.judging import is_confirmed, is_expired, judge
+from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
+from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.reading import Reading, read
-from handlers.connection.record import CURSOR_EXPIRED, Record
+from handlers.connection.record import Record
 from handlers.framing.decoders import FramingError
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
@@ -44,15 +45,16 @@ class Intake:
         meaning = self._profile.meaning(opened.status)
         if record.resumed and is_expired(self._profile, opened.status):
             self._discards = True
-            return self._cursor_expired(now_ms, record, record.liveness.heard_ms)
+            return [], self._cursor_expired(now_ms, record, record.liveness.heard_ms, None)
         refusal = judge(self._profile, opened, meaning)
         if refusal is not None:
             self._discards = True
-            return [], End(refusal, "refused" if refusal.error else "ended")
+            return [], End(refusal, refused_as(refusal))
         record.opened(now_ms)
         if not record.resumed or is_confirmed(self._profile, opened, record.pending.asked_from or ""):
             return [], None
-        return [record.lost_since_cursor(now_ms, "cursor_unknown")], None
+        record.cursor_unknown(now_ms)
+        return [], None
 
     def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what is to be stored and written down of the bytes, and what in them ends the connection."""
@@ -64,7 +66,15 @@ class Intake:
             frames, failure = error.frames, error
         before_ms = record.liveness.heard()
         last_id = self._decoder.last_event_id
-        reading = read(self._profile, frames, last_id, now_ms, f"{record.fence:012d}", record.events)
+        reading = read(
+            self._profile,
+            frames,
+            last_id,
+            now_ms,
+            f"{record.fence:012d}",
+            record.events,
+            is_resumed=record.resumed,
+        )
         record.frames += reading.frames
         record.bytes += len(data)
         writes: list[Effect] = []
@@ -75,12 +85,11 @@ class Intake:
         if reading.cursor is not None:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
-        losses: list[Effect] = [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(reading.losses)]
+        losses: list[Effect] = [record.lost(now_ms, before_ms) for _ in range(reading.losses)]
         if reading.stop is None and failure is None:
             return losses + writes, None
         self._discards = True
-        expired, end = self._stopped(now_ms, reading, failure, record, before_ms)
-        return losses + expired + writes, end
+        return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)
 
     @property
     def reconnection_ms(self) -> int | None:
@@ -97,17 +106,20 @@ class Intake:
 
     def _stopped(
         self, now_ms: int, reading: Reading, failure: FramingError | None, record: Record, before_ms: int
-    ) -> tuple[list[Effect], End | None]:
+    ) -> End:
         if reading.stop is Kind.END:
-            return [], End(ends.ENDED, "ended")
+            return End(ends.ENDED, "ended")
         if reading.stop is Kind.EXPIRED:
-            return self._cursor_expired(now_ms, record, before_ms)
+            return self._cursor_expired(now_ms, record, before_ms, reading.oldest)
         if reading.stop is Kind.DISCONNECT:
-            return [], End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
+            return End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
         assert failure is not None
-        return [], End(Outcome("StreamDropped", "", str(failure)), failure.reason)
+        return End(Outcome("StreamDropped", "", str(failure)), failure.reason)
 
-    def _cursor_expired(self, now_ms: int, record: Record, heard_ms: int) -> tuple[list[Effect], End | None]:
+    def _cursor_expired(self, now_ms: int, record: Record, heard_ms: int, oldest: str | None) -> End:
         resume = self._profile.resume
-        lost = record.cursor_expired(now_ms, resume.fallback if resume is not None else "", heard_ms)
-        return [lost], End(ends.EXPIRED_CURSOR, CURSOR_EXPIRED)
+        cursor, is_lost = resume.after_expiry(record.pending.last or "", oldest) if resume is not None else ("", True)
+        if not is_lost:
+            return End(ends.FORGOTTEN, "disconnected_by_upstream", asks_lease=True)
+        record.cursor_expired(now_ms, cursor, heard_ms)
+        return End(ends.EXPIRED_CURSOR if oldest is None else ends.PARTLY_FORGOTTEN, CURSOR_EXPIRED)

@@ -171,4 +171,4 @@ def _records(world: World) -> list[Record]:
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
         ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "connection#"}},
     )["Items"]
-    return [record for row in rows if (record := control_items.record(row)) is not None]
+    return [record for row in rows for record in control_items.records(row)]

@@ -23,6 +23,10 @@ Key = tuple[str, str]
 _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
 # What a query begins with; its items lie in one partition.
 _PARTITION = re.compile(r"PK = (:\w+)(?:$| AND )")
+# What such a query may end with.
+_PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
+# Behind any character.
+LAST = "\U0010ffff"
 # The sort key of each index.
 INDEXES = {"by-position": "position"}
 _PLACE = re.compile(r"'(\w+)'")
@@ -109,13 +113,18 @@ class MemoryDynamoDB:
         if index:
             entries = self._indexed.get((TableName, index, partition), [])
             # What a page begins behind is skipped without a look at it: a reader reads many.
-            first = bisect.bisect_right(entries, (values[":after"]["S"], "\U0010ffff")) if ":after" in values else 0
+            first = bisect.bisect_right(entries, (values[":after"]["S"], LAST)) if ":after" in values else 0
             names = ("PK", "SK", INDEXES[index])
             found = ({name: table[partition, sort][name] for name in names} for _, sort in entries[first:])
         else:
-            found = (table[partition, sort] for sort in self._partitions.get((TableName, partition), []))
+            sorts = self._partitions.get((TableName, partition), [])
+            if (prefix := _PREFIX.search(KeyConditionExpression)) is not None:
+                # What is looked for lies together: a replay of a year looks 35,000 times at 25 of 35,000 connections.
+                first_sort = values[prefix[1]]["S"]
+                sorts = sorts[bisect.bisect_left(sorts, first_sort) : bisect.bisect_left(sorts, first_sort + LAST)]
+            found = (table[partition, sort] for sort in (sorts if ScanIndexForward else reversed(sorts)))
         selected = (item for item in found if holds(item, values))
-        if not ScanIndexForward:
+        if index and not ScanIndexForward:
             selected = reversed(list(selected))  # type: ignore[assignment]
         items = [dict(item) for item in itertools.islice(selected, rest.get("Limit"))]
         return {"Items": items, "Count": len(items)}
