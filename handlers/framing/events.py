@@ -26,6 +26,10 @@ _last_parsed: list[tuple[str | bytes, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 
 
+# Where a known key comes with another body the first stays and the later one is counted, or both are stored.
+OnConflict = Literal["first", "both"]
+
+
 class StreamEvent(NamedTuple):
     """What the stream delivered in one frame: the thing that is stored.
 

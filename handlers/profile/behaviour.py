@@ -12,7 +12,15 @@ from typing import Any, Literal
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
-from handlers.framing.events import Rule, StreamEvent, cursor_after, cursor_at, parse_json, to_event
+from handlers.framing.events import (
+    OnConflict,
+    Rule,
+    StreamEvent,
+    cursor_after,
+    cursor_at,
+    parse_json,
+    to_event,
+)
 from handlers.framing.marks import Kind, Marks
 from handlers.framing.splitting import Split
 from handlers.profile import placeholders
@@ -68,6 +76,7 @@ class Profile:
     partitions: int
     keep_days: int
     resume: Resume | None
+    on_conflict: OnConflict
     split: Split | None
     key: Rule
     cursor: Rule | None
@@ -142,6 +151,11 @@ class Profile:
         """The oldest place that can be asked for, as a frame names it that says that the cursor is too old."""
         path = self.resume.oldest if self.resume is not None else None
         return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
+
+    @property
+    def key_conflict(self) -> OnConflict | None:
+        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery."""
+        return None if self.key in ("hash", "each") else self.on_conflict
 
     @property
     def reach_ms(self) -> int | None:

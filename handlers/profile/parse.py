@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from handlers.framing.decoders import FRAMINGS, Framing
+from handlers.framing.events import OnConflict
 from handlers.framing.marks import Kind, Mark, marks
 from handlers.profile import mark_fields, sections, split_field
 from handlers.profile.addresses import check_address, expand
@@ -68,6 +69,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         partitions=fields.whole("partitions", 1, most=64),
         keep_days=fields.whole("keep_days", 0, least=0, most=3650),
+        on_conflict=cast(OnConflict, fields.choice("on_conflict", ("first", "both"), "first")),
         resume=resume,
         split=split,
         key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash"),

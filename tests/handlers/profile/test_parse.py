@@ -78,6 +78,7 @@ def test_address_and_framing_are_enough() -> None:
         compression=False,
         partitions=1,
         keep_days=0,
+        on_conflict="first",
         resume=LAST_EVENT_ID,
         split=None,
         key="id",
@@ -87,6 +88,15 @@ def test_address_and_framing_are_enough() -> None:
     assert (lines.key, lines.cursor, lines.resume) == ("hash", None, None)
     assert isinstance(profile().decoder(), SseDecoder)
     assert isinstance(lines.decoder(), NdjsonDecoder)
+
+
+def test_a_key_of_the_bodys_own_has_no_conflict() -> None:
+    """An id or a path may come with two bodies; a hash is of the body, and with "each" nothing comes twice."""
+    rules: dict[str, Any] = {"id": "both", "$.a": "both", "hash": None, "each": None}
+    assert {key: profile(key=key, on_conflict="both").key_conflict for key in rules} == rules
+    assert profile(key=["$.a", "$.b"]).key_conflict == "first"
+    with pytest.raises(BadProfile, match=r"^the profile 'demo': on_conflict must be one of first, both$"):
+        profile(on_conflict="last")
 
 
 def test_the_profiles_that_ship_are_sound() -> None:
