@@ -20,6 +20,8 @@ from urllib.parse import unquote
 from aws_lambda_powertools import Logger
 
 from handlers.api import event_pages, status, stream_pages
+from handlers.api.instants import at
+from handlers.api.last_error import Retries
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
@@ -30,10 +32,13 @@ from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
 from handlers.store.stream_records import StreamRecords
 
-# To show and to stop a stream takes four requests at most, and the function has 20 seconds.
+# To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
 # A page is answered as far as it is after this time.
 PAGE_S = 8
+# RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
+# (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
+CACHE_CONTROL = "no-cache, no-store"
 ALL, EVENTS = "/connections", "/events"
 
 Answer = dict[str, Any]
@@ -56,6 +61,7 @@ store = StreamRecords(client, settings.control_table)
 reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
 DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
+RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
 
 
 def handler(event: object, _lambda_context: object) -> Answer:
@@ -99,7 +105,7 @@ def _get(stream_id: str, profile: str) -> Answer:
     records = store.read(stream_id)
     if records is None:
         return _unknown(stream_id, profile)
-    return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS))
+    return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES))
 
 
 def _streams(request: PageRequest) -> Answer:
@@ -108,7 +114,7 @@ def _streams(request: PageRequest) -> Answer:
     # One more than is shown: whether there is a next page.
     ids = store.streams(request.after, request.limit + 1)
     page = stream_pages.page(
-        ids, store.read_briefly, request.limit, _now_ms(), DEAD_AFTER_MS, lambda: time.monotonic() > late_at_s
+        ids, store.read_briefly, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s
     )
     return _json(200, page)
 
@@ -127,7 +133,7 @@ def _events(stream_id: str, profile: str, request: PageRequest) -> Answer:
 
 def _delete(stream_id: str, profile: str) -> Answer:
     """202 with what follows from the stop request, which is recorded; a stream that has stopped gets the same."""
-    requested_at = status.at(_now_ms())
+    requested_at = at(_now_ms())
     assert requested_at is not None
     if store.stop(stream_id, requested_at, may_start=_has_profile(profile)) is None:
         return _unknown(stream_id, profile)
@@ -135,8 +141,9 @@ def _delete(stream_id: str, profile: str) -> Answer:
     records = store.read(stream_id)
     if records is None:  # somebody has deleted the records just now
         return _unknown(stream_id, profile)
-    stream = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS)
-    shown = {name: stream[name] for name in ("stream", "status", "execution", "holder")}
+    stream = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES)
+    names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
+    shown = {name: stream[name] for name in names}
     return _json(202, {**shown, "message": _what_follows(stream)})
 
 
@@ -144,6 +151,8 @@ def _what_follows(stream: Mapping[str, Any]) -> str:
     """What the caller may expect after the stop request."""
     if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
+    if stream["status"] in ("ended", "rejected", "broken"):
+        return f"Nobody is connected: {stream['reason']}."
     if stream["status"] == "stopped":
         return "Nobody is connected and no lane may connect; a POST starts the stream again."
     if stream["holder"] is None:
@@ -173,7 +182,7 @@ def _sentence(code: int, text: str) -> Answer:
 def _json(code: int, body: Mapping[str, Any]) -> Answer:
     return {
         "statusCode": code,
-        "headers": {"Content-Type": "application/json", "Cache-Control": "no-store"},
+        "headers": {"Content-Type": "application/json", "Cache-Control": CACHE_CONTROL},
         "body": json.dumps(body, ensure_ascii=False),
     }
 

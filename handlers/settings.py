@@ -12,6 +12,9 @@ from pathlib import Path
 # Lambda's own limit: "The maximum value is 900 seconds (15 minutes)".
 MAX_SECONDS = 900
 MAX_DAYS = 3650
+MAX_REST_S = 3600
+# What a function's start may take, beside the rest before it.
+START_MS = 5_000
 _UPSTREAM = re.compile(r"UPSTREAM_[A-Z0-9_]+")
 # The regions whose endpoints are dynamodb.<region>.amazonaws.com.
 _REGION = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-[0-9]")
@@ -64,7 +67,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
-    """The settings of the function that shows and stops streams; the intervals are the connection manager's."""
+    """The settings of the function that shows and stops streams; the intervals are the connection manager's.
+
+    After a drop, or after too many requests, the machine has a lane try again within `retried_within_ms`, or
+    `throttled_within_ms`.
+    """
 
     events_table: str
     events_bucket: str
@@ -72,6 +79,8 @@ class ControlSettings:
     streams_dir: Path
     lease_every_ms: int
     progress_every_ms: int
+    retried_within_ms: int
+    throttled_within_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,10 @@ def load(environment: Mapping[str, str]) -> Settings:
 
 
 def load_control(environment: Mapping[str, str]) -> ControlSettings:
-    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
+    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900, of rests to an hour."""
+    jitter_ms = _milliseconds(environment, "JITTER_S", least_s=0)
+    # Once its retries are used up a lane rests for so long, and a little longer by chance.
+    rest_ms = _rest_ms(environment, "COOL_DOWN_S") + jitter_ms
     return ControlSettings(
         events_table=_text(environment, "EVENTS_TABLE"),
         events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
@@ -133,6 +145,8 @@ def load_control(environment: Mapping[str, str]) -> ControlSettings:
         streams_dir=_streams_dir(environment),
         lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
         progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
+        retried_within_ms=max(_rest_ms(environment, "RETRY_MAX_DELAY_S"), rest_ms) + START_MS,
+        throttled_within_ms=max(_rest_ms(environment, "THROTTLE_MAX_DELAY_S"), rest_ms) + jitter_ms + START_MS,
     )
 
 
@@ -167,6 +181,10 @@ def _text(environment: Mapping[str, str], name: str) -> str:
 
 def _milliseconds(environment: Mapping[str, str], name: str, least_s: int = 1, most_s: int = MAX_SECONDS) -> int:
     return _whole(environment, name, "seconds", least_s, most_s) * 1000
+
+
+def _rest_ms(environment: Mapping[str, str], name: str) -> int:
+    return _milliseconds(environment, name, most_s=MAX_REST_S)
 
 
 def _whole(environment: Mapping[str, str], name: str, unit: str, least: int, most: int) -> int:

@@ -5,9 +5,11 @@ the embedded AWS. Invariant: no request goes to an address that neither the user
 gave, and the user's AWS profiles are never read.
 """
 
+import ipaddress
 import re
+import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 # The variables' spelling of a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
 _SPELLED = {"dynamodb": "DYNAMODB", "sqs": "SQS", "secretsmanager": "SECRETS_MANAGER", "sns": "SNS", "s3": "S3"}
+_REACHED_S = 3
 CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4})
 
 
@@ -65,7 +68,7 @@ class Endpoints:
         with self._lock:
             if service not in self._clients:
                 if self._session is None:
-                    self._session = _plain_session()
+                    self._session = plain_session()
                 self._clients[service] = self._session.create_client(
                     service,
                     region_name=REGION,
@@ -98,6 +101,32 @@ def _is_origin(text: str) -> bool:
     return port != 0 and not (parts.query or parts.fragment or parts.username or parts.password)
 
 
+def require_others(environment: Mapping[str, str], ports: Iterable[int]) -> None:
+    """Raises UserError for an endpoint variable that leads to this service's own `ports`, or where nobody listens.
+
+    A shell often has one left over from an earlier command. Followed, the service would call itself.
+    """
+    own = set(ports)
+    for name, url in sorted(chosen(environment).items()):
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        unset = f"`unset {name}` and start again"
+        if port in own and _is_this_machine(host):
+            raise UserError(f"{name} is {url}, an address of this service itself: {unset}.")
+        try:
+            socket.create_connection((host, port), timeout=_REACHED_S).close()
+        except OSError as problem:
+            reason = problem.strerror or "no answer"
+            raise UserError(f"{name} is {url}, and nothing can be reached there ({reason}): {unset}.") from None
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback or not int(ipaddress.ip_address(host))
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 def needs_embedded(environment: Mapping[str, str]) -> bool:
     """Returns whether any service uses the embedded AWS."""
     return "AWS_ENDPOINT_URL" not in chosen(environment)
@@ -108,8 +137,8 @@ def needs_dynamodb(environment: Mapping[str, str]) -> bool:
     return needs_embedded(environment) and "AWS_ENDPOINT_URL_DYNAMODB" not in chosen(environment)
 
 
-def _plain_session() -> botocore.session.Session:
-    # With these variables a session reads no profile and no file of the user's.
+def plain_session() -> botocore.session.Session:
+    """Returns a session that reads no AWS profile and no file of the user's."""
     variables = {
         "profile": (None, None, None, None),
         "config_file": (None, None, "/dev/null", None),

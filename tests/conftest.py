@@ -17,6 +17,10 @@ settings.register_profile(
 )  # fmt: skip
 settings.load_profile("streamkeeper")
 
+# Nothing that the user's shell says of AWS reaches a test, nor what the tests start.
+for name in [name for name in os.environ if name.startswith("AWS_")]:
+    del os.environ[name]
+
 # Files whose tests wait or compute for many seconds, by the beginning of their path; the longest first.
 SLOW = (
     "tests/chaos/test_model.py",

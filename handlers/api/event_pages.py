@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from handlers.api.instants import at
 from handlers.api.queries import Listing
-from handlers.api.status import at
 from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import Entry
 

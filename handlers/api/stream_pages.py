@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from handlers.api import status
+from handlers.api.last_error import Retries
 from handlers.api.queries import Listing
-from handlers.api.status import Records
+from handlers.api.records import Records
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
 # A stream costs two requests to the table.
 LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.
-SHOWN = ("stream", "status", "execution", "generation", "fence", "holder", "last_error")
+SHOWN = (
+    *("stream", "status", "reason", "execution", "generation", "fence", "started_at", "stop_requested_at", "ended_at"),
+    *("holder", "last_error"),
+)
 
 
 def page(
@@ -26,6 +30,7 @@ def page(
     limit: int,
     now_ms: int,
     dead_after_ms: int,
+    retries: Retries,
     is_late: Callable[[], bool],
 ) -> dict[str, Any]:
     """The answer: {"streams", "next"}; `next` is None where no id was left.
@@ -38,7 +43,7 @@ def page(
     for count, stream_id in enumerate(ids, 1):
         records = read(stream_id)
         if records is not None:
-            stream = status.answer(stream_id, records, now_ms, dead_after_ms)
+            stream = status.answer(stream_id, records, now_ms, dead_after_ms, retries)
             streams.append({name: stream[name] for name in SHOWN})
         if count < len(ids) and (count == limit or is_late()):
             return {"streams": streams, "next": stream_id}

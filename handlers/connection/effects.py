@@ -67,6 +67,9 @@ class Progress:
     """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open.
 
     `resumed` is whether it asked the upstream for what came since a cursor, `reach_ms` how far back that goes at most.
+    `seen_ms` is until when it is known good, `saved_ms` when this record was written, `deadline_ms` when its function
+    is killed: no connection outlives that. `conflicts` are those of `stored` and `duplicates` whose key was known with
+    another body. `error`, `http_status` and `detail` say how it ended, as its `Outcome` does.
     """
 
     fence: int
@@ -83,6 +86,12 @@ class Progress:
     unterminated_bytes: int = 0
     resumed: bool = False
     reach_ms: int | None = None
+    conflicts: int = 0
+    saved_ms: int | None = None
+    deadline_ms: int | None = None
+    error: str = ""
+    http_status: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,8 @@ class MarkReleased:
 class Outcome:
     """How the function ends: `error` names a class of handlers/errors.py to raise, or is "" to return `status`.
 
-    `http_status` is that of an answer which was no stream, 0 where it was one or none came.
+    `http_status` is that of an answer which was no stream, 0 where it was one or none came. `detail` is the part of
+    `message` that the ledger's word for the end does not say already; None is the whole.
     """
 
     error: str
@@ -118,6 +128,7 @@ class Outcome:
     message: str
     retry_after_s: float | None = None
     http_status: int = 0
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

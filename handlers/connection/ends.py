@@ -31,7 +31,7 @@ def dropped(closed: Closed, was_connected: bool) -> Outcome:
     detail = f": {closed.detail}" if closed.detail else ""
     verb = "closed" if was_connected else "not opened"
     error = "StreamRejected" if closed.reason == "rejected" else "StreamDropped"
-    return Outcome(error, "", f"the stream was {verb} ({closed.reason}){detail}")
+    return Outcome(error, "", f"the stream was {verb} ({closed.reason}){detail}", detail=closed.detail)
 
 
 def taken_over(lease: Lease, is_superseded: bool) -> Outcome:

@@ -69,11 +69,15 @@ class LeaseRead:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The oldest Write was answered: how many events were new, known already, or dead-lettered."""
+    """The oldest Write was answered: how many events were new, known already, or dead-lettered.
+
+    `conflicts` are those of the first two whose key was known with another body.
+    """
 
     stored: int
     duplicates: int
     dead_lettered: int = 0
+    conflicts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ class Lease:
 
     `stop` is whether a stop is requested. `expires_at_ms` is when the connected holder counts as dead unless it renews;
     0 when nobody was ever connected. `started_at_ms` is when the POST came whose execution, or a successor of it,
-    claimed the stream. `ending` is the error by which the last execution let go of it, at `ended_at_ms`; "" while one
-    holds it.
+    claimed the stream. `stop_at_ms` is when the last stop was requested. `ending` is the error by which the last
+    execution let go of it, `ending_cause` what it said of that, at `ended_at_ms`; "" while one holds it.
     """
 
     fence: int = 0
@@ -56,6 +56,8 @@ class Lease:
     started_at_ms: int = 0
     ending: str = ""
     ended_at_ms: int = 0
+    ending_cause: str = ""
+    stop_at_ms: int = 0
 
 
 def lease_view(lease: Lease, fence: int) -> LeaseView:

@@ -118,7 +118,7 @@ class Manager:
         )
         self._profile = profile
         self._intake = Intake(profile)
-        self._record = Record()
+        self._record = Record(deadline_ms)
         self._draining = Draining(profile.connect_timeout_ms if profile.overlap == "forbids" else 0)
         self._lease_every_ms = lease_every_ms
         self._progress_every_ms = progress_every_ms
@@ -297,15 +297,16 @@ class Manager:
 
     def _leave(self, now_ms: int, outcome: Outcome | None, ended_by: str, *, ask_lease: bool = False) -> list[Effect]:
         """Stops reading. `outcome` None means: a successor claimed, taken over if it connects, else dropped."""
-        self._draining.ends_as(outcome or ends.LET_GO, asks_lease=ask_lease or outcome is None)
+        own = outcome or ends.LET_GO
+        self._draining.ends_as(own, asks_lease=ask_lease or outcome is None)
         if self.phase is Phase.DRAINING:
-            self._record.ending = ended_by
+            self._record.ends(ended_by, own)
             return []  # the end of the stream stood in what it had read before
         has_asked = self.phase in HAS_ASKED
         self.phase = Phase.DRAINING
         self.lease_due_ms = None
         self._draining.begins(self._lifetime.drains_until_ms(now_ms), has_asked=has_asked)
-        self._record.closes(ended_by)
+        self._record.closes(ended_by, own)
         return ([CloseUpstream()] if has_asked else []) + self._drained(now_ms)
 
     def _drained(self, now_ms: int) -> list[Effect]:
@@ -336,7 +337,7 @@ class Manager:
             return []
         if outcome is not takeover:
             return [Finish(outcome)]
-        self._record.ending = "taken_over"
+        self._record.ends("taken_over", outcome)
         return [self._save(now_ms), Finish(outcome)]
 
     def _drain_timeout(self, now_ms: int) -> list[Effect]:

@@ -8,7 +8,8 @@ connection has a number of its own.
 
 from __future__ import annotations
 
-from handlers.connection.effects import Effect, Progress, RecordGaps, RecordLoss, SaveProgress
+from handlers.connection.details import bounded
+from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, SaveProgress
 from handlers.connection.inputs import CursorRead, Written
 from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
@@ -17,9 +18,13 @@ CURSOR_EXPIRED = "cursor_expired"
 
 
 class Record:
-    """Of one connection; `fence` is 0 before the claim is answered, `opened_ms` None before the upstream's answer."""
+    """Of one connection, whose function is killed at `deadline_ms`.
 
-    def __init__(self) -> None:
+    `fence` is 0 before the claim is answered, `opened_ms` None before the upstream's answer.
+    """
+
+    def __init__(self, deadline_ms: int) -> None:
+        self.deadline_ms = deadline_ms
         self.pending = Pending()
         self.liveness = Liveness()
         self.fence = 0
@@ -29,11 +34,13 @@ class Record:
         self.resumed = False
         self._reach_ms: int | None = None
         self.ending = ""  # what ends it; in the record once it is saved
+        self._outcome: Outcome | None = None
+        self._is_ended = False  # the record has both
         self.frames = self.bytes = self.events = self.unterminated_bytes = 0
         self.saved_at_ms = 0
         self._seen_ms = 0
         self._ended_by = ""
-        self._stored = self._duplicates = self._dead_lettered = 0
+        self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = 0
         self._gaps_recorded = False
         self._cursor_at_ms: int | None = None
@@ -41,6 +48,7 @@ class Record:
     @property
     def progress(self) -> Progress:
         """The record as the ledger has it."""
+        outcome = self._outcome if self._is_ended else None
         return Progress(
             fence=self.fence,
             claimed_ms=self.claimed_ms,
@@ -56,6 +64,12 @@ class Record:
             unterminated_bytes=self.unterminated_bytes,
             resumed=self.resumed,
             reach_ms=self._reach_ms if self.resumed else None,
+            conflicts=self._conflicts,
+            saved_ms=self.saved_at_ms,
+            deadline_ms=self.deadline_ms,
+            error="" if outcome is None else outcome.error,
+            http_status=0 if outcome is None else outcome.http_status,
+            detail="" if outcome is None else bounded(outcome.message if outcome.detail is None else outcome.detail),
         )
 
     def begins(self, now_ms: int) -> None:
@@ -87,10 +101,15 @@ class Record:
         self._stored += written.stored
         self._duplicates += written.duplicates
         self._dead_lettered += written.dead_lettered
+        self._conflicts += written.conflicts
 
-    def closes(self, ended_by: str) -> None:
+    def ends(self, ended_by: str, outcome: Outcome) -> None:
+        """Records why it ends: in the ledger's word, and as what the function does."""
+        self.ending, self._outcome = ended_by, outcome
+
+    def closes(self, ended_by: str, outcome: Outcome) -> None:
         """Records that reading has ended, and why."""
-        self.ending = ended_by
+        self.ends(ended_by, outcome)
         self.closed_ms = None if self.opened_ms is None else self.liveness.until_ms(ended_by, self.opened_ms)
 
     def closed(self, ended_by: str) -> None:
@@ -124,7 +143,7 @@ class Record:
         """Returns the effect that saves the record as it is now; `is_open` while the connection reads."""
         if is_open:
             self._seen_ms = self.liveness.seen_ms(now_ms, self._seen_ms)
-        self._ended_by = self.ending
+        self._ended_by, self._is_ended = self.ending, bool(self.ending)
         self.saved_at_ms = now_ms
         return SaveProgress(self.pending.take(), self.progress, expires_at_ms)
 

@@ -179,7 +179,9 @@ class Profile:
     def _headers(self, secrets: Secrets) -> dict[str, bytes]:
         # Unless the profile asks for it: compression makes many upstreams hold events back until a block is full.
         encoding = "gzip, deflate" if self.compression else "identity"
-        headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding, "cache-control": "no-store"}
+        headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding}
+        # What browsers send for an EventSource: no cache on the way may answer with what it has (RFC 9111, 5.2.1.4).
+        headers["cache-control"] = "no-cache"
         headers["user-agent"] = "streamkeeper"
         if self.body is not None:
             headers["content-type"] = "application/json"

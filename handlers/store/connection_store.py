@@ -223,13 +223,7 @@ class Store:
 
     def read_rest(self, stream_id: str) -> Rest:
         """What is known of the upstream's failures, read consistently."""
-        item = self._table.get(stream_id, "rest") or {}
-        return Rest(
-            control_items.text(item, "kind") or "",
-            control_items.count(item, "failures") or 0,
-            control_items.count(item, "until_ms") or 0,
-            control_items.count(item, "reconnection_ms") or 0,
-        )
+        return control_items.rest_of(self._table.get(stream_id, "rest") or {})
 
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
         """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""

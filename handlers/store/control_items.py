@@ -57,6 +57,8 @@ def lease(item: Item) -> Lease:
         started_at_ms=_instant_ms(text(item, "started_at")),
         ending=text(item, "ending") or "",
         ended_at_ms=_instant_ms(text(item, "ended_at")),
+        ending_cause=text(item, "ending_cause") or "",
+        stop_at_ms=_instant_ms(text(item, "stop_at")),
     )
 
 
@@ -91,7 +93,14 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "dead_lettered": progress.dead_lettered,
         "unterminated_bytes": progress.unterminated_bytes,
         "reach_ms": progress.reach_ms,
+        "saved_ms": progress.saved_ms,
+        "deadline_ms": progress.deadline_ms,
+        # Mostly there is none.
+        "conflicts": progress.conflicts or None,
+        "http_status": progress.http_status or None,
     }
+    if progress.ended_by:
+        texts |= {"error": progress.error, "detail": progress.detail}
     attributes = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
     return attributes | {name: number(value) for name, value in numbers.items() if value is not None}
 
@@ -137,6 +146,16 @@ def lost(item: Item) -> Gap | None:
     if not number:
         return None
     return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
+
+
+def rest_of(item: Item) -> Rest:
+    """What is known of an upstream's failures, as the item says; nothing where there is none."""
+    return Rest(
+        kind=text(item, "kind") or "",
+        failures=count(item, "failures") or 0,
+        until_ms=count(item, "until_ms") or 0,
+        reconnection_ms=count(item, "reconnection_ms") or 0,
+    )
 
 
 def rest(owed: Rest) -> Item:

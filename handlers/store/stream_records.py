@@ -6,10 +6,12 @@ but a stop request, and that only where the stream may be started; any answer of
 """
 
 import heapq
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from handlers.api.status import Connection, Records
+from handlers.api.records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.lease import Lease
 from handlers.store import control_items
@@ -33,25 +35,33 @@ class StreamRecords:
         if lease is None:
             return None
         cursor = self._records.get(stream_id, "cursor") or {}
-        return Records(
-            lease=control_items.lease(lease),
+        losses = [control_items.lost(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
+        return replace(
+            self._read(stream_id, lease),
             cursor=control_items.text(cursor, "cursor"),
             cursor_saved_ms=control_items.count(cursor, "saved_at_ms"),
-            connections=[_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)],
-            losses=[
-                loss
-                for item in self._records.newest(stream_id, "gap#", NEWEST)
-                if (loss := control_items.lost(item)) is not None
-            ],
+            losses=[loss for loss in losses if loss is not None],
         )
 
     def read_briefly(self, stream_id: str) -> Records | None:
         """As `read`, without cursor and losses: what the stream's status follows from, for half the requests."""
         lease = self._records.get(stream_id, "lease")
-        if lease is None:
-            return None
-        newest = [_connection(item) for item in self._records.newest(stream_id, "connection#", NEWEST)]
-        return Records(lease=control_items.lease(lease), cursor=None, cursor_saved_ms=None, connections=newest)
+        return None if lease is None else self._read(stream_id, lease)
+
+    def _read(self, stream_id: str, lease: control_items.Item) -> Records:
+        items = self._records.newest(stream_id, "connection#", NEWEST)
+        # The rest counts only while nobody is connected: mostly it need not be read.
+        is_failing = bool(items) and bool(control_items.text(items[0], "error"))
+        rest = (self._records.get(stream_id, "rest") or {}) if is_failing else {}
+        return Records(
+            lease=control_items.lease(lease),
+            cursor=None,
+            cursor_saved_ms=None,
+            connections=[_connection(item) for item in items],
+            rest=control_items.rest_of(rest),
+            is_all=len(items) < NEWEST,
+            kept_since_ms=_kept_since_ms(items),
+        )
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order.
@@ -120,4 +130,21 @@ def _connection(item: control_items.Item) -> Connection:
         stored=control_items.count(item, "stored") or 0,
         duplicates=control_items.count(item, "duplicates") or 0,
         dead_lettered=control_items.count(item, "dead_lettered") or 0,
+        conflicts=control_items.count(item, "conflicts") or 0,
+        saved_ms=control_items.count(item, "saved_ms"),
+        deadline_ms=control_items.count(item, "deadline_ms"),
+        error=control_items.text(item, "error") or "",
+        http_status=control_items.count(item, "http_status"),
+        detail=control_items.text(item, "detail") or "",
     )
+
+
+def _kept_since_ms(items: Sequence[control_items.Item]) -> int:
+    """Since when no connection's record has expired; 0 where none ever does, as far as these tell."""
+    kept_ms = [
+        expires_at * 1000 - seen_ms
+        for item in items
+        if (expires_at := control_items.count(item, "expires_at")) is not None
+        and (seen_ms := control_items.count(item, "seen_ms")) is not None
+    ]
+    return max(0, time.time_ns() // 1_000_000 - min(kept_ms)) if kept_ms else 0

@@ -53,10 +53,10 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[i
         known = ", ".join(sorted(file.stem for file in folder.glob("*.toml"))) or "none"
         return 404, f"There is no stream profile {name!r}; there are: {known}."
     try:
-        profile = parse(name, tomllib.loads(path.read_text(encoding="utf-8")), variables)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        profile = parse(name, tomllib.loads(profile_text(path)), variables)
+    except tomllib.TOMLDecodeError as problem:
         return 422, _sentence(f"the profile {name!r} is not valid TOML: {problem}")
-    except ProfileError as problem:
+    except (ProfileError, UserError) as problem:
         return 422, _sentence(str(problem))
     try:
         profile.address_for(stream_id)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from local import stages
-from local.aws_endpoints import needs_embedded
+from local.aws_endpoints import needs_embedded, require_others
 from local.listener import HOST, bind, port_of
 from local.service import osls
 from local.service.embedded_aws import lock, try_lock
@@ -42,11 +42,12 @@ def read_options(environment: Mapping[str, str]) -> Options:
     text = environment.get("PORT") or "3000"
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
         raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
+    port = int(text)
     # A bad endpoint is reported before anything is started.
-    needs_embedded(environment)
+    require_others(environment, range(port, port + 3))
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
-        port=int(text),
+        port=port,
         data=Path(environment.get("STREAMKEEPER_DATA") or ".streamkeeper"),
     )
 

@@ -6,9 +6,9 @@ Invariant: a request that passes has every required member, each of its type, le
 import functools
 from typing import Any
 
-import botocore.session
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 
+from local.aws_endpoints import plain_session
 from local.stepfunctions.parameters import Refusal
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -34,7 +34,7 @@ _OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToke
 @functools.cache
 def model() -> ServiceModel:
     """Returns AWS's model of the Step Functions API."""
-    return botocore.session.Session().get_service_model("stepfunctions")
+    return plain_session().get_service_model("stepfunctions")
 
 
 def check(action: str, parameters: dict[str, Any]) -> None:

@@ -48,6 +48,10 @@ IGNORED = frozenset(
         "_stored",
         "_duplicates",
         "_dead_lettered",
+        "_conflicts",
+        "deadline_ms",  # the process's own
+        "_outcome",  # the one that drains has it too
+        "_is_ended",
         "_heard_ms",
         "_arrived_ms",
         "_unread_ms",

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.profile.addresses import ProfileError, check_stream_id
-from local import stages
 from local.service import osls, vtl
+from tests import shipped
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -124,7 +124,7 @@ def test_a_stream_without_a_profile_starts_nothing(stream_id: str) -> None:
     }
 
 
-@pytest.mark.parametrize("path", sorted((stages.ROOT / "env" / "streams").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", shipped.files(), ids=lambda path: path.stem)
 def test_every_profile_can_be_started(path: Path) -> None:
     """By its name alone, and with a name of its own after a colon."""
     for stream_id in (path.stem, f"{path.stem}:a", f"{path.stem}:a:b"):

@@ -149,6 +149,10 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
         "STREAMS_DIR": "env/streams",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
+        "RETRY_MAX_DELAY_S": "20",
+        "THROTTLE_MAX_DELAY_S": "300",
+        "COOL_DOWN_S": "20",
+        "JITTER_S": "10",
         "POWERTOOLS_SERVICE_NAME": "streamkeeper",
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }

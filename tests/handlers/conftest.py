@@ -58,6 +58,10 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         "STREAMS_DIR": str(tmp_path),
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
+        "RETRY_MAX_DELAY_S": "20",
+        "THROTTLE_MAX_DELAY_S": "300",
+        "COOL_DOWN_S": "20",
+        "JITTER_S": "10",
         "POWERTOOLS_SERVICE_NAME": tmp_path.name,
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }.items():

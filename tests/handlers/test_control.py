@@ -32,7 +32,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
     event = {"httpMethod": method, "pathParameters": {"streamId": stream_id}, "headers": {}, "body": None} | more
     answer = function.handler(event, None)
     assert set(answer) == {"statusCode", "headers", "body"}
-    assert answer["headers"] == {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    assert answer["headers"] == {"Content-Type": "application/json", "Cache-Control": "no-cache, no-store"}
     return answer["statusCode"], json.loads(answer["body"])
 
 
@@ -64,7 +64,15 @@ def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:00:02.500Z"},
         "last_error": None,
     }
-    assert body["counts"] == {"connections": 1, "stored": 5, "duplicates": 2, "dead_lettered": 0, "ends": {}}
+    assert body["counts"] == {
+        "connections": 1,
+        "stored": 5,
+        "duplicates": 2,
+        "conflicts": 0,
+        "dead_lettered": 0,
+        "at_least": False,
+        "ends": {},
+    }
     assert {lane: shown["phase"] for lane, shown in body["lanes"].items()} == {"A": "waiting", "B": "connected"}
 
 
@@ -81,12 +89,16 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
     """The lease gains `stop`; a claim is refused from then on; the answer says what follows."""
     connected(aws)
     before = aws.items(CONTROL, "demo")
-    assert asked(function, "DELETE") == (
+    code, body = asked(function, "DELETE")
+    requested_at = body.pop("stop_requested_at")
+    assert (code, body) == (
         202,
         {
             "stream": "demo",
             "status": "stopping",
+            "reason": f"a stop was requested at {requested_at}; a POST starts the stream again",
             "execution": MINE,
+            "ended_at": None,
             "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
             "message": "The connection sees the stop request within 2 s, stores what it has read and closes;"
             " the execution ends.",
@@ -94,6 +106,7 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
     )
     after = aws.items(CONTROL, "demo")
     wished_at = after["lease"].pop("stop_at")
+    assert wished_at == requested_at
     before["lease"]["stop"] = True
     assert after == before
     # As the machine's instants are written: it compares the texts.
@@ -106,10 +119,12 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
 def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
     """Repeated, the answer and the records stay as they are, but for the instant of the request."""
     connected(aws)
-    first, records = asked(function, "DELETE"), aws.items(CONTROL, "demo")
-    again, after = asked(function, "DELETE"), aws.items(CONTROL, "demo")
-    assert records["lease"].pop("stop_at") <= after["lease"].pop("stop_at")
-    assert (again, after) == (first, records)
+    (code, first), records = asked(function, "DELETE"), aws.items(CONTROL, "demo")
+    (again_code, again), after = asked(function, "DELETE"), aws.items(CONTROL, "demo")
+    assert first["stop_requested_at"] == records["lease"].pop("stop_at") <= after["lease"].pop("stop_at")
+    for body in (first, again):
+        assert body.pop("stop_requested_at") in body.pop("reason")
+    assert (again_code, again, after) == (code, first, records)
 
 
 def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> None:
@@ -140,12 +155,16 @@ def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None
 
 def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: ModuleType) -> None:
     """The first POST may be on its way: the stop request with its instant is all there is, and GET says stopped."""
-    assert asked(function, "DELETE") == (
+    code, body = asked(function, "DELETE")
+    requested_at = body.pop("stop_requested_at")
+    assert (code, body) == (
         202,
         {
             "stream": "demo",
             "status": "stopped",
+            "reason": f"a stop was requested at {requested_at}; a POST starts the stream again",
             "execution": None,
+            "ended_at": None,
             "holder": None,
             "message": "The stream was never started; a POST that came before this request starts nothing, "
             "one after it does.",
@@ -291,7 +310,8 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
         assert stream == {name: alone[name] for name in stream}
     assert [one["status"] for one in first["streams"]] == ["running"] * 3
     assert list(rest["streams"][0]) == [
-        *("stream", "status", "execution", "generation", "fence", "holder", "last_error")
+        *("stream", "status", "reason", "execution", "generation", "fence", "started_at", "stop_requested_at"),
+        *("ended_at", "holder", "last_error"),
     ]
 
 

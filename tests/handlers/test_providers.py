@@ -29,8 +29,8 @@ from local.upstreams.demo_streams import Upstreams
 from local.upstreams.player_server import moved, playing
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.local.support import until
+from tests.shipped import PROVIDERS, STREAMS
 
-STREAMS = Path(__file__).parents[2] / "env" / "streams"
 PAGE = Path(__file__).parents[2] / "docs" / "profiles.md"
 IDS = {name: name if name in ("completions", "x-filtered") else f"{name}:one" for name in BEHAVIOURS}
 HOUR_MS = 3_600_000
@@ -150,8 +150,7 @@ def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
 
 def test_every_profile_that_ships_is_played() -> None:
     """All but those of the demonstration streams, which are upstreams of their own."""
-    names = {path.stem for path in STREAMS.glob("*.toml")}
-    assert {name for name in names if not name.startswith("demo")} == set(BEHAVIOURS)
+    assert set(PROVIDERS) == set(BEHAVIOURS)
 
 
 @pytest.mark.parametrize("name", FOLLOWED)

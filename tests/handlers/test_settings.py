@@ -92,12 +92,16 @@ def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:
         load(environment(tmp_path, DEAD_LETTER_QUEUE_URL="dead-letters"))
 
 
-CONTROL_NEEDED = ["EVENTS_TABLE", "CONTROL_TABLE", "LEASE_EVERY_S", "PROGRESS_EVERY_S"]
+CONTROL_NEEDED = [
+    *("EVENTS_TABLE", "CONTROL_TABLE", "LEASE_EVERY_S", "PROGRESS_EVERY_S"),
+    *("RETRY_MAX_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S", "JITTER_S"),
+]
+RESTS = {"RETRY_MAX_DELAY_S": "20", "THROTTLE_MAX_DELAY_S": "300", "COOL_DOWN_S": "15", "JITTER_S": "10"}
 
 
 def test_the_control_function_needs_less(tmp_path: Path) -> None:
     """Tables, folder and the connection manager's intervals: no queue; a bucket may be named."""
-    whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1")
+    whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", **RESTS)
     needed = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
     assert load_control(needed | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
     assert load_control(needed) == ControlSettings(
@@ -107,6 +111,9 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         streams_dir=tmp_path / "env" / "streams",
         lease_every_ms=1000,
         progress_every_ms=2000,
+        # A rest of 15 s with 10 s of jitter is longer than the longest back-off; 5 s are for a function's start.
+        retried_within_ms=30_000,
+        throttled_within_ms=315_000,
     )
 
 
@@ -114,4 +121,4 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
 def test_a_variable_that_the_control_function_misses_is_named(tmp_path: Path, name: str) -> None:
     """The sentence is the same as for the connection manager."""
     with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-        load_control(environment(tmp_path, **{name: ""}))
+        load_control(environment(tmp_path, **(RESTS | {name: ""})))

@@ -1,6 +1,12 @@
 """The choice of each service's endpoint."""
 
-from local.aws_endpoints import Endpoints, needs_embedded
+import pytest
+
+from local.aws_endpoints import Endpoints, needs_embedded, plain_session
+from local.listener import bind, port_of
+from local.service.command import read_options
+from local.stepfunctions import request_validation
+from local.user_error import UserError
 
 
 def test_only_the_sdks_variables_choose_another_endpoint() -> None:
@@ -15,3 +21,34 @@ def test_only_the_sdks_variables_choose_another_endpoint() -> None:
     assert one.environment()["AWS_ACCESS_KEY_ID"] == "mine"
     assert not needs_embedded({"AWS_ENDPOINT_URL": "http://127.0.0.1:4566"})
     assert needs_embedded({"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000", "AWS_ENDPOINT_URL": ""})
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_STEPFUNCTIONS"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3", "0.0.0.0"])
+def test_the_service_does_not_call_itself(name: str, host: str) -> None:
+    """An endpoint that was left over in the shell is refused by its name, whichever way this machine is spelled."""
+    url = f"http://{host}:4001"
+    with pytest.raises(UserError) as refusal:
+        read_options({"PORT": "4000", name: url})
+    assert str(refusal.value) == f"{name} is {url}, an address of this service itself: `unset {name}` and start again."
+
+
+def test_an_endpoint_where_nobody_listens_is_refused_at_once() -> None:
+    """And one that answers is taken."""
+    with bind(0, "a test") as listening:
+        url = f"http://127.0.0.1:{port_of(listening)}"
+        assert read_options({"AWS_ENDPOINT_URL": url}).port == 3000
+    with pytest.raises(UserError) as refusal:
+        read_options({"AWS_ENDPOINT_URL": url})
+    sentence = f"AWS_ENDPOINT_URL is {url}, and nothing can be reached there (Connection refused): "
+    assert str(refusal.value) == sentence + "`unset AWS_ENDPOINT_URL` and start again."
+
+
+def test_no_aws_profile_of_the_users_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not exist, left in the shell, fails neither the requests nor their checks."""
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    assert plain_session().get_service_model("stepfunctions").service_name == "stepfunctions"
+    request_validation.model.cache_clear()
+    assert "StartExecution" in request_validation.model().operation_names
+    assert Endpoints({}, "http://127.0.0.1:1").client("dynamodb").meta.endpoint_url == "http://127.0.0.1:1"

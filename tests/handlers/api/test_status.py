@@ -1,48 +1,14 @@
 """What is shown of a stream, from records alone."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from handlers.api.status import UNHEARD_MS, Connection, Records, answer, at
-from handlers.connection.lease import Lease
+from handlers.api.instants import at
+from handlers.api.records import Connection
+from handlers.api.standing import UNHEARD_MS
 from handlers.connection.ledger import Gap
-
-MINE, OTHER = "arn:mine", "arn:other"
-NOW = 1_000_000
-DEAD_AFTER_MS = 8_000
-
-
-def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | None = None, **more: Any) -> Connection:
-    """A record; without an end it was seen just now."""
-    start = opened_ms if opened_ms is not None else more.pop("claimed_ms")
-    fields: dict[str, Any] = {
-        "execution": MINE,
-        "request_id": f"request-{fence}",
-        "claimed_ms": start,
-        "seen_ms": NOW if closed_ms is None else closed_ms,
-        "ended_by": "" if closed_ms is None else "taken_over",
-        "resumed": True,
-        "stored": 0,
-        "duplicates": 0,
-        "dead_lettered": 0,
-    }
-    return Connection(fence=fence, lane=lane, opened_ms=opened_ms, closed_ms=closed_ms, **(fields | more))
-
-
-def shown(
-    *connections: Connection,
-    cursor: str | None = None,
-    saved_ms: int | None = None,
-    losses: Sequence[Gap] = (),
-    **lease: Any,
-) -> Any:
-    """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
-    fence = max((one.fence for one in connections), default=0)
-    fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
-    standing = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
-    return answer("demo", Records(standing, cursor, saved_ms, connections, losses), NOW, DEAD_AFTER_MS)
+from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
 
 
 def test_a_running_stream_is_shown_whole() -> None:
@@ -53,13 +19,18 @@ def test_a_running_stream_is_shown_whole() -> None:
         cursor="17",
         saved_ms=999_000,
         holder="A/request-2",
+        started_at_ms=99_000,
     )
     assert body == {
         "stream": "demo",
         "status": "running",
+        "reason": None,
         "execution": MINE,
         "generation": 1,
         "fence": 2,
+        "started_at": "1970-01-01T00:01:39.000Z",
+        "stop_requested_at": None,
+        "ended_at": None,
         "holder": {"lane": "A", "fence": 2, "request_id": "request-2"},
         "lanes": {
             "A": {
@@ -83,6 +54,7 @@ def test_a_running_stream_is_shown_whole() -> None:
         "coverage": {
             "from_at": "1970-01-01T00:01:40.000Z",
             "to_at": "1970-01-01T00:16:40.000Z",
+            "reaches_start": True,
             "connected_since_at": "1970-01-01T00:01:40.000Z",
             "connections": 2,
             "percent": 100.0,
@@ -94,7 +66,9 @@ def test_a_running_stream_is_shown_whole() -> None:
             "connections": 2,
             "stored": 880,
             "duplicates": 4,
+            "conflicts": 0,
             "dead_lettered": 1,
+            "at_least": False,
             "ends": {"taken_over": 1},
         },
         "last_error": None,
@@ -186,6 +160,7 @@ def test_gaps_with_their_causes() -> None:
     assert coverage["coverage"] == {
         "from_at": at(0),
         "to_at": at(NOW),
+        "reaches_start": True,
         "connected_since_at": None,
         "connections": 3,
         "percent": 88.8,
@@ -215,8 +190,8 @@ def test_gaps_with_their_causes() -> None:
             },
         ],
     }
-    assert coverage["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unrecorded": 1}
-    assert coverage["last_error"] == {"cause": "stalled", "at": at(899_000), "lane": "B", "fence": 4}
+    assert coverage["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unheard": 1}
+    assert coverage["last_error"]["at"] == at(899_000)
 
 
 def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None:
@@ -274,16 +249,3 @@ def test_nothing_was_answered_yet() -> None:
     """Without an answered connection there is no coverage to speak of."""
     body = shown(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"), started_at_ms=NOW - 2)
     assert (body["coverage"], body["status"], body["cursor"]) == (None, "reconnecting", None)
-    assert body["last_error"] == {"cause": "unreachable", "at": at(NOW), "lane": "B", "fence": 1}
-
-
-def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
-    """A request that no connection met, and a dirty end, are shown with their instant; a refusal with its lane."""
-    met = connection(1, "B", None, claimed_ms=1, seen_ms=7, ended_by="refused")
-    ended: dict[str, Any] = {"execution": "", "ended_at_ms": 8}
-    refused = {"cause": "refused", "at": at(7), "lane": "B", "fence": 1}
-    assert shown(met, **ended, ending="StreamRejected")["last_error"] == refused
-    assert shown(met, **ended, ending="StreamEnded")["last_error"] == refused
-    for ending in ("InvalidRequest", "RenewalFailed"):
-        error = shown(met, **ended, ending=ending)["last_error"]
-        assert error == {"cause": ending, "at": at(8), "lane": None, "fence": None}

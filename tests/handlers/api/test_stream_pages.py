@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.status import Records
+from handlers.api.last_error import Retries
+from handlers.api.records import Records
 from handlers.api.stream_pages import page
 from handlers.connection.lease import Lease
 
@@ -21,7 +22,7 @@ def test_pages_hold_each_stream_once(ids: list[str], limit: int, gone: set[str],
     after: str | None = ""
     while after is not None:
         asked = [one for one in ids if one > after][: limit + 1]
-        answer = page(asked, read, limit, 0, 0, lambda: is_late)
+        answer = page(asked, read, limit, 0, 0, Retries(0, 0), lambda: is_late)
         assert len(answer["streams"]) <= limit
         shown += [one["stream"] for one in answer["streams"]]
         after = answer["next"]

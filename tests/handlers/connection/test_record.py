@@ -1,12 +1,16 @@
 """What is written down of a connection."""
 
+from handlers.connection.effects import Outcome
 from handlers.connection.inputs import CursorRead, Written
 from handlers.connection.record import Record
+
+LEFT = Outcome("ConnectionExpired", "", "its time is over")
+DEADLINE_MS = 900_000
 
 
 def opened(saved_ms: int | None = 700) -> Record:
     """One that claimed at 1,000 ms, asked for what came since a cursor, and was answered at 1,500 ms."""
-    record = Record()
+    record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.fence = 3
     record.resumes(CursorRead("7", saved_ms), is_asked=True)
@@ -20,7 +24,7 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     record = opened()
     record.sent(2, "9")
     record.liveness.begins_input(4_000, None, None)
-    record.closes("expired")
+    record.closes("expired", LEFT)
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
     record.stored(Written(1, 1))
     saved = record.save(4_100, 9_000, is_open=False)
@@ -33,7 +37,7 @@ def test_a_close_that_came_before_the_leaving_counts() -> None:
     """The upstream may have gone while the connection was about to leave; a later close moves nothing."""
     record = opened()
     record.liveness.begins_input(4_000, None, None)
-    record.closes("expired")
+    record.closes("expired", LEFT)
     record.liveness.begins_input(4_200, 3_900, None)
     record.closed("ended_by_upstream")
     assert record.closed_ms == 3_900
@@ -44,10 +48,10 @@ def test_a_close_that_came_before_the_leaving_counts() -> None:
 
 def test_one_that_was_never_answered_has_no_close() -> None:
     """The ledger's record of it is a claim and no more."""
-    record = Record()
+    record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.liveness.begins_input(2_000, None, None)
-    record.closes("refused")
+    record.closes("refused", LEFT)
     record.closed("refused")
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
 

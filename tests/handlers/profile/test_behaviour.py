@@ -42,7 +42,7 @@ def test_a_profiles_headers_replace_ours() -> None:
     assert headers == {
         "accept": b"x/y",
         "accept-encoding": b"identity",
-        "cache-control": b"no-store",
+        "cache-control": b"no-cache",
         "user-agent": b"me",
     }
 

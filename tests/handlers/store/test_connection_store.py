@@ -136,7 +136,8 @@ def test_the_ledger_records_a_connection(aws: Aws) -> None:
     assert not save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=25))
     closed = Progress(
         fence=3, claimed_ms=10, opened_ms=20, seen_ms=30, closed_ms=40, ended_by="reset", frames=3, bytes=9, stored=1,
-        duplicates=1, dead_lettered=1, unterminated_bytes=2,
+        duplicates=1, dead_lettered=1, unterminated_bytes=2, conflicts=1, saved_ms=41, deadline_ms=900,
+        error="StreamDropped", http_status=503, detail="503 Service Unavailable",
     )  # fmt: skip
     assert save(closed)
     assert not save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=30, frames=2, bytes=9))
@@ -161,6 +162,12 @@ def test_the_ledger_records_a_connection(aws: Aws) -> None:
             "dead_lettered": 1,
             "unterminated_bytes": 2,
             "resumed": False,
+            "conflicts": 1,
+            "saved_ms": 41,
+            "deadline_ms": 900,
+            "error": "StreamDropped",
+            "http_status": 503,
+            "detail": "503 Service Unavailable",
         }
     }
 

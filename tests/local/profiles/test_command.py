@@ -6,6 +6,7 @@ import pytest
 
 from handlers.profile.behaviour import Profile
 from local.cli import main
+from tests import shipped
 from tests.local.support import PROJECT
 
 ADDRESS = b'framing = "sse"\naddress = "%s"\n'
@@ -16,7 +17,7 @@ MARKS = {"heartbeat", "end", "loss", "disconnect"}
 
 def test_the_profiles_that_ship_pass(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever variables are set here."""
-    files = [str(path) for path in (PROJECT / "env" / "streams").glob("*.toml")]
+    files = [str(path) for path in shipped.files()]
     assert (main(["profile", "check", *files]), capsys.readouterr().err) == (0, "")
 
 

@@ -170,7 +170,7 @@ def test_a_refused_trial_has_the_functions_error_and_sentence(
         "StreamRejected: the upstream answered 404: a retry cannot help",
     ]
     assert main(["profile", "try", "none"]) == 2
-    assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: al")
+    assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: ")
 
 
 def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:

@@ -1,0 +1,120 @@
+"""Computes what a stream's connections covered since its last start, and what they wrote.
+
+Invariants: what is not known is said. Coverage that does not reach back to the start says so, and so do counts that are
+a lower bound because a connection ended without its last numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from handlers.api.instants import at
+from handlers.api.records import OVER, UNHEARD, Connection, Connections, Records
+from handlers.api.standing import CLAIMED
+from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
+
+
+def coverage(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
+    """What the connections since the last start covered; None where none was answered."""
+    run = connections.since_start()
+    shown_records = [_record(connections, one, one.opened_ms) for one in run if one.opened_ms is not None]
+    if not shown_records:
+        return None
+    now_ms = connections.now_ms
+    missed = gaps(shown_records, now_ms, connections.dead_after_ms)
+    openings = [record.opened_ms for record in shown_records]
+    ends = [now_ms if record.closed_ms is None else record.closed_ms for record in shown_records]
+    from_ms, to_ms = min(openings), max(ends)
+    # Of an end that is not known yet; it is shown as None.
+    pending: list[Gap] = []
+    last = shown_records[ends.index(to_ms)]
+    if status in CLAIMED and not connections.open and last.ended_by not in OVER:
+        pending = [Gap(0, to_ms, now_ms, last.ended_by, False)]
+        to_ms = now_ms
+    losses = [loss for loss in records.losses if loss.fence >= run[0].fence]
+    shown = sorted([*missed, *losses], key=lambda gap: gap.from_ms)
+    # A loss may lie in a gap, or before the start from which coverage counts.
+    gap_ms = _length_ms((max(gap.from_ms, from_ms), min(gap.to_ms, to_ms)) for gap in [*shown, *pending])
+    length_ms = max(1, to_ms - from_ms)
+    return {
+        "from_at": at(from_ms),
+        "to_at": at(to_ms),
+        "reaches_start": reaches_start(connections, records),
+        "connected_since_at": at(max((gap.to_ms for gap in missed), default=from_ms)) if connections.open else None,
+        "connections": len(shown_records),
+        # Rounded down: only what has no gap is 100.
+        "percent": (length_ms - gap_ms) * 1_000_000 // length_ms / 10_000,
+        "overlap_ms": _overlap_ms(zip(openings, ends, strict=True)),
+        "gap_ms": gap_ms,
+        "gaps": [_shown_gap(gap) for gap in shown] + [_shown_gap(gap) | {"to_at": None} for gap in pending],
+    }
+
+
+def reaches_start(connections: Connections, records: Records) -> bool:
+    """Whether every connection since the last start is among these.
+
+    It is where an older one is among them too, from before the start; else where no older record was left out or has
+    expired since.
+    """
+    if len(connections.since_start()) < len(connections.all):
+        return True
+    return records.is_all and records.kept_since_ms <= records.lease.started_at_ms
+
+
+def counts(connections: Connections) -> dict[str, Any]:
+    """What the newest connections wrote, and how they ended.
+
+    `at_least` is whether they may have written more: the last numbers of one that ended without a record are unknown.
+    """
+    every = connections.all
+    causes = [connections.cause(one) for one in every]
+    return {
+        "connections": len(every),
+        "stored": sum(one.stored for one in every),
+        "duplicates": sum(one.duplicates for one in every),
+        "conflicts": sum(one.conflicts for one in every),
+        "dead_lettered": sum(one.dead_lettered for one in every),
+        "at_least": any(cause in (UNHEARD, UNRECORDED) for cause in causes),
+        "ends": dict(sorted(Counter(cause for cause in causes if cause).items())),
+    }
+
+
+def _record(connections: Connections, one: Connection, opened_ms: int) -> Record:
+    """The connection as the ledger's rules need it; one that is not known to be open closed when it was last seen."""
+    closed_ms = one.closed_ms
+    if closed_ms is None and one not in connections.open:
+        closed_ms = max(opened_ms, one.seen_ms)
+    cause = one.ended_by or ("" if one in connections.open else UNRECORDED)
+    return Record(one.fence, opened_ms, one.seen_ms, closed_ms, cause, one.resumed, one.reach_ms)
+
+
+def _shown_gap(gap: Gap) -> dict[str, Any]:
+    return {
+        "from_at": at(gap.from_ms),
+        "to_at": at(gap.to_ms),
+        "length_ms": gap.to_ms - gap.from_ms,
+        "cause": gap.cause,
+        "closed_by_cursor": gap.closed_by_cursor,
+    }
+
+
+def _length_ms(intervals: Iterable[tuple[int, int]]) -> int:
+    """How long any of them lasted."""
+    total = 0
+    until_ms = 0
+    for from_ms, to_ms in sorted(intervals):
+        total += max(0, to_ms - max(from_ms, until_ms))
+        until_ms = max(until_ms, to_ms)
+    return total
+
+
+def _overlap_ms(intervals: Iterable[tuple[int, int]]) -> int:
+    """How long two or more were open at once."""
+    total = 0
+    covered_ms = 0
+    for from_ms, to_ms in sorted(intervals):
+        total += max(0, min(covered_ms, to_ms) - from_ms)
+        covered_ms = max(covered_ms, to_ms)
+    return total

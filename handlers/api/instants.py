@@ -1,0 +1,14 @@
+"""Spells instants as the HTTP API does: ISO 8601 in UTC with milliseconds.
+
+Invariant: two instants compare as their texts do.
+"""
+
+from datetime import UTC, datetime
+
+
+def at(instant_ms: int | None) -> str | None:
+    """The instant as a text; None for None."""
+    if instant_ms is None:
+        return None
+    text = datetime.fromtimestamp(instant_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

@@ -1,0 +1,134 @@
+"""Decides what is shown as a stream's last error: what failed, since when, and when it is tried again.
+
+It is the end of the newest connection that ended by an error, or that of the execution where the machine itself ended
+by one. When the next try comes is said as far as it is known:
+
+    tried_again_at  the upstream is owed a rest until then (Retry-After, or the profile's back-off): not before
+    tried_again_by  nothing is written down, so the machine's own Retriers and rests decide: then at the latest
+    neither         nobody knows, or nobody will: the message says which
+
+Once a later connection was answered the error is over: `over_at` says since when, and nothing of it is told as present.
+Invariant: an instant that has passed is never shown as one at which something will be tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.api import phrases, standing
+from handlers.api.instants import at
+from handlers.api.records import Connection, Connections
+from handlers.connection.backoff import Rest
+
+# The ends that are no error.
+_CALM = ("", "taken_over", "stopped", "ended")
+# What the machine wrote down at an end that a connection's own record explains, or that is no error.
+_EXPLAINED = ("", "StreamEnded", "StreamRejected")
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How long after its end the machine tries a connection again, at the latest, by what the function raised."""
+
+    dropped_ms: int
+    throttled_ms: int
+
+    def within_ms(self, error: str) -> int | None:
+        """None where nobody knows."""
+        return {"StreamDropped": self.dropped_ms, "StreamThrottled": self.throttled_ms}.get(error)
+
+
+def last_error(status: str, connections: Connections, rest: Rest, retries: Retries) -> dict[str, Any] | None:
+    """The error as JSON takes it; None where nothing failed. `status` is the stream's."""
+    lease = connections.lease
+    if lease.ending not in _EXPLAINED:
+        words = f"{phrases.of_execution(lease)}; not tried again: {standing.NOT_AGAIN}"
+        return {
+            **_shown(lease.ending, words, lease.ended_at_ms),
+            "detail": phrases.ending_detail(lease) or None,
+            "since": at(lease.ended_at_ms),
+        }
+    number = next((n for n, one in _numbered(connections) if connections.cause(one) not in _CALM), None)
+    if number is None:
+        return None
+    one = connections.all[number]
+    cause, failed_ms = connections.cause(one), _failed_ms(one)
+    phrase = phrases.of_connection(cause, one)
+    row = _row(connections, number)
+    over_ms = min((later.opened_ms for later in connections.all[number + 1 :] if later.opened_ms), default=None)
+    at_ms, by_ms, words = _next_try(status, connections, one, rest, retries)
+    if over_ms is not None:
+        at_ms, by_ms, words = None, None, f"over since {at(over_ms)}"
+    return {
+        **_shown(cause, f"{phrase}; {words}" if words else phrase, failed_ms),
+        "http_status": one.http_status,
+        "detail": phrases.detail(one) or None,
+        "since": at(_failed_ms(row[0])),
+        "failures": len(row),
+        "lane": one.lane,
+        "fence": one.fence,
+        "tried_again_at": at(at_ms),
+        "tried_again_by": at(by_ms),
+        "over_at": at(over_ms),
+    }
+
+
+def _next_try(
+    status: str, connections: Connections, one: Connection, rest: Rest, retries: Retries
+) -> tuple[int | None, int | None, str]:
+    """When the next try comes, when at the latest, and that in words; None and "" where it is not known."""
+    now_ms, lease = connections.now_ms, connections.lease
+    if status in ("stopping", "stopped"):
+        return None, None, "not tried again: a stop is requested"
+    if status not in standing.CLAIMED:
+        return None, None, f"not tried again: {standing.NOT_AGAIN}"
+    newest = connections.newest
+    if newest is not None and lease.fence > newest.fence:
+        return None, None, "is being tried again"
+    if rest.until_ms > now_ms:
+        return rest.until_ms, None, f"tried again at {at(rest.until_ms)}"
+    within_ms = retries.within_ms(one.error)
+    by_ms = None if within_ms is None else _failed_ms(one) + within_ms
+    if by_ms is None or by_ms <= now_ms:
+        return None, None, ""
+    return None, by_ms, f"tried again by {at(by_ms)}"
+
+
+def _row(connections: Connections, number: int) -> list[Connection]:
+    """The failures in a row up to this one: since the last connection that was answered, and with its end."""
+    first = number
+    while first and connections.all[first].opened_ms is None:
+        if connections.cause(connections.all[first - 1]) in _CALM:
+            break
+        first -= 1
+    return connections.all[first : number + 1]
+
+
+def _numbered(connections: Connections) -> list[tuple[int, Connection]]:
+    return list(reversed(list(enumerate(connections.all))))
+
+
+def _failed_ms(one: Connection) -> int:
+    """When it ended: one that was never answered when it wrote that down."""
+    if one.closed_ms is not None:
+        return one.closed_ms
+    return one.heard_ms if one.opened_ms is None else one.seen_ms
+
+
+def _shown(cause: str, message: str, at_ms: int) -> dict[str, Any]:
+    """All fields, with nothing in those that only a connection has."""
+    return {
+        "message": message,
+        "cause": cause,
+        "http_status": None,
+        "detail": None,
+        "at": at(at_ms),
+        "since": None,
+        "failures": 1,
+        "lane": None,
+        "fence": None,
+        "tried_again_at": None,
+        "tried_again_by": None,
+        "over_at": None,
+    }

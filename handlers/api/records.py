@@ -1,0 +1,150 @@
+"""The records of one stream as the control API reads them, and how each of its connections stands.
+
+A connection without a recorded end is one of three. It is *open* while its function is known to live: the holder until
+its lease ends, any other until it was silent for longer than `dead_after_ms`. Then it is *unheard*: its function may be
+killed, paused, or unable to write, and nobody can know which. It is *over* once Lambda must have ended its function, or
+once that function has made another connection.
+
+    claimed 12:00:00, its function killed by Lambda at 12:15:00 at the latest
+    last saved 12:03:10, silent since       open until 12:03:30
+    nothing more                            unheard: a function that runs is never called killed
+    12:15:20                                over: "unrecorded", for nobody wrote its end down
+
+Invariant: how a connection stands follows from the records and the instant alone; one that may still run is never over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from handlers.connection.backoff import Rest
+from handlers.connection.lease import Lease
+from handlers.connection.ledger import UNRECORDED, Gap
+
+# Nobody knows yet how the connection ended, or whether it did.
+UNHEARD = "unheard"
+# The ends after which nobody was to be connected.
+OVER = ("stopped", "ended")
+# Lambda's own limit, for the record of a release that wrote no deadline.
+LONGEST_MS = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" until its end.
+
+    `seen_ms` is until when it is known good, `saved_ms` when it last wrote, `deadline_ms` when its function is killed.
+    """
+
+    fence: int
+    lane: str
+    execution: str
+    request_id: str
+    claimed_ms: int
+    opened_ms: int | None
+    seen_ms: int
+    closed_ms: int | None
+    ended_by: str
+    resumed: bool
+    stored: int
+    duplicates: int
+    dead_lettered: int
+    reach_ms: int | None = None
+    conflicts: int = 0
+    saved_ms: int | None = None
+    deadline_ms: int | None = None
+    error: str = ""
+    http_status: int | None = None
+    detail: str = ""
+
+    @property
+    def heard_ms(self) -> int:
+        """When its function last wrote something."""
+        return max(self.seen_ms, self.saved_ms or 0)
+
+    @property
+    def last_ms(self) -> int:
+        """Until when it is known to have been connected, or to have tried."""
+        return self.seen_ms if self.closed_ms is None else self.closed_ms
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether it ended its execution, because another try cannot help."""
+        return self.error in ("StreamRejected", "InvalidRequest")
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
+
+    A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `is_all` is
+    whether there is no older connection than these; those from before `kept_since_ms` may have expired.
+    """
+
+    lease: Lease
+    cursor: str | None
+    cursor_saved_ms: int | None
+    connections: Sequence[Connection]
+    losses: Sequence[Gap] = ()
+    rest: Rest = field(default_factory=Rest)
+    is_all: bool = True
+    kept_since_ms: int = 0
+
+
+class Connections:
+    """The connections of one stream at one instant, in the order of their fencing tokens."""
+
+    def __init__(self, records: Records, now_ms: int, dead_after_ms: int) -> None:
+        self.lease = records.lease
+        self.now_ms = now_ms
+        self.dead_after_ms = dead_after_ms
+        self.all = sorted(records.connections, key=lambda connection: connection.fence)
+        # The last connection of each function; one before it is over.
+        self._last = {one.request_id: one.fence for one in self.all}
+        self.open = [one for one in self.all if self._is_open(one)]
+
+    @property
+    def holder(self) -> Connection | None:
+        """The connection that holds the stream; None where it is not known to be open."""
+        return next((one for one in self.open if one.fence == self.lease.connected_token), None)
+
+    @property
+    def newest(self) -> Connection | None:
+        """The connection with the highest fencing token; None where there is none."""
+        return self.all[-1] if self.all else None
+
+    def cause(self, one: Connection) -> str:
+        """How the connection ended; "" while it is open, UNHEARD while nobody can know."""
+        if one.ended_by or one in self.open:
+            return one.ended_by
+        return UNRECORDED if self._is_over(one) else UNHEARD
+
+    def is_of_this_start(self, one: Connection) -> bool:
+        """Whether it came after the last POST: a successor's connections go on with those of whom it renews."""
+        return one.execution == self.lease.execution or one.claimed_ms >= self.lease.started_at_ms
+
+    def since_start(self) -> list[Connection]:
+        """The connections since the last start that the records show: after each other end somebody connects again."""
+        start = 0
+        for number, (one, following) in enumerate(zip(self.all, self.all[1:], strict=False), 1):
+            if (one.ended_by in OVER or one.is_rejected) and following.claimed_ms >= one.last_ms:
+                start = number
+        return self.all[start:]
+
+    def _is_open(self, one: Connection) -> bool:
+        if one.opened_ms is None or one.closed_ms is not None or one.ended_by or self._went_on(one):
+            return False
+        if one.fence == self.lease.connected_token:
+            # The holder renews the lease even while the stream says nothing.
+            return self.now_ms < self.lease.expires_at_ms
+        return self.now_ms - one.heard_ms <= self.dead_after_ms
+
+    def _is_over(self, one: Connection) -> bool:
+        """Whether it has surely ended: its function has connected again, or Lambda has ended it, by any clock."""
+        deadline_ms = one.claimed_ms + LONGEST_MS if one.deadline_ms is None else one.deadline_ms
+        return self._went_on(one) or self.now_ms > deadline_ms + self.dead_after_ms
+
+    def _went_on(self, one: Connection) -> bool:
+        """Whether its function has connected again."""
+        return self._last[one.request_id] > one.fence

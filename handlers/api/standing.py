@@ -1,0 +1,104 @@
+"""Decides the status of a stream in one word, and why it stands so in a sentence.
+
+    starting      an execution holds the stream and none of its connections was answered yet
+    running       a connection is open
+    reconnecting  an execution holds the stream and no connection is known to be open
+    stopping      a stop is requested, and a connection is open or the execution has not let go yet
+    stopped       a stop request ended it, or came before it began: nobody may connect until the next POST
+    ended         the upstream ended the stream
+    rejected      the upstream refused the request, or the request or the profile is wrong
+    broken        the last execution failed
+    unknown       an execution holds the stream and nobody has been heard of for ten minutes: it may be dead
+
+How an execution ended is what the machine wrote into the lease when it let go. So a stop request that comes after an
+end changes nothing of it: a stream that was rejected, and is then asked to stop, stays rejected. Invariant: the word
+follows from the lease and three facts about its connections, whatever order the requests came in.
+"""
+
+from __future__ import annotations
+
+from handlers.api import phrases
+from handlers.api.instants import at
+from handlers.api.records import Connections
+from handlers.connection.lease import Lease
+
+# A living execution leaves a trace at least as often as its lanes try again; the longest back-off is five minutes.
+UNHEARD_MS = 600_000
+ACTIVE = ("starting", "running", "reconnecting", "stopping")
+CLAIMED = (*ACTIVE, "unknown")
+# What the machine writes down when it lets go of the stream; any other error is a dirty end.
+_ENDINGS = {"StreamRejected": "rejected", "InvalidRequest": "rejected"}
+NOT_AGAIN = "a POST starts the stream again"
+
+
+def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) -> str:
+    """The status.
+
+    `is_open` is whether a connection is known to be open, `is_heard` whether the execution or a connection left a trace
+    in the last ten minutes, `has_connected` whether the execution, or whom it renews, has a connection's record.
+    """
+    if lease.ending and not lease.execution:
+        how = ending(lease)
+        return "stopping" if how == "stopped" and is_open else how
+    if lease.stop:
+        return "stopping" if is_open or (lease.execution and is_heard) else "stopped"
+    if is_open:
+        return "running"
+    if not lease.execution:
+        return "ended"
+    if not is_heard:
+        return "unknown"
+    return "reconnecting" if has_connected else "starting"
+
+
+def ending(lease: Lease) -> str:
+    """How the last execution ended, as it wrote down: stopped, ended, rejected or broken."""
+    if lease.ending == "StreamEnded":
+        # A release before this one wrote no cause.
+        is_stopped = lease.ending_cause == "stopped" or (not lease.ending_cause and lease.stop)
+        return "stopped" if is_stopped else "ended"
+    return _ENDINGS.get(lease.ending, "broken")
+
+
+def status(connections: Connections) -> str:
+    """The status that the records show."""
+    lease, newest = connections.lease, connections.newest
+    heard_ms = max((max(one.last_ms, one.heard_ms) for one in connections.all), default=0)
+    heard_ms = max(heard_ms, lease.started_at_ms)
+    return word(
+        lease,
+        is_open=bool(connections.open),
+        is_heard=bool(connections.open) or connections.now_ms - heard_ms <= UNHEARD_MS,
+        has_connected=newest is not None and connections.is_of_this_start(newest),
+    )
+
+
+def reason(status: str, connections: Connections) -> str | None:
+    """Why it stands so, as one sentence without its full stop; None where that is as it should be."""
+    lease = connections.lease
+    if status == "unknown":
+        return "its execution has left no trace for ten minutes and may be dead"
+    if status in ("stopping", "stopped"):
+        since = f" at {at(lease.stop_at_ms)}" if lease.stop_at_ms else ""
+        return f"a stop was requested{since}; {NOT_AGAIN}"
+    words = {"ended": _ended, "rejected": _rejected, "broken": _broken}.get(status)
+    return None if words is None else f"{words(connections)}; {NOT_AGAIN}"
+
+
+def _ended(connections: Connections) -> str:
+    newest = connections.newest
+    says = newest is not None and newest.ended_by == "ended"
+    return phrases.detail(newest) if newest is not None and says and newest.detail else "the upstream ended the stream"
+
+
+def _rejected(connections: Connections) -> str:
+    lease = connections.lease
+    one = next((one for one in reversed(connections.all) if one.is_rejected), None)
+    # A request or a profile that is wrong was refused before any connection.
+    if lease.ending == "StreamRejected" and one is not None:
+        return phrases.of_connection(connections.cause(one), one)
+    return phrases.of_execution(lease)
+
+
+def _broken(connections: Connections) -> str:
+    return f"the last execution failed: {phrases.of_execution(connections.lease)}"

@@ -1,0 +1,52 @@
+"""Records of a stream, and what is shown of them, for the tests of the API's answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from handlers.api.last_error import Retries
+from handlers.api.records import Connection, Records
+from handlers.api.status import answer
+from handlers.connection.backoff import Rest
+from handlers.connection.lease import Lease
+from handlers.connection.ledger import Gap
+
+MINE, OTHER = "arn:mine", "arn:other"
+NOW = 1_000_000
+DEAD_AFTER_MS = 8_000
+RETRIES = Retries(25_000, 300_000)
+NO_REST = Rest()
+
+
+def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | None = None, **more: Any) -> Connection:
+    """A record; without an end it was seen just now."""
+    start = opened_ms if opened_ms is not None else more.pop("claimed_ms")
+    fields: dict[str, Any] = {
+        "execution": MINE,
+        "request_id": f"request-{fence}",
+        "claimed_ms": start,
+        "seen_ms": NOW if closed_ms is None else closed_ms,
+        "ended_by": "" if closed_ms is None else "taken_over",
+        "resumed": True,
+        "stored": 0,
+        "duplicates": 0,
+        "dead_lettered": 0,
+    }
+    return Connection(fence=fence, lane=lane, opened_ms=opened_ms, closed_ms=closed_ms, **(fields | more))
+
+
+def shown(
+    *connections: Connection,
+    cursor: str | None = None,
+    saved_ms: int | None = None,
+    losses: Sequence[Gap] = (),
+    rest: Rest = NO_REST,
+    is_all: bool = True,
+    kept_since_ms: int = 0,
+    **lease: Any,
+) -> Any:
+    """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
+    fence = max((one.fence for one in connections), default=0)
+    fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
+    standing = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
+    records = Records(standing, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms)
+    return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES)

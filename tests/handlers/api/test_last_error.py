@@ -1,0 +1,159 @@
+"""What is said of the last failure: what failed, since when, and when it is tried again."""
+
+from typing import Any
+
+import pytest
+
+from handlers.api.instants import at
+from handlers.connection.backoff import Rest
+from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection, shown
+
+REFUSED: dict[str, Any] = {"ended_by": "refused", "error": "StreamDropped", "http_status": 503, "detail": "unused"}
+RELEASED: dict[str, Any] = {"execution": "", "ended_at_ms": 8}
+LATER_MS = NOW + 40_000
+
+
+def refused(fence: int, at_ms: int, lane: str = "B", **more: Any) -> Any:
+    """A connection that was claimed, and refused 100 ms later."""
+    fields = {"claimed_ms": at_ms - 100, "seen_ms": at_ms - 100, "saved_ms": at_ms}
+    return connection(fence, lane, None, **(fields | REFUSED | more))
+
+
+def error(*connections: Any, **more: Any) -> Any:
+    """What is shown as the last error."""
+    return shown(*connections, **more)["last_error"]
+
+
+def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
+    """The status with its usual name, the row of failures, and the rest that is written down."""
+    rows = [connection(1, "B", 1_000, 500_000, ended_by="reset", error="StreamDropped", detail="ECONNRESET")]
+    rows += [refused(2, 600_000), refused(3, 999_000, "A")]
+    assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {
+        "message": f"refused: 503 Service Unavailable; tried again at {at(LATER_MS)}",
+        "cause": "refused",
+        "http_status": 503,
+        "detail": "503 Service Unavailable",
+        "at": at(999_000),
+        "since": at(500_000),
+        "failures": 3,
+        "lane": "A",
+        "fence": 3,
+        "tried_again_at": at(LATER_MS),
+        "tried_again_by": None,
+        "over_at": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "rest", "words"),
+    [
+        # Nothing is written down: the machine has its own rests, and their limit is known.
+        ({}, Rest(), f"tried again by {at(NOW - 1_000 + 25_000)}"),
+        ({"error": "StreamThrottled"}, Rest(), f"tried again by {at(NOW - 1_000 + 300_000)}"),
+        ({}, Rest("http", 1, NOW), f"tried again by {at(NOW - 1_000 + 25_000)}"),
+        # An instant that has passed is not shown.
+        ({"saved_ms": 1, "seen_ms": NOW - 30_000}, Rest("http", 1, NOW - 1), ""),
+        ({"error": "ConnectionExpired"}, Rest(), ""),
+        # A status that has no name, and an end without one.
+        ({"http_status": 599}, Rest("http", 1, LATER_MS), f"tried again at {at(LATER_MS)}"),
+    ],
+)
+def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(given: dict[str, Any], rest: Rest, words: str) -> None:
+    """A rest that is written down, else the machine's limit, else nothing."""
+    shown_error = error(refused(1, NOW - 1_000, **given), rest=rest)
+    what = "refused: 599" if given.get("http_status") == 599 else "refused: 503 Service Unavailable"
+    assert shown_error["message"] == (f"{what}; {words}" if words else what)
+    assert (shown_error["tried_again_at"] or shown_error["tried_again_by"] or "") in words
+
+
+def test_a_claim_after_the_failure_is_a_try() -> None:
+    """The token of the claim is newer than every record: a function is opening the stream."""
+    assert error(refused(1, NOW - 1_000), fence=2, rest=Rest("http", 1, LATER_MS))["message"] == (
+        "refused: 503 Service Unavailable; is being tried again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lease", "words"),
+    [
+        ({"stop": True}, "not tried again: a stop is requested"),
+        (RELEASED | {"ending": "StreamRejected"}, "not tried again: a POST starts the stream again"),
+    ],
+)
+def test_what_nobody_tries_again_is_said_so(lease: dict[str, Any], words: str) -> None:
+    """However long a rest is written down."""
+    shown_error = error(refused(1, NOW - 1_000), rest=Rest("http", 1, LATER_MS), **lease)
+    assert shown_error["message"] == f"refused: 503 Service Unavailable; {words}"
+    assert (shown_error["tried_again_at"], shown_error["tried_again_by"]) == (None, None)
+
+
+def test_an_error_is_over_once_a_later_connection_was_answered() -> None:
+    """It is shown with the instant since which it is, and nothing of it as present."""
+    shown_error = error(refused(1, 500_000), connection(2, "B", 510_000), rest=Rest("http", 1, LATER_MS))
+    assert shown_error["message"] == f"refused: 503 Service Unavailable; over since {at(510_000)}"
+    assert (shown_error["over_at"], shown_error["tried_again_at"]) == (at(510_000), None)
+
+
+def test_our_own_words_are_bounded_and_visible() -> None:
+    """A detail that would move a terminal's cursor, or fill the screen, does neither."""
+    shown_error = error(refused(1, NOW - 1, http_status=None, detail="a\x1b[2J\n\ud800" + "x" * 400))
+    assert shown_error["detail"] == "a\\x1b[2J\\n\\ud800" + "x" * 283 + "…"
+    assert len(shown_error["detail"]) == 300
+
+
+def test_a_function_that_may_still_run_is_not_called_dead() -> None:
+    """Silent, it has not been heard of; only once Lambda has ended it nobody recorded its end."""
+    silent = {"seen_ms": 400_000, "saved_ms": 500_000, "claimed_ms": 300_000}
+    running = shown(connection(1, "B", 300_100, deadline_ms=NOW, **silent), expires_at_ms=0)
+    words = f"lane B has not been heard of since {at(500_000)}: its function is slow, paused or gone"
+    assert (running["last_error"]["cause"], running["last_error"]["message"]) == ("unheard", words)
+    assert (running["lanes"]["B"]["phase"], running["status"]) == ("unheard", "reconnecting")
+    assert (running["counts"]["ends"], running["counts"]["at_least"]) == ({"unheard": 1}, True)
+    over = shown(connection(1, "B", 300_100, deadline_ms=NOW - DEAD_AFTER_MS - 1, **silent), expires_at_ms=0)
+    words = f"lane B was last heard of at {at(500_000)}, and nobody recorded how its connection ended"
+    assert (over["last_error"]["cause"], over["last_error"]["message"]) == ("unrecorded", words)
+    assert (over["counts"]["ends"], over["counts"]["at_least"]) == ({"unrecorded": 1}, True)
+
+
+def test_a_slow_store_is_no_silence() -> None:
+    """What is not stored yet holds `seen` back; a record that was written a moment ago is a sign of life."""
+    slow = connection(1, "B", 1_000, seen_ms=2_000, saved_ms=NOW - 1, deadline_ms=NOW + 1)
+    body = shown(slow, connection(2, "A", 5_000))
+    assert (body["lanes"]["B"]["phase"], body["last_error"], body["counts"]["ends"]) == ("connected", None, {})
+
+
+def test_a_function_that_has_connected_again_is_done_with_the_connection_before() -> None:
+    """Its end was never written down, but its own next claim shows it, at once and for certain."""
+    first = connection(1, "B", 1_000, seen_ms=NOW - 1, request_id="same", deadline_ms=NOW + 9)
+    body = shown(first, connection(2, "B", NOW - 1, request_id="same", deadline_ms=NOW + 9))
+    assert (body["last_error"]["cause"], body["counts"]["at_least"]) == ("unrecorded", True)
+
+
+def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
+    """A request that no connection met, and a dirty end, are shown with their words; a refusal with its lane."""
+    met = refused(1, 7, error="StreamRejected", http_status=401)
+    for ending in ("StreamRejected", "StreamEnded"):
+        shown_error = error(met, **RELEASED, ending=ending)
+        assert (shown_error["lane"], shown_error["at"], shown_error["detail"]) == ("B", at(7), "401 Unauthorized")
+    cause = '{"errorMessage": "the profile \\"a\\" is wrong\\n", "errorType": "InvalidRequest", "requ'
+    for ending, said, words in (
+        ("InvalidRequest", cause, 'the profile "a" is wrong\\n'),
+        ("RenewalFailed", "No successor.", "No successor."),
+        ("RenewalFailed", "", None),
+    ):
+        shown_error = error(met, **RELEASED, ending=ending, ending_cause=said)
+        what = f"{ending}: {words}" if words else ending
+        assert shown_error == {
+            "message": f"{what}; not tried again: a POST starts the stream again",
+            "cause": ending,
+            "http_status": None,
+            "detail": words,
+            "at": at(8),
+            "since": at(8),
+            "failures": 1,
+            "lane": None,
+            "fence": None,
+            "tried_again_at": None,
+            "tried_again_by": None,
+            "over_at": None,
+        }

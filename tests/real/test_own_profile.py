@@ -1,0 +1,36 @@
+"""A profile of one's own, sound or broken, lies beside those that ship and changes no verdict of the tests."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.local.support import PROJECT, environment
+
+# The tests of the profiles that ship, and the one that names a profile which is not there.
+FILES = (
+    "handlers/profile/test_parse.py",
+    "handlers/test_providers.py",
+    "local/profiles",
+    "deploy/test_start_request.py",
+)
+CHOSEN = "ship or can_be_started or refused_trial"
+
+
+def test_profiles_of_ones_own_turn_no_test_red(tmp_path: Path) -> None:
+    """Of a copy of the project with two of them in env/streams, the tests that know profiles pass."""
+    for name in ("handlers", "local", "timeline", "tests", "env", "packaging", "statemachines"):
+        shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "serverless.yml", "package-lock.json"):
+        shutil.copy2(PROJECT / name, tmp_path / name)
+    (tmp_path / "node_modules").symlink_to(PROJECT / "node_modules")
+    streams = tmp_path / "env" / "streams"
+    (streams / "aaa.toml").write_text('framing = "sse"\naddress = "${UPSTREAM_MINE}/x"\n')
+    (streams / "mine.broken.toml").write_text("framing =\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", CHOSEN,
+         *(f"tests/{name}" for name in FILES)],
+        cwd=tmp_path, env=environment(PYTHONPATH=str(tmp_path)), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert " passed" in ran.stdout

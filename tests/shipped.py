@@ -1,0 +1,21 @@
+"""The stream profiles that ship, by name: others in env/streams are somebody's own and change no verdict of the tests.
+
+A new profile that ships is written down here; `tests/handlers/test_providers.py` then asks for its provider.
+"""
+
+from pathlib import Path
+
+from tests.local.support import PROJECT
+
+STREAMS = PROJECT / "env" / "streams"
+DEMOS = ("demo", "demo-exclusive", "demo-ndjson", "demo-standby")
+PROVIDERS = (
+    *("alpaca", "companies-house", "completions", "couchdb", "etcd", "kubernetes"),
+    *("mastodon", "mercure", "oanda", "wikimedia", "x-filtered"),
+)
+NAMES = (*DEMOS, *PROVIDERS)
+
+
+def files() -> list[Path]:
+    """The files of the profiles that ship, by name."""
+    return [STREAMS / f"{name}.toml" for name in sorted(NAMES)]
