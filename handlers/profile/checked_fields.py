@@ -32,6 +32,7 @@ class Fields:
         self._name = name
         self._table = dict(table)
         self._within = within
+        self._known: list[str] = []
         self.problems = problems
 
     def wrong(self, field: str, problem: str) -> None:
@@ -42,11 +43,11 @@ class Fields:
     def refuse_the_rest(self, known: str) -> None:
         """Notes each field that nobody has taken; `known` says which there are."""
         for field in self._table:
-            self.wrong(str(field), f"is not a field of {known}")
+            self.wrong(str(field), f"is not a field of {known}{did_you_mean(field, self._known)}")
 
     def take(self, field: str) -> Any:
         """The value of the field as it stands, None where it is absent."""
-        return self._table.pop(field, None)
+        return self._pop(field, None)
 
     def inside(self, field: str, value: Mapping[str, Any]) -> "Fields":
         """The fields of a table that is the value of a field."""
@@ -55,7 +56,7 @@ class Fields:
 
     def text(self, field: str, default: str) -> str:
         """A text."""
-        value = self._table.pop(field, default)
+        value = self._pop(field, default)
         if isinstance(value, str):
             return value
         self.wrong(field, "must be a text")
@@ -63,7 +64,7 @@ class Fields:
 
     def checked(self, field: str, check: Callable[[str], T], default: T) -> T:
         """What `check` returns for the text of a required field; `check` raises ProfileError where it is wrong."""
-        value = self._table.pop(field, None)
+        value = self._pop(field, None)
         if not isinstance(value, str):
             self.wrong(field, "must be a text" if value is not None else "is missing")
             return default
@@ -75,15 +76,16 @@ class Fields:
 
     def choice(self, field: str, allowed: tuple[str, ...], default: str | None) -> str:
         """One of `allowed`; where the default is None the field is required."""
-        value = self._table.pop(field, default)
+        value = self._pop(field, default)
         if isinstance(value, str) and value in allowed:
             return value
-        self.wrong(field, f"must be one of {', '.join(allowed)}" if value is not None else "is missing")
+        wrong = f"must be one of {', '.join(allowed)}{did_you_mean(value, allowed)}"
+        self.wrong(field, wrong if value is not None else "is missing")
         return default or allowed[0]
 
     def number(self, field: str, default: float, *, above: float, most: float, unit: str = "of seconds ") -> float:
         """A number above `above`, from 0 on where that is negative, and at most `most`."""
-        value = self._table.pop(field, default)
+        value = self._pop(field, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= most or value < 0:
             least = "at least 0" if above < 0 else f"above {above:g}"
             self.wrong(field, f"must be a number {unit}{least} and at most {most:g}")
@@ -92,7 +94,7 @@ class Fields:
 
     def whole(self, field: str, default: int, *, least: int = 1, most: int) -> int:
         """A whole number."""
-        value = self._table.pop(field, default)
+        value = self._pop(field, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             self.wrong(field, f"must be a whole number from {least} to {most}")
             return default
@@ -100,7 +102,7 @@ class Fields:
 
     def flag(self, field: str) -> bool:
         """True or false; false where it is absent."""
-        value = self._table.pop(field, False)
+        value = self._pop(field, False)
         if not isinstance(value, bool):
             self.wrong(field, "must be true or false")
             return False
@@ -108,7 +110,7 @@ class Fields:
 
     def table(self, field: str, shape: str) -> "Fields | None":
         """The fields of a field that is a table; None where it is absent or, with a note, not a table."""
-        value = self._table.pop(field, None)
+        value = self._pop(field, None)
         if value is None:
             return None
         if not isinstance(value, dict):
@@ -120,3 +122,22 @@ class Fields:
         """What is left, taken."""
         left, self._table = self._table, {}
         return left
+
+    def _pop(self, field: str, default: Any) -> Any:
+        """The value, taken; whoever asks for a field knows it."""
+        self._known.append(field)
+        return self._table.pop(field, default)
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """What to add to a problem: the one of `known` that a misspelt word may stand for, "" where none is near."""
+    names = {name.lower(): name for name in known}
+    if not isinstance(word, str) or word in names.values():
+        return ""
+    # Only a profile with a mistake needs it, and a function's start has no time to spare.
+    from difflib import get_close_matches
+
+    spelled = word.lower().replace("-", "_")
+    near = [spelled] if spelled in names else get_close_matches(spelled, names, n=1)
+    near = near or [name for name in names if len(spelled) > 3 and spelled in name]
+    return f"; did you mean {names[near[0]]}?" if near else ""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal, cast
 
 from handlers.framing.marks import Kind, Mark
-from handlers.profile.checked_fields import Fields
+from handlers.profile.checked_fields import Fields, did_you_mean
 from handlers.profile.header_fields import is_header
 from handlers.profile.mark_fields import marks
 
@@ -73,7 +73,7 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
     if value is None or value == "none":
         return (default if value is None else None), []
     if not isinstance(value, dict):
-        fields.wrong("resume", f'must be {_SHAPE}, or "none"')
+        fields.wrong("resume", f'must be {_SHAPE}, or "none"{did_you_mean(value, ("none",))}')
         return default, []
     inner = fields.inside("resume", value)
     places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}

@@ -14,7 +14,7 @@ from handlers.connection.backoff import KINDS, FailureKind, Pace
 from handlers.framing.events import Rule, parse_path
 from handlers.profile import placeholders
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import PATH, Fields
+from handlers.profile.checked_fields import PATH, Fields, did_you_mean
 from handlers.profile.header_fields import FIELD_VALUE, is_header
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import is_bare, references, without
@@ -52,7 +52,8 @@ def statuses(fields: Fields) -> tuple[tuple[int, Meaning], ...]:
     for status, meaning in (inner.rest() if inner is not None else {}).items():
         number = int(status) if re.fullmatch(r"[1-5][0-9][0-9]", str(status)) else 0
         if number < 200 or meaning not in MEANINGS:
-            fields.wrong(f"statuses.{status}", f"must be a status from 200 to 599 with one of {', '.join(MEANINGS)}")
+            known = f"{', '.join(MEANINGS)}{did_you_mean(meaning, MEANINGS)}"
+            fields.wrong(f"statuses.{status}", f"must be a status from 200 to 599 with one of {known}")
         else:
             meanings.append((number, meaning))
     return tuple(meanings)
@@ -124,7 +125,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool) -> R
     if None in paths:
         spelled = ", ".join(f'"{word}"' for word in words)
         more = ", or a list of such paths" if "hash" in words else ""
-        fields.wrong(field, f"must be {spelled} or {PATH}{more}")
+        fields.wrong(field, f"must be {spelled} or {PATH}{more}{did_you_mean(value, words)}")
         return None
     sound = tuple(path for path in paths if path is not None)
     return sound if several else sound[0]

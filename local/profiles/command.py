@@ -1,14 +1,16 @@
-"""The verb `profile`: `check` names every problem of profile files; `try` is in `trial`.
+"""The verb `profile`: `check` names every problem of profile files, or says that they are sound; `try` is in `trial`.
 
 The rules are the function's own, and for a numeric address those of its network. Invariants: every problem of every
 file is printed, one a line; the function accepts every profile that passes.
 """
 
 import argparse
+import json
 import os
 import socket
 import sys
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +20,9 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.upstream.address_policy import refusal
-from local.profiles import trial
+from local.checkout import require_checkout
+from local.printable import printable
+from local.profiles import advice, trial
 from local.profiles.profile_files import placeholders, profile_text
 from local.user_error import UserError
 
@@ -31,11 +35,19 @@ def add(subparsers: Any) -> None:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     check = verbs.add_parser(
         "check",
-        help="name every problem of a profile",
-        description="Names every problem of each file.",
-        epilog="Exit status: 0 no problem, 1 problems, 2 a file cannot be read.",
+        help="name every problem of a profile, or say that it is sound and how it resumes",
+        description="Names every problem of each file. Of a sound one it says how it resumes, and warns.",
+        epilog="Exit status: 0 no problem, 1 problems (with --strict warnings too), 2 a file cannot be read.",
     )
-    check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a profile, env/streams/NAME.toml")
+    check.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="a profile: a file, or the NAME of one in env/streams; none: all that are there",
+    )
+    check.add_argument("--strict", action="store_true", help="a warning is a problem")
+    check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=run)
     try_once = verbs.add_parser(
         "try",
@@ -50,37 +62,84 @@ def add(subparsers: Any) -> None:
     try_once.set_defaults(run=trial.run)
 
 
+@dataclass(frozen=True)
+class Report:
+    """What is to be said of one file; `profile` is None where it has problems or cannot be read."""
+
+    path: Path
+    profile: Profile | None = None
+    problems: tuple[str, ...] = ()
+    unreadable: str = ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is sound and may be meant otherwise."""
+        return [] if self.profile is None else advice.warnings(self.profile)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for a program."""
+        return {
+            "file": str(self.path),
+            "name": self.path.stem,
+            "sound": self.profile is not None,
+            "resume": None if self.profile is None else advice.resumption_as_json(self.profile),
+            "warnings": self.warnings,
+            "errors": [self.unreadable] if self.unreadable else list(self.problems),
+        }
+
+    def print(self) -> None:
+        """Prints problems on standard error, and all else on standard output."""
+        if self.unreadable:
+            print(f"streamkeeper: {printable(self.unreadable)}", file=sys.stderr)
+        for problem in self.problems:
+            print(printable(f"{self.path}: {problem}"), file=sys.stderr)
+        if self.profile is not None:
+            print(printable(f"{self.path}: sound; it {advice.resumption(self.profile)}"))
+        for warning in self.warnings:
+            print(printable(f"  warning: {warning}"))
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where every file is sound, 1 where one has problems, 2 where one cannot be read."""
-    status = 0
-    for path in arguments.files:
-        try:
-            sentences = problems(path)
-        except UserError as mistake:
-            print(f"streamkeeper: {mistake}", file=sys.stderr)
-            status = 2
-            continue
-        for problem in sentences:
-            print(problem, file=sys.stderr)
-        status = max(status, bool(sentences))
-    return status
+    reports = [examine(path) for path in files(arguments.files)]
+    if arguments.json:
+        print(json.dumps({"files": [report.as_json() for report in reports]}, indent=1))
+    else:
+        for report in reports:
+            report.print()
+    if any(report.unreadable for report in reports):
+        return 2
+    return int(any(report.problems or (arguments.strict and report.warnings) for report in reports))
 
 
-def problems(path: Path) -> list[str]:
-    """Returns the problems of one file, each a sentence that begins with the file's name; raises UserError."""
-    text = profile_text(path)
-    sentences = _problems_of_name(path)
+def files(named: list[Path]) -> list[Path]:
+    """Returns the files that were named, by path or as profiles in env/streams; all of those where none was."""
+    if not named:
+        require_checkout("`streamkeeper profile check` without a file")
+        here = Path.cwd()
+        paths = sorted(trial.STREAMS.glob("*.toml"))
+        return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+    known = {path.stem: path for path in trial.STREAMS.glob("*.toml")}
+    return [path if path.exists() else known.get(str(path), path) for path in named]
+
+
+def examine(path: Path) -> Report:
+    """Returns the report of one file."""
+    try:
+        text = profile_text(path)
+    except UserError as mistake:
+        return Report(path, unreadable=str(mistake))
+    problems = _problems_of_name(path)
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        return [f"{path}: {one}" for one in [*sentences, f"is not valid TOML: {problem}"]]
+        return Report(path, problems=(*problems, f"is not valid TOML: {problem}"))
     try:
         profile = parse(path.stem, table, placeholders(text) | dict(os.environ))
     except BadProfile as bad:
-        sentences += bad.problems
-    else:
-        sentences += _problems_of_address(profile)
-    return [f"{path}: {problem}" for problem in sentences]
+        return Report(path, problems=(*problems, *bad.problems))
+    problems += _problems_of_address(profile)
+    return Report(path, None if problems else profile, tuple(problems))
 
 
 def _problems_of_name(path: Path) -> list[str]:

@@ -47,7 +47,7 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[i
     try:
         name = check_stream_id(stream_id)
     except ProfileError as problem:
-        return 400, _sentence(str(problem))
+        return 400, sentence(str(problem))
     path = folder / f"{name}.toml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("*.toml"))) or "none"
@@ -55,15 +55,17 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[i
     try:
         profile = parse(name, tomllib.loads(profile_text(path)), variables)
     except tomllib.TOMLDecodeError as problem:
-        return 422, _sentence(f"the profile {name!r} is not valid TOML: {problem}")
+        return 422, sentence(f"the profile {name!r} is not valid TOML: {problem}")
     except (ProfileError, UserError) as problem:
-        return 422, _sentence(str(problem))
+        return 422, sentence(str(problem))
     try:
         profile.address_for(stream_id)
     except ProfileError as problem:
-        return 400, _sentence(str(problem))
+        return 400, sentence(str(problem))
     return None
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+def sentence(text: str) -> str:
+    """Returns the text as a sentence: it begins with a capital letter and ends with a full stop or a question mark."""
+    whole = f"{text[:1].upper()}{text[1:]}".rstrip(".")
+    return whole if whole.endswith("?") else f"{whole}."

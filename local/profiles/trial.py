@@ -27,12 +27,14 @@ from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.upstream.reader import Upstream
 from local.checkout import ROOT, require_checkout
-from local.profiles.profile_files import placeholders, profile_text
+from local.profiles import advice
+from local.profiles.profile_files import placeholders, profile_text, sentence
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.player_server import moved, playing
 from local.user_error import UserError
 
 STREAMS = ROOT / "env" / "streams"
+KEEP_ALIVE = "keep-alive bytes without a frame"
 _SHOWN_CHARACTERS = 70
 _ENDS = {
     Kind.END: "the stream has ended: the function would not connect again",
@@ -50,7 +52,14 @@ class Trial:
     requested: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
     cursor: str | None = None
+    reconnection_ms: int | None = None
     ended: bool = False
+
+    def begins(self) -> None:
+        """Prints how the profile resumes, and what it may not be meant to do."""
+        self.say(advice.resumption(self.profile))
+        for warning in advice.warnings(self.profile):
+            self.say(f"warning: {warning}")
 
     def opened(self, answer: Opened) -> None:
         """Prints the upstream's answer."""
@@ -89,7 +98,13 @@ class Trial:
         self.cursor = self.cursor if after is None else after
 
     def summary(self) -> None:
-        """Prints the counts and the cursor."""
+        """Prints what cannot be resumed, the counts and the cursor."""
+        events = self.counts.total() - self.counts[Kind.COMMENT.value] - self.counts[KEEP_ALIVE]
+        if warning := advice.warning_of_cursor(self.profile, events, self.cursor):
+            self.say(f"warning: {warning}")
+        if self.reconnection_ms is not None:
+            rest_s = min(self.reconnection_ms, self.profile.retry_max_ms) / 1000
+            self.say(f"asked for {self.reconnection_ms / 1000:g} s before a new connection, which waits {rest_s:g} s")
         counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
         self.say(f"total: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
 
@@ -116,7 +131,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
         values = read(profile.secrets) if profile.secrets else {}
         request = profile.request(arguments.stream_id, arguments.cursor, values)
     except (StreamkeeperError, ProfileError) as problem:
-        raise UserError(f"{problem}.") from None
+        raise UserError(sentence(str(problem))) from None
     trial = Trial(profile, print, arguments.cursor)
     upstream = Upstream(
         request,
@@ -124,6 +139,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,
     )
+    trial.begins()
     upstream.start()
     try:
         return 0 if _read(upstream, trial, time.monotonic() + arguments.seconds) else 1
@@ -146,10 +162,11 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
             except FramingError as error:
                 frames, failure = error.frames, error
             if not frames and failure is None and not decoder.unfinished_bytes:
-                trial.counts["keep-alive bytes without a frame"] += 1
+                trial.counts[KEEP_ALIVE] += 1
             for frame in as_frames(frames):
                 trial.frame(frame)
             trial.chunk_ended(decoder.last_event_id)
+            trial.reconnection_ms = decoder.reconnection_ms
             if failure is not None:
                 trial.say(f"framing error: {failure}")
                 return False
@@ -176,5 +193,5 @@ def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
     except tomllib.TOMLDecodeError as problem:
         raise UserError(f"The profile {name!r} is not valid TOML: {problem}.") from None
     except ProfileError as problem:
-        raise UserError(f"{problem}.") from None
+        raise UserError(sentence(str(problem))) from None
     return profile

@@ -95,6 +95,15 @@ def test_a_rest_holds_for_the_next_function(function: Function) -> None:
         assert function.clock.now_ms() - since_ms >= 900
 
 
+def test_the_next_function_waits_for_the_reconnection_time(function: Function) -> None:
+    """What the upstream asked for on the connection that was lost."""
+    with serving(lambda peer: peer.send(UNTIL_CLOSE + b"retry: 700\n\n"), ends) as server:
+        assert function.run(server).outcome.error == "StreamDropped"
+        since_ms = function.clock.now_ms()
+        assert function.run(server).outcome.status == "ended"
+        assert function.clock.now_ms() - since_ms >= 600
+
+
 def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function) -> None:
     """It waits as long as it lives, connects to nothing, and raises what it raised before."""
     with serving(answers(b"429 X", retry_after="600"), ends) as server:

@@ -42,6 +42,11 @@ NO_SECRET = (
     "holds ${...} that is not a reference to a secret; write ${secret:/streamkeeper/name}, "
     "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
 )
+FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw"
+NO_FIELD = "is not a field of a profile; docs/profiles.md lists those there are"
+UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
+PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled"
+STATUS = f"must be a status from 200 to 599 with one of {MEANINGS}"
 START = "address may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events"
 
 
@@ -118,7 +123,9 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"address": "https://example.org/${UPSTREAM_DEMO}"}, START),
         ({"address": "${HOME}/x"}, START),
         ({"framing": None}, "framing is missing"),
-        ({"framing": "SSE"}, "framing must be one of sse, ndjson, json-seq, length, raw"),
+        ({"framing": "SSE"}, f"{FRAMING}; did you mean sse?"),
+        ({"framing": "jsonl"}, f"{FRAMING}; did you mean ndjson?"),
+        ({"overlap": "tolerate"}, "overlap must be one of evicts, tolerates, forbids; did you mean tolerates?"),
         ({"framing": ["sse"]}, "framing must be one of sse, ndjson, json-seq, length, raw"),
         ({"method": "PUT"}, "method must be one of GET, POST"),
         ({"connect_timeout_s": 0}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
@@ -172,7 +179,17 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"headers": {"a": "b\r\nc: d"}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": 1}}, "headers.a must be a text of visible ASCII characters"),
         ({"headers": {"a": "${UPSTREAM_DEMO}"}}, f"headers.a {NO_SECRET}"),
-        ({"stall_s": 5}, "stall_s is not a field of a profile; docs/profiles.md lists those there are"),
+        ({"stall_s": 5}, f"stall_s {NO_FIELD}; did you mean stall_after_s?"),
+        ({"Stall-After-S": 5}, f"Stall-After-S {NO_FIELD}; did you mean stall_after_s?"),
+        ({"timeout": 5}, f"timeout {NO_FIELD}; did you mean connect_timeout_s?"),
+        ({"heartbeats": {}}, f"heartbeats {NO_FIELD}; did you mean heartbeat?"),
+        ({"x": 5}, f"x {NO_FIELD}"),
+        ({"resume": "None"}, f"{RESUME}; did you mean none?"),
+        ({"resume": {"query": "a", "reach": 1}}, f"resume.reach {UNKNOWN_OF_RESUME}; did you mean reach_s?"),
+        ({"backoff": {"htttp": {}}}, f"backoff.htttp is not a field of {PACES}; did you mean http?"),
+        ({"backoff": {"http": {"max": 1}}}, f"backoff.http.max is not a field of {PACE}; did you mean max_s?"),
+        ({"statuses": {"410": "expire"}}, f"statuses.410 {STATUS}; did you mean expired?"),
+        ({"key": "hsh"}, f"{KEY}; did you mean hash?"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:

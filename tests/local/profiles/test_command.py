@@ -1,5 +1,6 @@
 """`streamkeeper profile check`, and the page that explains the fields."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ from tests.local.support import PROJECT
 ADDRESS = b'framing = "sse"\naddress = "%s"\n'
 SOUND = ADDRESS % b"https://example.org/"
 CALLED = "must be called NAME.toml, where NAME is 1 to 64 of the characters A-Z a-z 0-9 . _ -"
+FAULTS = [
+    "the profile 'wrong': address must begin with http:// or https:// and a host",
+    "the profile 'wrong': stall_s is not a field of a profile; docs/profiles.md lists those there are; "
+    "did you mean stall_after_s?",
+]
 MARKS = {"heartbeat", "end", "loss", "disconnect"}
 
 
@@ -32,6 +38,93 @@ def test_every_problem_of_every_file_is_printed(tmp_path: Path, capsys: pytest.C
         f"{one}: the profile 'one': more is not a field of a profile; docs/profiles.md lists those there are",
         f"{two}: is not valid TOML: Invalid value (at line 1, column 10)",
     ]
+
+
+NOBODY_SAID = (
+    "nobody has said that the upstream keeps what it has sent, so a gap stays open in the ledger; "
+    'where it does, write resume = { header = "Last-Event-ID" }'
+)
+CANNOT = "it cannot resume: every interval without a connection is a gap that stays open"
+LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "warnings"),
+    [
+        (
+            SOUND,
+            "resumes with the last event ID in the header Last-Event-ID (the default of server-sent events)",
+            [NOBODY_SAID],
+        ),
+        (SOUND + b'resume = { query = "since" }', "resumes with the last event ID in the query parameter since", []),
+        (SOUND + b'resume = "none"', "does not resume: what comes while it is not connected is lost", [CANNOT]),
+        (
+            LINES + b'cursor = "$.n"',
+            "does not resume: what comes while it is not connected is lost",
+            [f"{CANNOT}; $.n is saved as the cursor and never sent"],
+        ),
+        (
+            LINES + b'cursor = "$.n"\nmethod = "POST"\nbody = "{}"\nresume = { body = "/a/b", pattern = "<{cursor}" }',
+            "resumes with <$.n at /a/b of the body",
+            [],
+        ),
+        (
+            LINES + b'cursor = "$.n"\nkey = "each"\nresume = { query = "n" }\n[headers]\noverlap = "evicts"',
+            "resumes with $.n in the query parameter n",
+            [
+                'with key = "each" an event that two connections deliver is stored twice',
+                "headers.overlap is sent as a header; if it is meant as a field of the profile, "
+                "it must stand above the first [table]",
+            ],
+        ),
+    ],
+)
+def test_a_sound_profile_is_told_so_and_how_it_resumes(
+    tmp_path: Path, text: bytes, says: str, warnings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard output, with what may be meant otherwise; a warning is a problem with --strict alone."""
+    path = tmp_path / "one.toml"
+    path.write_bytes(text)
+    assert main(["profile", "check", str(path)]) == 0
+    lines = [f"{path}: sound; it {says}", *(f"  warning: {warning}" for warning in warnings)]
+    assert capsys.readouterr() == ("\n".join([*lines, ""]), "")
+    assert main(["profile", "check", "--strict", str(path)]) == bool(warnings)
+
+
+def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One JSON object on standard output, whatever is wrong, and nothing else; the status is the same."""
+    paths = [tmp_path / f"{name}.toml" for name in ("sound", "lines", "wrong", "missing")]
+    for path, text in zip(paths, (SOUND, LINES, ADDRESS % b"ftp://a" + b"stall_s = 1", b""), strict=True):
+        path.write_bytes(text)
+    paths[-1].unlink()
+    resume = {"in": "header", "name": "Last-Event-ID", "cursor": "id", "is_default": True}
+    wanted = [
+        {"name": "sound", "sound": True, "resume": resume, "warnings": [NOBODY_SAID], "errors": []},
+        {"name": "lines", "sound": True, "resume": None, "warnings": [CANNOT], "errors": []},
+        {"name": "wrong", "sound": False, "resume": None, "warnings": [], "errors": FAULTS},
+        {
+            "name": "missing",
+            "sound": False,
+            "resume": None,
+            "warnings": [],
+            "errors": [f"{paths[-1]} cannot be read: No such file or directory."],
+        },
+    ]
+    for count, status in ((1, 0), (2, 0), (3, 1), (4, 2)):
+        assert main(["profile", "check", "--json", *map(str, paths[:count])]) == status
+        printed = capsys.readouterr()
+        files = [{"file": str(path), **one} for path, one in zip(paths, wanted, strict=True)]
+        assert (json.loads(printed.out), printed.err) == ({"files": files[:count]}, "")
+
+
+def test_profiles_are_checked_by_name_and_all_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names are of env/streams; a file of that name comes first."""
+    assert main(["profile", "check", "demo"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith("demo.toml: sound; it resumes with the last event ID in the header Last-Event-ID")
+    assert main(["profile", "check"]) == 0
+    sound = [line.partition(".toml: sound;")[0] for line in capsys.readouterr().out.splitlines() if ": sound;" in line]
+    assert {Path(name).name for name in sound} == {path.stem for path in (PROJECT / "env" / "streams").glob("*.toml")}
 
 
 def test_a_missing_file_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,5 +198,6 @@ def test_an_unreadable_file_is_named_and_the_rest_is_checked(
 def test_the_page_explains_every_field_and_no_other() -> None:
     """docs/profiles.md has a row for each field that a profile may have."""
     text = (PROJECT / "docs" / "profiles.md").read_text()
-    rows = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    cells = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    rows = {cell for cell in cells if cell.isidentifier()}  # what else stands there is what a field may hold
     assert rows == set(Profile.__dataclass_fields__) - {"name", "marks"} | MARKS

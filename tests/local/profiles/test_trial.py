@@ -14,6 +14,7 @@ from local.upstreams.behaviours import BEHAVIOURS
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving
 from tests.local.support import PROJECT, environment
 
+RESUMES = "resumes with the last event ID in the header Last-Event-ID"
 JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
 
@@ -27,6 +28,7 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
         assert main(["profile", "try", "couchdb:orders", "--seconds", "5", "--cursor", "3-x"]) == 0
         assert b"since=3-x" in server.peers[0].request
     assert capsys.readouterr().out.splitlines() == [
+        "resumes with $.seq in the query parameter since",
         "answered 200, application/json",
         'event      key ["d","1-a"]  {"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}',
         'disconnect {"last_seq":"4-x"}',
@@ -55,7 +57,37 @@ def tried(
     with serving(script) as server:
         monkeypatch.setenv("UPSTREAM_DEMO", server.address)
         status = main(["profile", "try", "demo", "--seconds", seconds])
-    return status, capsys.readouterr().out.splitlines()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == RESUMES
+    return status, lines
+
+
+def test_a_trial_warns_where_what_was_read_cannot_be_resumed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Events without an id, and a stream that says nothing, which proves nothing."""
+    answer = UNTIL_CLOSE + b"retry: 90000\n\ndata: x\n\n"
+    assert tried(lambda peer: peer.send(answer), monkeypatch, capsys)[1][-3:] == [
+        "warning: it cannot resume: none of the events had an id",
+        "asked for 90 s before a new connection, which waits 60 s",
+        "total: event 1; cursor none",
+    ]
+    _, lines = tried(lambda peer: peer.send(UNTIL_CLOSE + b": x\n\n"), monkeypatch, capsys)
+    assert not any(line.startswith("warning") for line in lines)
+
+
+def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line of it is an event, and the status is 1."""
+    with serving(lambda peer: peer.send(UNTIL_CLOSE + b"data: x\n\n")) as server:
+        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
+        assert main(["profile", "try", "demo-ndjson", "--seconds", "60"]) == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        'StreamRejected: the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
+        'write framing = "sse" in the profile',
+        "total: nothing; cursor none",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +124,7 @@ def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, caps
     assert (status, lines) == (1, ["no answer within this time", "total: nothing; cursor none"])
     monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
     assert main(["profile", "try", "demo"]) == 1
-    assert capsys.readouterr().out.startswith("closed: refused: nothing listens at the address\n")
+    assert capsys.readouterr().out.splitlines()[1] == "closed: refused: nothing listens at the address"
 
 
 def test_a_trial_counts_heartbeats_and_escapes_control_characters(
@@ -128,7 +160,7 @@ def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
         variables = environment(UPSTREAM_DEMO=server.address, PYTHONUNBUFFERED="1")
         with subprocess.Popen(command, cwd=PROJECT, env=variables, stdout=subprocess.PIPE, text=True) as trial:
             assert trial.stdout is not None
-            lines = [trial.stdout.readline(), trial.stdout.readline()]
+            lines = [trial.stdout.readline() for _ in range(3)]
             trial.send_signal(signal.SIGINT)
             lines += trial.stdout.readlines()
         assert server.peers[0].gone.wait(5)
@@ -154,7 +186,7 @@ def test_a_secret_that_cannot_be_read_is_named(
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     assert main(["profile", "try", "x-filtered"]) == 2
-    sentence = "streamkeeper: the secret '/streamkeeper/x/token' cannot be read now: NoRegionError.\n"
+    sentence = "streamkeeper: The secret '/streamkeeper/x/token' cannot be read now: NoRegionError.\n"
     assert capsys.readouterr().err == sentence
 
 
@@ -165,7 +197,7 @@ def test_a_refused_trial_has_the_functions_error_and_sentence(
     with serving(lambda peer: peer.send(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")) as server:
         monkeypatch.setenv("UPSTREAM_DEMO", server.address)
         assert main(["profile", "try", "demo", "--seconds", "5"]) == 1
-    assert capsys.readouterr().out.splitlines()[:2] == [
+    assert capsys.readouterr().out.splitlines()[1:3] == [
         "answered 404, no content type",
         "StreamRejected: the upstream answered 404: a retry cannot help",
     ]
@@ -188,8 +220,8 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
     """Without a network, a secret or a variable: the profile as it ships, at another origin."""
     stream_id = name if name in ("completions", "x-filtered") else f"{name}:one"
     says = "total: .*event [1-9]"
-    status, (answered, *_, summary) = played(says, capsys, stream_id)
-    assert (status, answered.startswith("answered 200, ")) == (0, True)
+    status, (resumes, *lines, summary) = played(says, capsys, stream_id)
+    assert (status, "resume" in resumes, any(line.startswith("answered 200, ") for line in lines)) == (0, True, True)
     assert re.search(says, summary)
 
 

@@ -17,7 +17,7 @@ def test_a_refusal_of_step_functions_leaves_as_the_template_maps_it(tmp_path: Pa
     assert json.loads(render(route.request_templates["application/json"], call))["name"] == "malformed*"
     chosen = next(one for one in route.responses if one["StatusCode"] == 400)
     text = render(chosen["ResponseTemplates"]["application/json"], Call('{"message": "Invalid Name: \'malformed*\'"}'))
-    assert json.loads(text)["message"].startswith("The stream id must be 1 to 64")
+    assert json.loads(text)["message"].startswith("The stream id must be the name of a profile")
     assert tmp_path.exists()
 
 

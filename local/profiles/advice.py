@@ -1,0 +1,67 @@
+"""Says how a profile resumes, and warns of what a sound profile costs and its author may not expect.
+
+For example a profile of JSON lines without `resume` is sound, and loses what comes while nobody is connected.
+Invariant: no warning repeats what may hold a secret; a profile without a warning resumes, and closes its gaps.
+"""
+
+from typing import Any
+
+from handlers.profile.behaviour import Profile
+
+_PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
+_MARKS = frozenset({"heartbeat", "end", "loss", "disconnect"})
+_FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
+
+
+def resumption(profile: Profile) -> str:
+    """How the profile asks for what came after its cursor, as a sentence without its full stop."""
+    resume = profile.resume
+    if resume is None:
+        return "does not resume: what comes while it is not connected is lost"
+    asked = resume.pattern.replace("{cursor}", _cursor(profile))
+    default = " (the default of server-sent events)" if resume.is_default else ""
+    return f"resumes with {asked} {_PLACES[resume.place].format(resume.name)}{default}"
+
+
+def resumption_as_json(profile: Profile) -> dict[str, Any] | None:
+    """The same for a program; None where the profile does not resume."""
+    resume = profile.resume
+    if resume is None:
+        return None
+    cursor = profile.cursor if isinstance(profile.cursor, str) else _cursor(profile)
+    return {"in": resume.place, "name": resume.name, "cursor": cursor, "is_default": resume.is_default}
+
+
+def warnings(profile: Profile) -> list[str]:
+    """What is sound in the profile and may be meant otherwise, a sentence each without its full stop."""
+    warned = []
+    if profile.resume is None:
+        unsent = "" if profile.cursor in (None, "id") else f"; {_cursor(profile)} is saved as the cursor and never sent"
+        warned.append(f"it cannot resume: every interval without a connection is a gap that stays open{unsent}")
+    elif profile.resume.is_default:
+        warned.append(
+            "nobody has said that the upstream keeps what it has sent, so a gap stays open in the ledger; "
+            'where it does, write resume = { header = "Last-Event-ID" }'
+        )
+    if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
+        warned.append('with key = "each" an event that two connections deliver is stored twice')
+    for name, _ in profile.headers:
+        if name in _FIELDS:
+            warned.append(
+                f"headers.{name} is sent as a header; if it is meant as a field of the profile, "
+                "it must stand above the first [table]"
+            )
+    return warned
+
+
+def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str | None:
+    """Why what was read cannot be resumed, though the profile would; None where it can, or nothing was read."""
+    if profile.resume is None or not events or cursor is not None:
+        return None
+    lacked = "an id" if profile.cursor == "id" else f"anything at {_cursor(profile)}"
+    return f"it cannot resume: none of the events had {lacked}"
+
+
+def _cursor(profile: Profile) -> str:
+    cursor = profile.cursor
+    return "the last event ID" if cursor == "id" or cursor is None else getattr(cursor, "text", str(cursor))
