@@ -2,7 +2,7 @@
 
 A text may hold line ends of its own (it may be laid out over lines), so a LF ends it only where every bracket is
 closed. Then it is returned at once, without waiting for the next RS. Beyond that a text is not checked for valid JSON.
-One that is too long is skipped up to the next RS, for its brackets are not counted, and the blanks before that are not its.
+One that is too long is skipped up to the next RS, for its brackets are not counted, without the blanks before that.
 The invariant is that of handlers/framing/frames.py.
 """
 

@@ -1,7 +1,7 @@
 """Skips a frame that is longer than a profile takes: counts and hashes it, and keeps its beginning.
 
-What is left of it goes to the dead-letter queue, and the stream goes on behind it. Invariants: memory does not grow with
-the frame; what is left is the same however the bytes are cut into chunks.
+What is left of it goes to the dead-letter queue, and the stream goes on behind it. Invariants: memory does not grow
+with the frame; what is left is the same however the bytes are cut into chunks.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 It says what goes into one request, what is sent again and what no request can carry; it never waits to fill a batch.
 Invariants: the first writer of an event wins; when `write` returns, each event is stored, was known already, or lies
-whole in the dead-letter queue; what is sent twice is stored once.
+in the dead-letter queue, whole but where it was too long to be read; what is sent twice is stored once.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
 from handlers.store.control_items import Item
 from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import (
@@ -102,6 +103,9 @@ class OneWrite:
             text = self._inserts.of_short(number, event)
             if text is None:
                 item = self._inserts.item(number, event)
+                if isinstance(event.data, Oversize):
+                    outcomes.append(self._dead_letter(event, item, _of_oversize(event.data)))
+                    continue
                 if size_bytes(item) > MAX_ITEM_BYTES:
                     outcomes.append(self._put_large(event, item))
                     continue
@@ -212,6 +216,11 @@ class OneWrite:
         with contextlib.suppress(Refused):
             self._put_once(mark(item, reason))
         return DEAD_LETTERED
+
+
+def _of_oversize(body: Oversize) -> str:
+    until = "" if body.is_whole else " until the connection ended"
+    return f"longer than max_frame_bytes: {body.size_bytes} bytes{until}"
 
 
 class _Tries:

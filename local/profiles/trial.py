@@ -19,7 +19,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.reading import cursor_behind
 from handlers.errors import StreamkeeperError
-from handlers.framing.decoders import Frame, FramingError, as_frames
+from handlers.framing.decoders import Frame, FramingError, Oversize, as_frames
 from handlers.framing.marks import Kind
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
@@ -81,7 +81,7 @@ class Trial:
             return
         kind = self.profile.kind(frame)
         self.counts[kind.value] += 1
-        shown = frame.data if isinstance(frame.data, str) else f"{len(frame.data)} bytes"
+        shown = _body(frame.data)
         shown = printable(shown[:_SHOWN_CHARACTERS].replace("\n", " "))
         event = self.profile.event(frame, 0)
         if not frame.is_comment and event.cursor is not None:
@@ -176,6 +176,12 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
     if not was_stream and not trial.ended:
         trial.say("no answer within this time")
     return was_stream
+
+
+def _body(data: str | bytes | Oversize) -> str:
+    if isinstance(data, Oversize):
+        return f"{data.size_bytes} bytes, more than max_frame_bytes: to the dead-letter queue"
+    return data if isinstance(data, str) else f"{len(data)} bytes"
 
 
 def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
