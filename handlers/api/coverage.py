@@ -8,25 +8,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from handlers.api.instants import at
 from handlers.api.records import OVER, UNHEARD, Connection, Connections, Records
 from handlers.api.standing import CLAIMED
+from handlers.connection import ledger
 from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
 
 
 def coverage(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
     """What the connections since the last start covered; None where none was answered."""
     run = connections.since_start()
-    shown_records = [_record(connections, one, one.opened_ms) for one in run if one.opened_ms is not None]
+    shown_records = [record for one in run for record in _records(connections, one)]
     if not shown_records:
         return None
+    if len(run) < len(connections.all) or (shown_records[0].since_ms or 0) < records.lease.started_at_ms:
+        # What came before the start is no gap: the stream was stopped.
+        shown_records[0] = replace(shown_records[0], since_ms=None)
     now_ms = connections.now_ms
     missed = gaps(shown_records, now_ms, connections.dead_after_ms)
     openings = [record.opened_ms for record in shown_records]
     ends = [now_ms if record.closed_ms is None else record.closed_ms for record in shown_records]
-    from_ms, to_ms = min(openings), max(ends)
+    from_ms, to_ms = min([*openings, *(gap.from_ms for gap in missed)]), max(ends)
     # Of an end that is not known yet; it is shown as None.
     pending: list[Gap] = []
     last = shown_records[ends.index(to_ms)]
@@ -43,7 +48,7 @@ def coverage(status: str, connections: Connections, records: Records) -> dict[st
         "to_at": at(to_ms),
         "reaches_start": reaches_start(connections, records),
         "connected_since_at": at(max((gap.to_ms for gap in missed), default=from_ms)) if connections.open else None,
-        "connections": len(shown_records),
+        "connections": sum(one.opened_ms is not None for one in run),
         # Rounded down: only what has no gap is 100.
         "percent": (length_ms - gap_ms) * 1_000_000 // length_ms / 10_000,
         "overlap_ms": _overlap_ms(zip(openings, ends, strict=True)),
@@ -81,13 +86,24 @@ def counts(connections: Connections) -> dict[str, Any]:
     }
 
 
-def _record(connections: Connections, one: Connection, opened_ms: int) -> Record:
+def _records(connections: Connections, one: Connection) -> list[Record]:
     """The connection as the ledger's rules need it; one that is not known to be open closed when it was last seen."""
+    opened_ms = one.seen_ms if one.opened_ms is None else one.opened_ms
     closed_ms = one.closed_ms
     if closed_ms is None and one not in connections.open:
         closed_ms = max(opened_ms, one.seen_ms)
-    cause = one.ended_by or ("" if one in connections.open else UNRECORDED)
-    return Record(one.fence, opened_ms, one.seen_ms, closed_ms, cause, one.resumed, one.reach_ms)
+    record = Record(
+        one.fence,
+        opened_ms,
+        one.seen_ms,
+        closed_ms,
+        one.ended_by or ("" if one in connections.open else UNRECORDED),
+        one.resumed,
+        one.reach_ms,
+        one.since_ms,
+        one.live_ms,
+    )
+    return ledger.records(record, one.opened_ms, one.forgot_ms)
 
 
 def _shown_gap(gap: Gap) -> dict[str, Any]:

@@ -51,6 +51,9 @@ class Connection:
     duplicates: int
     dead_lettered: int
     reach_ms: int | None = None
+    since_ms: int | None = None
+    live_ms: int | None = None
+    forgot_ms: int | None = None
     conflicts: int = 0
     saved_ms: int | None = None
     deadline_ms: int | None = None

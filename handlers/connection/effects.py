@@ -67,6 +67,8 @@ class Progress:
     """The ledger's record of this connection; `closed_ms` and `ended_by` are None and "" while it is open.
 
     `resumed` is whether it asked the upstream for what came since a cursor, `reach_ms` how far back that goes at most.
+    `since_ms` is until when all was known when it asked, `live_ms` when it has caught up with the upstream; `forgot_ms`
+    is when the upstream said that it no longer has what came after the cursor.
     `seen_ms` is until when it is known good, `saved_ms` when this record was written, `deadline_ms` when its function
     is killed: no connection outlives that. `conflicts` are those of `stored` and `duplicates` whose key was known with
     another body. `error`, `http_status` and `detail` say how it ended, as its `Outcome` does.
@@ -86,6 +88,9 @@ class Progress:
     unterminated_bytes: int = 0
     resumed: bool = False
     reach_ms: int | None = None
+    since_ms: int | None = None
+    live_ms: int | None = None
+    forgot_ms: int | None = None
     conflicts: int = 0
     saved_ms: int | None = None
     deadline_ms: int | None = None
@@ -147,7 +152,7 @@ class RecordGaps:
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss:
-    """Write down that the upstream lost events of [from_ms, to_ms); `number` counts the losses of this connection."""
+    """Write down that the upstream says that it lost events of [from_ms, to_ms); `number` counts those it announced."""
 
     fence: int
     number: int

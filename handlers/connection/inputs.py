@@ -31,10 +31,16 @@ class ClaimRefused:
 
 @dataclass(frozen=True, slots=True)
 class CursorRead:
-    """The answer to ReadCursor; None when nothing was saved yet. `saved_ms` is when it was."""
+    """The answer to ReadCursor; None when nothing was saved yet. `saved_ms` is when it was.
+
+    `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long whoever goes on
+    from the cursor must last to have caught up: both as the ledger says, None where it has no record.
+    """
 
     cursor: str | None
     saved_ms: int | None = None
+    known_ms: int | None = None
+    behind_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

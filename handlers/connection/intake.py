@@ -13,8 +13,9 @@ from handlers.connection import ends
 from handlers.connection.effects import Effect, Outcome, Write
 from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
+from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.reading import Reading, read
-from handlers.connection.record import CURSOR_EXPIRED, Record
+from handlers.connection.record import Record
 from handlers.framing.decoders import FrameTooLong, FramingError, Oversize
 from handlers.framing.events import StreamEvent
 from handlers.framing.marks import Kind
@@ -40,13 +41,14 @@ class Intake:
         self._profile = profile
         self._decoder = profile.decoder()
         self._discards = False
+        self._told_unfinished = False
 
     def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
         meaning = self._profile.meaning(opened.status)
         if record.resumed and is_expired(self._profile, opened.status):
             self._discards = True
-            return self._cursor_expired(now_ms, record, record.liveness.heard_ms)
+            return [], self._cursor_expired(now_ms, record, record.liveness.heard_ms)
         refusal = judge(self._profile, opened, meaning)
         if refusal is not None:
             self._discards = True
@@ -54,7 +56,8 @@ class Intake:
         record.opened(now_ms)
         if not record.resumed or is_confirmed(self._profile, opened, record.pending.asked_from or ""):
             return [], None
-        return [record.lost_since_cursor(now_ms, "cursor_unknown")], None
+        record.cursor_unknown(now_ms)
+        return [], None
 
     def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what is to be stored and written down of the bytes, and what in them ends the connection."""
@@ -77,12 +80,11 @@ class Intake:
         if reading.cursor is not None:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
-        losses: list[Effect] = [record.lost(before_ms, now_ms, "announced_by_upstream") for _ in range(reading.losses)]
+        losses: list[Effect] = [record.lost(now_ms, before_ms) for _ in range(reading.losses)]
         if reading.stop is None and failure is None:
             return losses + writes, None
         self._discards = True
-        expired, end = self._stopped(now_ms, reading, failure, record, before_ms)
-        return losses + expired + writes, end
+        return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)
 
     @property
     def reconnection_ms(self) -> int | None:
@@ -98,8 +100,8 @@ class Intake:
 
         The next connection may read it again, and then it has ended: so it stands under a key of its own.
         """
-        frame = None if self._discards else self._decoder.unfinished_oversize()
-        self._discards = True
+        is_told, self._told_unfinished = self._told_unfinished, True
+        frame = None if is_told or self._discards else self._decoder.unfinished_oversize()
         if frame is None or not isinstance(frame.data, Oversize):
             return []
         key = f"unfinished-{hashlib.sha256(frame.data.head).hexdigest()}"
@@ -114,20 +116,19 @@ class Intake:
 
     def _stopped(
         self, now_ms: int, reading: Reading, failure: FramingError | None, record: Record, before_ms: int
-    ) -> tuple[list[Effect], End | None]:
+    ) -> End:
         if reading.stop is Kind.END:
-            return [], End(ends.ENDED, "ended")
+            return End(ends.ENDED, "ended")
         if reading.stop is Kind.EXPIRED:
             return self._cursor_expired(now_ms, record, before_ms)
         if reading.stop is Kind.DISCONNECT:
-            return [], End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
+            return End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
         assert failure is not None
-        if isinstance(failure, FrameTooLong):
-            # The profile rejects what is too long; where it does not, no decoder fails for that.
-            return [], End(Outcome("StreamRejected", "", str(failure)), failure.reason)
-        return [], End(Outcome("StreamDropped", "", str(failure)), failure.reason)
+        # The profile rejects what is too long; where it does not, no decoder fails for that.
+        error = "StreamRejected" if isinstance(failure, FrameTooLong) else "StreamDropped"
+        return End(Outcome(error, "", str(failure)), failure.reason)
 
-    def _cursor_expired(self, now_ms: int, record: Record, heard_ms: int) -> tuple[list[Effect], End | None]:
+    def _cursor_expired(self, now_ms: int, record: Record, heard_ms: int) -> End:
         resume = self._profile.resume
-        lost = record.cursor_expired(now_ms, resume.fallback if resume is not None else "", heard_ms)
-        return [lost], End(ends.EXPIRED_CURSOR, CURSOR_EXPIRED)
+        record.cursor_expired(now_ms, resume.fallback if resume is not None else "", heard_ms)
+        return End(ends.EXPIRED_CURSOR, CURSOR_EXPIRED)

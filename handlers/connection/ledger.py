@@ -1,28 +1,55 @@
-"""Decides which gaps follow from the ledger's records of connections.
+"""Decides from the ledger's records of connections which gaps there are, and which of them a cursor has closed.
 
-A gap is an interval in which nothing was connected between two connections: events may have been missed in it. It ends
-where the next connection was answered; whether that one asked the upstream for what came since the cursor is noted,
-for then the cursor closed the gap, unless it is longer than the upstream can go back. A connection that was killed
-left no record of its close: it covers until it was last seen, once it has been silent for long enough to count as
-dead.
+A gap is an interval in which nothing was connected between two connections: events may have been missed in it. It is
+open until it is proved closed. What a connection proves follows from three instants of its record:
 
-This module knows no table and no clock. Invariant: the gaps of more records of the same stream contain those of fewer.
+    opened_ms   when the upstream answered it
+    since_ms    until when all was stored, or in an open gap, when it asked for what came after the cursor; what it
+                asked for is as old as that at most, however old the cursor's own event is
+    live_ms     when it has caught up: what the upstream sends from then on has just happened
+
+One that stayed beyond `live_ms` has brought all that came since `since_ms`, if the upstream goes back so far
+(`reach_ms`), else since `opened_ms`. One that broke off before has proved nothing, for nobody knows how far it had
+come: the next connection asks for all that it should have brought, and that is as old as ever. While it is open it
+counts as if it stayed. So a gap is closed, may be open again, and is closed for good.
+
+    connection 1   [0, 5) s      gap [5, 18) s
+    connection 2   [18, 21) s    asks for what came since 5 s; would have caught up at 44 s, and breaks off
+    connection 3   [32, … s      asks for what came since 5 s, 27 s back: with a reach of 20 s [5, 32) s stays open
+
+Nothing on the wire says when a connection has caught up. What is assumed is that an upstream sends what it kept at one
+and a half times the speed at which it happened, or faster: so a second that was missed is made up for in two.
+
+A connection that was killed left no record of its close: it covers until it was last seen, once it has been silent for
+long enough to count as dead. This module knows no table and no clock. Invariant: each instant between the first opening
+and the last is in an open gap, or a connection has proved it or is about to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 # No end was written down: the function was killed, or the table took no record any more.
 UNRECORDED = "unrecorded"
+CURSOR_EXPIRED = "cursor_expired"
+CURSOR_UNKNOWN = "cursor_unknown"
+# For so long must a connection have lasted for each millisecond that it was behind.
+CATCH_UP = 2
+_FOR_EVER = 1 << 62
+# An upstream that has ended the stream has sent all of it.
+_WHOLE = "ended"
+
+Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One connection that was answered; `closed_ms` is None while it is open, or where it was killed.
 
-    `reach_ms` is how far back the upstream goes where it was asked for what came since; None where it does not say.
+    `reach_ms` is how far back the upstream goes where it was asked for what came since; None: to the cursor.
+    `since_ms` is None where nobody knew. `refused` is why nobody can ask for what came before it: that the upstream
+    says so is a connection of no length (`records`).
     """
 
     fence: int
@@ -32,37 +59,150 @@ class Record:
     ended_by: str
     resumed: bool
     reach_ms: int | None = None
+    since_ms: int | None = None
+    live_ms: int | None = None
+    refused: str = ""
 
-    def closes(self, length_ms: int) -> bool:
-        """Whether what was asked for when it began covers a gap of this length before it."""
-        return self.resumed and (self.reach_ms is None or length_ms <= self.reach_ms)
+    @property
+    def last_ms(self) -> int:
+        """Until when it is known to have been good."""
+        return self.seen_ms if self.closed_ms is None else self.closed_ms
+
+    def end_ms(self, now_ms: int, dead_after_ms: int) -> int | None:
+        """When it ended; None while it may be open."""
+        if self.closed_ms is None and now_ms - self.seen_ms <= dead_after_ms:
+            return None
+        return self.last_ms
+
+    def from_ms(self, covered_ms: int | None = None) -> int:
+        """From when on it brings all that happened; a record without `since_ms` asked for what came since then."""
+        since_ms = covered_ms if self.since_ms is None else self.since_ms
+        if not self.resumed or since_ms is None:
+            return self.opened_ms
+        if self.reach_ms is not None and self.opened_ms - since_ms > self.reach_ms:
+            return self.opened_ms
+        return min(since_ms, self.opened_ms)
+
+    def behind_ms(self, at_ms: int) -> int:
+        """How much longer than until `at_ms` it must last to have caught up; 0 where it has."""
+        return 0 if self.live_ms is None or self.ended_by == _WHOLE else max(0, self.live_ms - at_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """[from_ms, to_ms) without a connection; connection `fence` ended it, `cause` is how the one before ended."""
+    """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended.
+
+    `is_refused`: it ended with the answer that what came in it cannot be asked for.
+    """
 
     fence: int
     from_ms: int
     to_ms: int
     cause: str
     closed_by_cursor: bool
+    is_refused: bool = False
+
+
+def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> list[Record]:
+    """Returns what a connection's record says of gaps, `record` but for `opened_ms`, None where nobody answered.
+
+    `forgot_ms` is when the upstream said that it no longer has what came after the cursor.
+    """
+    shown = []
+    if opened_ms is not None:
+        is_unknown = forgot_ms is not None and record.ended_by != CURSOR_EXPIRED
+        shown.append(replace(record, opened_ms=opened_ms, refused=CURSOR_UNKNOWN if is_unknown else ""))
+    if forgot_ms is not None and record.ended_by == CURSOR_EXPIRED:
+        refusal = replace(record, opened_ms=forgot_ms, seen_ms=forgot_ms, closed_ms=forgot_ms, resumed=False)
+        shown.append(replace(refusal, live_ms=None, refused=CURSOR_EXPIRED))
+    return shown
+
+
+def known_ms(records: Iterable[Record]) -> int | None:
+    """Until when all that happened is stored or lies in an open gap, as the records say; None where there are none."""
+    instants = [record.since_ms for record in records if record.since_ms is not None]
+    for record in records:
+        if record.from_ms() == record.opened_ms:
+            instants.append(record.opened_ms)
+        if not record.behind_ms(record.last_ms):
+            instants.append(record.last_ms)
+    return max(instants, default=None)
+
+
+def behind_ms(records: Iterable[Record], cursor_fence: int, now_ms: int) -> int | None:
+    """For how long a connection that asks now for what came after the cursor must last to have caught up, at most.
+
+    Connection `cursor_fence` saved the cursor, and what came after did not move it. None where no record is of these.
+    """
+    waits = [
+        record.behind_ms(record.last_ms) + CATCH_UP * max(0, now_ms - record.last_ms)
+        for record in records
+        if record.fence >= cursor_fence
+    ]
+    return min(waits, default=None)
 
 
 def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:
     """Returns the gaps between the records, oldest first, but none that an undecided connection may yet cover."""
-    between: list[Gap] = []
+    ordered = sorted(records, key=lambda record: (record.opened_ms, record.fence))
+    if not ordered:
+        return []
+    holes: list[Gap] = []
+    proved: list[Interval] = []
     covered_ms: int | None = None
     cause = ""
-    for record in sorted(records, key=lambda record: (record.opened_ms, record.fence)):
+    first = ordered[0]
+    if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
+        # Those before it were tries that nobody answered, so many that the last connection is out of sight.
+        covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
+    begin_ms = stop_ms = first.opened_ms if covered_ms is None else covered_ms
+    for record in ordered:
+        from_ms = record.from_ms(covered_ms)
         if covered_ms is not None and record.opened_ms > covered_ms:
-            closed = record.closes(record.opened_ms - covered_ms)
-            between.append(Gap(record.fence, covered_ms, record.opened_ms, cause, closed))
-        end_ms = record.closed_ms
-        if end_ms is None and now_ms - record.seen_ms > dead_after_ms:
-            end_ms = record.seen_ms
-        if end_ms is None:
-            return between  # it is open, so it covers all that follows; or it is dead and not yet known to be
+            is_refused = record.refused == CURSOR_EXPIRED
+            holes.append(Gap(record.fence, covered_ms, record.opened_ms, record.refused or cause, True, is_refused))
+        end_ms = record.end_ms(now_ms, dead_after_ms)
+        if end_ms is None:  # it is open, so it covers all that follows; or it is dead and not yet known to be
+            proved.append((from_ms, _FOR_EVER))
+            stop_ms = max(stop_ms, record.opened_ms)
+            break
+        if not record.behind_ms(end_ms):
+            proved.append((from_ms, end_ms))
+        stop_ms = max(stop_ms, end_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
-    return between
+    return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
+
+
+def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[Interval]:
+    """The intervals of [begin_ms, stop_ms) that none of `proved` covers."""
+    at_ms = begin_ms
+    for from_ms, to_ms in sorted(proved):
+        if from_ms > at_ms:
+            yield at_ms, min(from_ms, stop_ms)
+        at_ms = max(at_ms, to_ms)
+    if at_ms < stop_ms:
+        yield at_ms, stop_ms
+
+
+def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -> list[Gap]:
+    """The gaps: an unproved interval is open as a whole, with the time in which a connection broke off in it.
+
+    That time is added to the hole before it, or to the one behind it where none is before it.
+    """
+    judged: list[Gap] = []
+    for from_ms, to_ms in unproved:
+        inside = [hole for hole in holes if hole.from_ms < to_ms and hole.to_ms > from_ms]
+        starts = [min(from_ms, inside[0].from_ms), *(hole.from_ms for hole in inside[1:]), to_ms] if inside else []
+        for number, hole in enumerate(inside):
+            ends_ms = max(hole.to_ms, starts[number + 1])
+            judged.append(replace(hole, from_ms=starts[number], to_ms=ends_ms, closed_by_cursor=False))
+        if not inside:
+            # A connection broke off beside one that did not ask for what the other should have brought.
+            after = [record for record in ordered if record.opened_ms >= to_ms]
+            before = [record for record in ordered if record.opened_ms < to_ms]
+            if after:
+                judged.append(Gap(after[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, False))
+    opened = {(gap.fence, gap.is_refused) for gap in judged}
+    judged += [hole for hole in holes if (hole.fence, hole.is_refused) not in opened]
+    return sorted(judged, key=lambda gap: (gap.from_ms, gap.fence))

@@ -209,8 +209,8 @@ class Manager:
             return []
         return [TakeTurn(self.fence, self.expires_at_ms(now_ms))]
 
-    def _cursor_read(self, _now_ms: int, read: CursorRead) -> list[Effect]:
-        self._record.resumes(read, self._profile.asks(read.cursor), self._profile.reach_ms)
+    def _cursor_read(self, now_ms: int, read: CursorRead) -> list[Effect]:
+        self._record.resumes(now_ms, read, self._profile.asks(read.cursor), self._profile.reach_ms)
         return [Open(read.cursor)]
 
     def _opened(self, now_ms: int, opened: Opened) -> list[Effect]:
@@ -320,7 +320,9 @@ class Manager:
         effects: list[Effect] = [self._save(now_ms)]
         if record.opened_ms is not None or self._has_turn:
             # Else an older connection may still be open, and must not count as closed.
-            effects += [MarkReleased(record.fence), *record.gaps(self.lease_ttl_ms)]
+            effects.append(MarkReleased(record.fence))
+        if record.shows_gaps:
+            effects += record.gaps(self.lease_ttl_ms)
         if not draining.asks_lease:
             return [*effects, Finish(draining.outcome)]
         draining.until_ms = self._lifetime.watches_until_ms(now_ms, draining.watch_ms)

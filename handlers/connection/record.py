@@ -11,10 +11,9 @@ from __future__ import annotations
 from handlers.connection.details import bounded
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, SaveProgress
 from handlers.connection.inputs import CursorRead, Written
+from handlers.connection.ledger import CATCH_UP
 from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
-
-CURSOR_EXPIRED = "cursor_expired"
 
 
 class Record:
@@ -33,6 +32,12 @@ class Record:
         self.closed_ms: int | None = None
         self.resumed = False
         self._reach_ms: int | None = None
+        self._since_ms: int | None = None  # until when all was known when it asked for what came since
+        self._behind_ms = 0  # how long it must have lasted to have caught up, as of `_asked_ms`
+        self._asked_ms = 0
+        self._live_ms: int | None = None
+        self._forgot_ms: int | None = None
+        self._good_ms: int | None = None  # when it was last good, where that is before its end
         self.ending = ""  # what ends it; in the record once it is saved
         self._outcome: Outcome | None = None
         self._is_ended = False  # the record has both
@@ -42,8 +47,7 @@ class Record:
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = 0
-        self._gaps_recorded = False
-        self._cursor_at_ms: int | None = None
+        self._gaps_recorded = self._revised = False
 
     @property
     def progress(self) -> Progress:
@@ -64,6 +68,9 @@ class Record:
             unterminated_bytes=self.unterminated_bytes,
             resumed=self.resumed,
             reach_ms=self._reach_ms if self.resumed else None,
+            since_ms=self._since_ms,
+            live_ms=self._live_ms,
+            forgot_ms=self._forgot_ms,
             conflicts=self._conflicts,
             saved_ms=self.saved_at_ms,
             deadline_ms=self.deadline_ms,
@@ -76,17 +83,26 @@ class Record:
         """Records that the claim is on its way."""
         self.claimed_ms = self._seen_ms = now_ms
 
-    def resumes(self, read: CursorRead, is_asked: bool, reach_ms: int | None = None) -> None:
+    def resumes(self, now_ms: int, read: CursorRead, is_asked: bool, reach_ms: int | None = None) -> None:
         """Records the saved cursor, whether the upstream is asked for what came since, and how far back it goes."""
         self.pending.begins(read.cursor)
-        self._cursor_at_ms = read.saved_ms
         self.resumed = is_asked
         self._reach_ms = reach_ms
+        self._asked_ms = now_ms
+        # Where no connection has a record any more, the cursor is all that is known of what came before.
+        since_ms = read.saved_ms if read.known_ms is None else read.known_ms
+        self._since_ms = None if since_ms is None else min(since_ms, now_ms)
+        behind_ms = CATCH_UP * (now_ms - (now_ms if self._since_ms is None else self._since_ms))
+        self._behind_ms = behind_ms if read.behind_ms is None else read.behind_ms
 
     def opened(self, now_ms: int) -> None:
         """Records that the upstream has answered with the stream."""
         self.liveness.heard()
         self.opened_ms = self._seen_ms = now_ms
+        behind_ms = self._behind_ms + CATCH_UP * (now_ms - self._asked_ms) if self.resumed else 0
+        if self._reach_ms:  # it sends no more than that
+            behind_ms = min(behind_ms, CATCH_UP * self._reach_ms)
+        self._live_ms = now_ms + behind_ms
 
     def sent(self, count: int, cursor: str | None) -> None:
         """Records that `count` events are on their way to the store."""
@@ -110,34 +126,41 @@ class Record:
     def closes(self, ended_by: str, outcome: Outcome) -> None:
         """Records that reading has ended, and why."""
         self.ends(ended_by, outcome)
-        self.closed_ms = None if self.opened_ms is None else self.liveness.until_ms(ended_by, self.opened_ms)
+        if self.opened_ms is not None:
+            self.closed_ms = self.liveness.until_ms(ended_by, self.opened_ms)
+            if self._good_ms is not None:
+                self.closed_ms = max(self.opened_ms, min(self._good_ms, self.closed_ms))
 
     def closed(self, ended_by: str) -> None:
         """Records that the upstream closed it as well, which may have been before."""
         if self.closed_ms is not None:
             self.closed_ms = min(self.closed_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
 
-    def lost(self, from_ms: int, to_ms: int, cause: str) -> RecordLoss:
-        """Returns the effect that writes down events that the upstream says it has lost."""
+    def lost(self, now_ms: int, heard_ms: int) -> RecordLoss:
+        """Returns the effect that writes down events that the upstream says it has lost.
+
+        It said nothing since `heard_ms`, so they lie behind that; or, while the connection catches up, somewhere since
+        all was known.
+        """
         self._losses += 1
-        return RecordLoss(self.fence, self._losses, from_ms, to_ms, cause)
+        is_live = self._live_ms is not None and heard_ms >= self._live_ms
+        from_ms = heard_ms if is_live or self._since_ms is None else min(heard_ms, self._since_ms)
+        return RecordLoss(self.fence, self._losses, from_ms, now_ms, "announced_by_upstream")
 
-    def lost_since_cursor(self, now_ms: int, cause: str) -> RecordLoss:
-        """Returns the effect that writes down the loss of what came since the saved cursor."""
+    def cursor_unknown(self, now_ms: int) -> None:
+        """Records that the answer does not begin behind the cursor: nobody can ask for what came in between."""
         self.resumed = False
-        since_ms = self.claimed_ms if self._cursor_at_ms is None else self._cursor_at_ms
-        return self.lost(min(since_ms, now_ms), now_ms, cause)
+        self._forgot_ms = self._live_ms = now_ms
 
-    def cursor_expired(self, now_ms: int, fallback: str, heard_ms: int) -> RecordLoss:
-        """Returns the effect that writes down the loss where the upstream knows no cursor; `fallback` is saved instead.
+    def cursor_expired(self, now_ms: int, fallback: str, heard_ms: int) -> None:
+        """Records that it knows no cursor of this connection any more; `fallback` is saved instead.
 
-        What it sent on this connection up to `heard_ms` is known.
+        What it had sent on this connection until `heard_ms` it sent as always.
         """
         self.pending.expired(fallback)
-        if self.opened_ms is None or not self.events:
-            return self.lost_since_cursor(now_ms, CURSOR_EXPIRED)
-        self.resumed = False
-        return self.lost(heard_ms, now_ms, CURSOR_EXPIRED)
+        self._forgot_ms = now_ms
+        self.resumed = self.resumed and self.events > 0
+        self._good_ms = heard_ms
 
     def save(self, now_ms: int, expires_at_ms: int, is_open: bool) -> SaveProgress:
         """Returns the effect that saves the record as it is now; `is_open` while the connection reads."""
@@ -147,9 +170,16 @@ class Record:
         self.saved_at_ms = now_ms
         return SaveProgress(self.pending.take(), self.progress, expires_at_ms)
 
+    @property
+    def shows_gaps(self) -> bool:
+        """Whether gaps may follow from it: it was answered, or the answer was that the cursor is too old."""
+        return self.opened_ms is not None or self._forgot_ms is not None
+
     def gaps(self, dead_after_ms: int) -> list[Effect]:
-        """Returns the effect that writes down the gaps before it, which each connection does once."""
-        if self._gaps_recorded:
+        """Returns the effect that writes down the gaps before it: once, and again where it breaks off too early."""
+        has_broken_off = self.closed_ms is not None and self._live_ms is not None and self.closed_ms < self._live_ms
+        if self._gaps_recorded and (self._revised or not has_broken_off):
             return []
+        self._revised = self.closed_ms is not None
         self._gaps_recorded = True
         return [RecordGaps(dead_after_ms)]

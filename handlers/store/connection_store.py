@@ -17,9 +17,9 @@ from typing import Any
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.inputs import Claimed, ClaimRefused, Written
+from handlers.connection.inputs import Claimed, ClaimRefused, CursorRead, Written
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import gaps
+from handlers.connection.ledger import behind_ms, gaps, known_ms
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store import control_items
@@ -156,12 +156,27 @@ class Store:
 
     def read_cursor(self, stream_id: str) -> str | None:
         """The saved cursor, read consistently; None where nothing was saved."""
-        return self.read_saved_cursor(stream_id)[0]
+        return self.read_saved_cursor(stream_id).cursor
 
-    def read_saved_cursor(self, stream_id: str) -> tuple[str | None, int | None]:
-        """The saved cursor and when it was saved, read consistently; None for both where nothing was."""
+    def read_saved_cursor(self, stream_id: str) -> CursorRead:
+        """The saved cursor and when it was saved, read consistently, without what the ledger says."""
         item = self._table.get(stream_id, "cursor") or {}
-        return control_items.text(item, "cursor"), control_items.count(item, "saved_at_ms")
+        return CursorRead(control_items.text(item, "cursor"), control_items.count(item, "saved_at_ms"))
+
+    def resumption(self, stream_id: str, now_ms: int) -> CursorRead:
+        """The saved cursor and what the ledger says of what came since, read consistently."""
+        item = self._table.get(stream_id, "cursor") or {}
+        # The ledger after the cursor: that more was stored meanwhile is no harm, the other way round it would be.
+        rows = self._table.newest(stream_id, "connection#", LOOK_BACK)
+        records = [record for row in rows for record in control_items.records(row)]
+        tried = [since_ms for row in rows if (since_ms := control_items.count(row, "since_ms")) is not None]
+        known = [*tried, *([] if (answered_ms := known_ms(records)) is None else [answered_ms])]
+        return CursorRead(
+            control_items.text(item, "cursor"),
+            control_items.count(item, "saved_at_ms"),
+            max(known, default=None),
+            behind_ms(records, control_items.count(item, "fence") or 0, now_ms),
+        )
 
     def save_cursor(self, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
         """Whether it was saved: False where a newer connection has saved one."""
@@ -197,29 +212,33 @@ class Store:
         )
 
     def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
-        """Records the gaps between the last connections that are not recorded yet.
+        """Records the gaps between the last connections, and whether each is closed by now.
 
         A connection that is killed records none, so the next one looks back over those before it.
         """
-        records = [
-            record
-            for item in self._table.newest(stream_id, "connection#", LOOK_BACK)
-            if (record := control_items.record(item)) is not None
-        ]
-        new = [
-            control_items.gap(stream_id, gap) | control_items.expiry(gap.to_ms, self._ledger_keep_days)
-            for gap in gaps(records, now_ms, dead_after_ms)
-        ]
+        rows = self._table.newest(stream_id, "connection#", LOOK_BACK)
+        records = [record for row in rows for record in control_items.records(row)]
+        shown = gaps(records, now_ms, dead_after_ms)
         # A put for each that is known already would be refused, one after the other, while the stream is down.
-        known = {item["SK"]["S"] for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if new else set()
-        for item in new:
-            if item["SK"]["S"] in known:
-                continue
-            with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
-                # The gap that this connection ended is not recorded yet; what is recorded is never changed.
-                self._dynamodb.put_item(
-                    TableName=self._control_table, Item=item, ConditionExpression="attribute_not_exists(PK)"
-                )
+        known = {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if shown else {}
+        for gap in shown:
+            item = control_items.gap(stream_id, gap)
+            before = known.get(item["SK"]["S"])
+            if before is None or any(before[name] != value for name, value in item.items()):
+                self._put_gap(item | control_items.expiry(gap.to_ms, self._ledger_keep_days), before)
+
+    def _put_gap(self, item: control_items.Item, before: control_items.Item | None) -> None:
+        """Writes the gap in place of `before`, unless another connection was first."""
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(PK)"}
+        if before is not None:
+            names = ("from_ms", "to_ms", "closed_by_cursor")
+            condition = {
+                "ConditionExpression": " AND ".join(f"#{name} = :{name}" for name in names),
+                "ExpressionAttributeNames": _placeholders(names),
+                "ExpressionAttributeValues": {f":{name}": before[name] for name in names},
+            }
+        with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
+            self._dynamodb.put_item(TableName=self._control_table, Item=item, **condition)
 
     def read_rest(self, stream_id: str) -> Rest:
         """What is known of the upstream's failures, read consistently."""

@@ -7,6 +7,7 @@ attributes it has.
 from datetime import datetime
 from typing import Any
 
+from handlers.connection import ledger
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.lease import Lease
@@ -93,6 +94,9 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "dead_lettered": progress.dead_lettered,
         "unterminated_bytes": progress.unterminated_bytes,
         "reach_ms": progress.reach_ms,
+        "since_ms": progress.since_ms,
+        "live_ms": progress.live_ms,
+        "forgot_ms": progress.forgot_ms,
         "saved_ms": progress.saved_ms,
         "deadline_ms": progress.deadline_ms,
         # Mostly there is none.
@@ -105,24 +109,27 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
     return attributes | {name: number(value) for name, value in numbers.items() if value is not None}
 
 
-def record(item: Item) -> Record | None:
-    """What a connection's record says of gaps; None where it was never answered."""
-    if "opened_ms" not in item:
-        return None
-    return Record(
-        fence=int(item["fence"]["N"]),
-        opened_ms=int(item["opened_ms"]["N"]),
-        seen_ms=int(item["seen_ms"]["N"]),
-        closed_ms=int(item["closed_ms"]["N"]) if "closed_ms" in item else None,
+def records(item: Item) -> list[Record]:
+    """What a connection's record says of gaps; nothing where it was never answered."""
+    seen_ms = count(item, "seen_ms") or 0
+    record = Record(
+        fence=count(item, "fence") or 0,
+        opened_ms=seen_ms,
+        seen_ms=seen_ms,
+        closed_ms=count(item, "closed_ms"),
         ended_by=text(item, "ended_by") or "",
         resumed=item.get("resumed", {}).get("BOOL", False) is True,
         reach_ms=count(item, "reach_ms"),
+        since_ms=count(item, "since_ms"),
+        live_ms=count(item, "live_ms"),
     )
+    return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
 
 def gap(stream_id: str, interval: Gap) -> Item:
-    """The item of a gap; gaps sort by the connection that ended them."""
-    return key(stream_id, f"gap#{interval.fence:012d}") | {
+    """The item of a gap; gaps sort by the connection that ended them, and then by what it said."""
+    sort_key = f"gap#{interval.fence:012d}" + ("#000000" if interval.is_refused else "")
+    return key(stream_id, sort_key) | {
         "from_ms": number(interval.from_ms),
         "to_ms": number(interval.to_ms),
         "cause": {"S": interval.cause},
@@ -141,9 +148,9 @@ def loss(stream_id: str, announced: RecordLoss) -> Item:
 
 
 def lost(item: Item) -> Gap | None:
-    """The gap that the upstream announced; None where the item is of a gap between two connections."""
+    """The gap that the upstream announced; None where the item is of one that follows from the connections."""
     _, fence, *number = item["SK"]["S"].split("#")
-    if not number:
+    if not number or not int(number[0]):
         return None
     return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
 

@@ -19,7 +19,7 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.inputs import Claimed, ClaimRefused, CursorRead, LeaseRead
+from handlers.connection.inputs import Claimed, ClaimRefused, LeaseRead
 from handlers.connection.steps import ChangeRest, Invocation, ReadLease, ReadRest, Step
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
@@ -52,7 +52,7 @@ class Requests:
             case Claim(after_fence):
                 return [lambda: self._claim(after_fence)]
             case ReadCursor():
-                return [lambda: CursorRead(*store.read_saved_cursor(stream_id))]
+                return [lambda: store.resumption(stream_id, self._now_ms())]
             case TakeTurn(fence, expires_at_ms):
                 now_ms = self._now_ms()
                 return [lambda: LeaseRead(store.take_turn(stream_id, fence, expires_at_ms, now_ms))]
@@ -85,7 +85,11 @@ class Requests:
         return answer
 
     def _save(self, effect: SaveProgress) -> list[Request]:
-        """Cursor, ledger, lease, each in its own write; the cursor first, for it alone must not be lost."""
+        """Cursor, ledger, lease, each in its own write; the cursor first, for it alone must not be lost.
+
+        But where the upstream has forgotten what came after a cursor the ledger says so first: the cursor that is saved
+        instead passes what is lost.
+        """
         store, invocation = self._store, self._invocation
         stream_id, progress, cursor = invocation.stream_id, effect.progress, effect.cursor
         who = {"lane": invocation.lane, "execution": invocation.execution, "request_id": invocation.request_id}
@@ -93,6 +97,8 @@ class Requests:
         if cursor is not None:
             requests.append(lambda: _unheeded(store.save_cursor(stream_id, cursor, progress.fence, self._now_ms())))
         requests.append(lambda: _unheeded(store.save_connection(stream_id, progress, **who)))
+        if progress.forgot_ms is not None:
+            requests.reverse()
         if progress.opened_ms is not None and progress.closed_ms is None:
             requests.append(lambda: _unheeded(store.renew(stream_id, progress.fence, effect.expires_at_ms)))
         return requests

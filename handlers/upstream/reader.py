@@ -170,7 +170,7 @@ def _explain_cause(cause: BaseException) -> Closed | None:
     if isinstance(cause, exceptions.IncompleteRead | http.client.IncompleteRead):
         return Closed("truncated", "the body ended before its end")
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return Closed("tls", "the upstream's certificate cannot be trusted")
+        return Closed("tls", f"the upstream's certificate cannot be trusted: {cause.verify_message}")
     if isinstance(cause, ssl.SSLError):
         return Closed("tls", "TLS failed")
     if isinstance(cause, http.client.RemoteDisconnected):

@@ -11,8 +11,9 @@ import random
 from collections.abc import Callable
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from local.chaos.link import Client, Link, frame
+from local.chaos.link import Client, Link
 from local.chaos.schedule import Schedule
+from local.chaos.wire import Wire
 from states_language.clock import Clock
 
 CONNECT_TIMEOUT_MS = 2_000
@@ -30,8 +31,9 @@ class ChaoticUpstream:
     It sends no event of `lost` to anybody. The event after each announces that, so it is one of `notices`.
     """
 
-    def __init__(self, clock: Clock, schedule: Schedule, say: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, schedule: Schedule, wire: Wire, say: Callable[[str], None]) -> None:
         self._clock = clock
+        self._wire = wire
         self._say = say
         self._schedule = schedule
         self._draws = random.Random(schedule.seed ^ 0x5EED)
@@ -204,7 +206,7 @@ class ChaoticUpstream:
 
     def frame(self, number: int) -> bytes:
         """The event on the wire."""
-        return frame(number, announces_loss=number in self.notices)
+        return self._wire.frame(number, announces_loss=number in self.notices)
 
     def _send(self, link: Link, numbers: list[int]) -> None:
         numbers = [number for number in numbers if number not in self.lost] if self.lost else numbers

@@ -17,13 +17,13 @@ from handlers.profile.parse import parse
 from handlers.settings import Settings, load
 from local import stages
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
-from local.chaos.link import LOSS
 from local.chaos.schedule import Schedule
+from local.chaos.wire import LOSS, Wire
 
 STAGE = "local"
 QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/111111111111/dead-letters"
-# The one stream of a run, and the name of its profile.
-STREAM = "chaos"
+# The streams of a run, the first of them mostly alone. What one id and a number sign begin, another id goes on with.
+STREAMS = ("chaos", "chaos:b", "chaos:b#1")
 # Short limits, so that a minute holds several handovers; the proportions are those of 900 seconds.
 LIMITS: Mapping[str, int] = {
     "function_timeout_s": 24,
@@ -146,9 +146,10 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
         "overlap": schedule.policy,
         "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
         "stall_after_s": STALL_AFTER_MS / 1000,
+        **Wire("", schedule.key).fields,
         **table,
     }
     if schedule.pace:
         fields["backoff"] = PACES[schedule.pace]
     fields["resume"] = {"header": "Last-Event-ID"} if schedule.resumes else "none"
-    return parse(STREAM, fields, {})
+    return parse(STREAMS[0], fields, {})

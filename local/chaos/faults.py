@@ -23,14 +23,15 @@ def strike(world: World, fault: Fault) -> None:
         case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store" | "kill between steps":
             _strike_function(world, fault, until_ms)
         case "slow starts":
-            world.starts_late = (until_ms, fault.value)
+            world.account.starts_late = (until_ms, fault.value)
         case "redeploy":
-            world.deploy()
+            for one in (world, *world.beside):
+                one.deploy()
             world.say(f"  version {world.version.number}, other than the first in {', '.join(world.version.changes)}")
         case "no successors":
-            world.no_successors_until_ms = until_ms
+            world.account.no_successors_until_ms = until_ms
         case "no functions":
-            world.no_functions_until_ms = until_ms
+            world.account.no_functions_until_ms = until_ms
         case "throttles":
             world.dynamodb.throttle(until_ms)
         case "unknown outcomes":

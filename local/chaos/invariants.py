@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
-from local.chaos.deployments import STREAM
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.rests import impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
@@ -34,6 +33,7 @@ COUNTED = (
     "too-late",
     "overdue",
     "misplaced",
+    "cross-talk",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
 CONNECT_MS = 1_000
@@ -65,6 +65,10 @@ def quiet_ms(schedule: Schedule, task_timeout_s: int) -> int:
 
 def end_ms(world: World) -> int:
     """How long a run goes on: until all has long been calm, and a redeployment has reached every function."""
+    return max(map(_end_ms, (world, *world.beside)))
+
+
+def _end_ms(world: World) -> int:
     redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
     return max(quiet_ms(world.schedule, world.settings["task_timeout_s"]) + bound_ms(world), redeployed_ms) + CALM_MS
 
@@ -108,7 +112,12 @@ def bound_ms(world: World) -> int:
 
 
 def violations(world: World) -> list[Violation]:
-    """All that was broken in the run, which is over."""
+    """All that was broken in the run of a first stream, which is over, and of those beside it."""
+    broken = [violation for one in (world, *world.beside) for violation in _of_stream(one)]
+    return broken + [Violation("cross-talk", text) for text in world.account.crossed]
+
+
+def _of_stream(world: World) -> list[Violation]:
     watch = world.watch
     seen = {
         "duplicated": watch.duplicated,
@@ -127,14 +136,15 @@ def violations(world: World) -> list[Violation]:
         "overdue": _overdue(world),
         "misplaced": watch.misplaced,
     }
-    return [Violation(kind, text) for kind in COUNTED for text in seen[kind]]
+    name = "" if world.is_alone else f"{world.stream}: "
+    return [Violation(kind, f"{name}{text}") for kind, texts in seen.items() for text in texts]
 
 
 # --- connected --------------------------------------------------------------------------------------------------------
 
 
 def _lease(world: World) -> control_items.Item:
-    key = control_items.key(STREAM, "lease")
+    key = control_items.key(world.stream, "lease")
     item: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
     return item
 

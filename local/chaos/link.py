@@ -1,6 +1,6 @@
-"""One opening of the upstream of a run, and the events on its wire; what whoever checks a run must know of either.
+"""One opening of the upstream of a run; what whoever checks a run must know of it.
 
-It decides only how an event looks. Invariant: `sent` of a link lists the events whose whole frame was handed to the
+It decides nothing. Invariant: `sent` of a link lists the events whose whole frame was handed to the
 client, in that order.
 """
 
@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-
-# The name of an event that announces a loss.
-LOSS = "lost"
 
 
 class Client(Protocol):
@@ -89,14 +86,3 @@ class Link:
     def is_open(self) -> bool:
         """Whether it was answered and is not closed."""
         return self.opened_ms is not None and self.closed_ms is None
-
-
-def data_of(number: int) -> str:
-    """The data of an event."""
-    return f"event number {number} of the stream"
-
-
-def frame(number: int, *, announces_loss: bool = False) -> bytes:
-    """The event on the wire; it may announce that the upstream has lost the event before it."""
-    name = f"event: {LOSS}\n" if announces_loss else ""
-    return f"id: {number}\n{name}data: {data_of(number)}\n\n".encode()

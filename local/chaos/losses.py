@@ -14,7 +14,6 @@ from handlers.connection.ledger import Record, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import LATE_MS
-from local.chaos.deployments import STREAM
 from local.chaos.link import Link
 from local.chaos.world import World
 
@@ -161,7 +160,7 @@ def _was_killed(link: Link) -> bool:
 
 
 def _cursor(world: World) -> int:
-    key = control_items.key(STREAM, "cursor")
+    key = control_items.key(world.stream, "cursor")
     item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
     return int(item["cursor"]["S"]) if item else -1
 
@@ -170,6 +169,6 @@ def _records(world: World) -> list[Record]:
     rows = world.tables.query(
         TableName=world.control_table,
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-        ExpressionAttributeValues={":stream": {"S": STREAM}, ":prefix": {"S": "connection#"}},
+        ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "connection#"}},
     )["Items"]
-    return [record for row in rows if (record := control_items.record(row)) is not None]
+    return [record for row in rows for record in control_items.records(row)]

@@ -7,8 +7,10 @@ same seed gives the same schedule, on every machine; leaving faults out of one l
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from local.chaos.wire import KEYS
 
 POLICIES = ("evicts", "tolerates", "forbids")
 # No fault begins before the first connection has had time to come, or after the last instant.
@@ -39,7 +41,8 @@ class Schedule:
 
     `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
-    `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing.
+    `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing. `key` is what the profile makes of an
+    event's dedup key. `beside` are the other streams of the account, each with the faults that are its own.
     """
 
     seed: int
@@ -54,6 +57,15 @@ class Schedule:
     partitions: int = 1
     pace: str = ""
     retry_after_s: int = 0
+    key: str = "id"
+    beside: tuple[Schedule, ...] = ()
+
+    @property
+    def all(self) -> tuple[Schedule, ...]:
+        """The schedule of each stream of the run; the faults that meet every stream are in all of them."""
+        shared = tuple(fault for fault in self.faults if fault.kind in SHARED)
+        others = (replace(one, faults=_in_order((*one.faults, *shared))) for one in self.beside)
+        return (self, *others)
 
     def __str__(self) -> str:
         traits = [self.policy, "resumes" if self.resumes else "does not resume"]
@@ -64,8 +76,10 @@ class Schedule:
         traits += [f"{self.partitions} partitions"] if self.partitions > 1 else []
         traits += [f"{self.pace} rests after failures"] if self.pace else []
         traits += [f"Retry-After: {self.retry_after_s}"] if self.retry_after_s else []
+        traits += [f"keys by {self.key}"] if self.key != "id" else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
-        return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
+        lines = [head, *(f"  {fault}" for fault in self.faults)]
+        return "\n".join([*lines, *(f"beside it, {one}" for one in self.beside)])
 
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
@@ -140,17 +154,40 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "abort, post and stop": (1, _instant(tuple(range(10, 200, 10)))),
 }
 
+# What meets every stream of the account.
+SHARED = frozenset(
+    {"slow starts", "no functions", "throttles", "unknown outcomes", "slow store", "redeploy", "no successors"}
+)
+# How often other streams run beside the first, and how many faults of its own each of them has at most.
+BESIDE, MOST_BESIDE = 0.1, 3
+
 
 def generate(seed: int) -> Schedule:
     """The schedule of a seed."""
     drawn = random.Random(seed)
+    schedule = _generate(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
+    if drawn.random() < BESIDE:
+        own = [kind for kind in KINDS if kind not in SHARED]
+        beside = [_generate(seed, drawn, own, drawn.randrange(MOST_BESIDE + 1)) for _ in range(drawn.choice((1, 1, 2)))]
+        schedule = replace(schedule, beside=tuple(beside))
+    if any(one.policy == "forbids" for one in schedule.all):
+        schedule = replace(schedule, faults=tuple(_bearable(fault) for fault in schedule.faults))
+    return schedule
+
+
+def _bearable(fault: Fault) -> Fault:
+    return replace(fault, value=min(fault.value, SLOW_WHERE_FORBIDDEN_MS)) if fault.kind == "slow store" else fault
+
+
+def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted(faults, key=lambda fault: fault.at_ms))
+
+
+def _generate(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:
     policy = drawn.choice(POLICIES)
-    kinds, weights = list(KINDS), [weight for weight, _ in KINDS.values()]
     faults = []
-    for kind in drawn.choices(kinds, weights, k=drawn.randrange(1, MOST_FAULTS + 1)):
+    for kind in drawn.choices(kinds, [KINDS[kind][0] for kind in kinds], k=count):
         for_ms, value = KINDS[kind][1](drawn)
-        if kind == "slow store" and policy == "forbids":
-            value = min(value, SLOW_WHERE_FORBIDDEN_MS)
         faults.append(Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, for_ms, value))
     return Schedule(
         seed=seed,
@@ -161,8 +198,9 @@ def generate(seed: int) -> Schedule:
         renews=drawn.random() < 0.4,
         skew_ms=drawn.choice((0, 0, 300, 1_000)),
         events_every_ms=drawn.choice((300, 700, 1_100)),
-        faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
+        faults=_in_order(faults),
         partitions=drawn.choice((1, 1, 5)),
         pace=drawn.choice(("", "", "short", "long")),
         retry_after_s=drawn.choice((0, 0, 2, 9)),
+        key=drawn.choice(("id", "id", *KEYS)),
     )

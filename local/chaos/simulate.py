@@ -14,6 +14,7 @@ import yaml
 
 from local import stages
 from local.chaos import invariants
+from local.chaos.account import Account
 from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.faults import strike
 from local.chaos.invariants import Violation
@@ -67,8 +68,14 @@ DEPLOYED = machines()
 
 
 def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
-    """The world after the run; it goes on for a while after the last fault, and `more_ms` longer."""
-    world = World(schedule, versions(schedule), machine_of, stages.names(STAGE))
+    """The first stream's world after the run; it goes on for a while after the last fault, and `more_ms` longer."""
+    account = Account(schedule.seed, stages.names(STAGE))
+    faults = (schedule.faults, *(one.faults for one in schedule.beside))
+    world, *world_beside = (
+        World(account, one, own, versions(one), machine_of, number)
+        for number, (one, own) in enumerate(zip(schedule.all, faults, strict=True))
+    )
+    world.beside = world_beside
     world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
     return world
 
@@ -76,13 +83,14 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
 def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
     """What the schedule led to."""
     world = run_world(schedule, machine_of)
+    worlds = (world, *world.beside)
     return Result(
         schedule=schedule,
         violations=invariants.violations(world),
         log=world.log,
-        events=len(world.upstream.emitted_ms),
-        connections=sum(link.opened_ms is not None for link in world.upstream.links),
-        executions=len(world.executions),
+        events=sum(len(one.upstream.emitted_ms) for one in worlds),
+        connections=sum(link.opened_ms is not None for one in worlds for link in one.upstream.links),
+        executions=len(world.account.executions),
     )
 
 
@@ -107,5 +115,5 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
-    plain |= {"partitions": 1, "pace": "", "retry_after_s": 0}
+    plain |= {"partitions": 1, "pace": "", "retry_after_s": 0, "key": "id", "beside": ()}
     return [replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value]

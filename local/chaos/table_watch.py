@@ -10,19 +10,21 @@ from collections.abc import Callable
 
 from handlers.store import control_items
 from handlers.store.event_items import partition_keys, stream_of
-from local.chaos.link import Link, data_of
+from local.chaos.link import Link
+from local.chaos.wire import Wire
 from local.replay.dynamodb_expressions import Item
 from local.replay.table import Key
 from states_language.clock import Clock
 
 
 class Watch:
-    """The tables' listener; `link_of` returns the opening that a fencing token had, None where it had none."""
+    """One stream's listener; `link_of` returns the opening that a fencing token had, None where it had none."""
 
-    def __init__(self, clock: Clock, events_table: str, link_of: Callable[[int], Link | None]) -> None:
+    def __init__(self, clock: Clock, events_table: str, wire: Wire, link_of: Callable[[int], Link | None]) -> None:
         self._clock = clock
         self._origin_ms = clock.now_ms()
         self._events_table = events_table
+        self._wire = wire
         self._link_of = link_of
         self._counters = (0, 0, 0)
         self._cursor_fence = 0
@@ -50,12 +52,12 @@ class Watch:
             self.losses[int(fence), int(count)] = int(item["from_ms"]["N"]), int(item["to_ms"]["N"])
 
     def _event(self, key: Key, item: Item) -> None:
-        number = int(key[1]) if key[1].isdigit() else -1
+        number = self._wire.number_of(key[1], item["data"]["S"])
         if number in self.stored:
             self.duplicated.append(self._said(f"event {number} was stored twice"))
         if key[0] not in partition_keys(stream_of(item), self._partitions):
             self.torn.append(self._said(f"event {number} was stored as {key[0]}, where nobody looks"))
-        if number < 0 or item["data"]["S"] != data_of(number):
+        if number < 0:
             self.torn.append(self._said(f"what was stored as {key[1][:20]} is not what the upstream sent"))
         self.stored[number] = self._clock.now_ms()
         other = self._positions.setdefault(item["position"]["S"], number)

@@ -1,7 +1,7 @@
-"""The world of one run: functions, tables, executions and the upstream on one virtual clock, and the faults in it.
+"""The world of one stream of a run: its functions, its executions and its upstream, and the faults that meet them.
 
-It answers the machine's Tasks and carries the faults of a schedule out; what must hold is local/chaos/invariants.py's.
-Invariant: the same schedule gives the same run, to the millisecond.
+It answers the machine's Tasks; what streams share is local/chaos/account.py's, and what must hold
+local/chaos/invariants.py's. Invariant: the same schedule gives the same run, to the millisecond.
 """
 
 from __future__ import annotations
@@ -9,89 +9,107 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from handlers import invocation
 from handlers.connection.effects import Outcome
+from handlers.store.connection_store import Store
 from handlers.store.stream_records import StreamRecords
+from local.chaos.account import Account
 from local.chaos.chaotic_upstream import ChaoticUpstream
-from local.chaos.deployments import STREAM, Version
+from local.chaos.deployments import STREAMS, Version
 from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.slow_requests import Task
 from local.chaos.table_watch import Watch
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
-from local.replay.shared_tasks import request, setter, store_on
-from local.replay.table import MemoryDynamoDB
+from local.chaos.wire import Wire
+from local.replay.shared_tasks import request, setter
 from states_language import Execution, Machine, TaskCall, TaskFailure
-from states_language.clock import Timer, VirtualClock
+from states_language.clock import Timer
 from states_language.timestamps import written
 
-POST = {"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}}
 # How long a request of the machine's takes at most; half of that on its way there.
 MACHINE_REQUEST_MS = 50
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
 
 class World:
-    """`versions` are deployed one after the other, `machine_of` loads their definitions; `names` are a stage's."""
+    """`schedule` has the faults of all streams; those of `own` are struck by this one. `number` counts the streams.
+
+    `versions` are deployed one after the other, `machine_of` loads their definitions.
+    """
 
     def __init__(
         self,
+        account: Account,
         schedule: Schedule,
+        own: Sequence[Fault],
         versions: list[Version],
         machine_of: Callable[[Version], Machine],
-        names: Mapping[str, str],
+        number: int = 0,
     ) -> None:
+        self.account = account
+        self.stream = STREAMS[number]
         self.schedule = schedule
+        self.beside: list[World] = []
+        self.is_alone = True
+        self.clock, self.origin_ms = account.clock, account.origin_ms
+        self.tables, self.control_table = account.tables, account.control_table
+        self.dynamodb, self.say, self.log = account.dynamodb, account.say, account.log
         self.version, *self._next_versions = versions
         self.settings = self.version.settings
+        self._own = own
+        self._number = number
         self._machine_of = machine_of
-        self.clock = VirtualClock(seed=schedule.seed)
-        self.origin_ms = self.clock.now_ms()
-        self.watch = Watch(self.clock, names["events_table"], self.link_of)
-        self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self.watch.changed)
-        self.control_table = names["control_table"]
-        self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
-        self._store = store_on(self.dynamodb, names)
-        self._draws = random.Random(schedule.seed ^ 0xFA17)
-        self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late
-        self.no_functions_until_ms = 0
-        self.no_successors_until_ms = 0
-        self._links: dict[int, Link] = {}
+        self._wire = Wire(self.stream, schedule.key)
+        self.watch = Watch(self.clock, account.events_table, self._wire, self.link_of)
+        account.watch(self.stream, self.watch.changed)
+        self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
+        self._store: Store
         self.upstream: ChaoticUpstream
         self.functions: list[VirtualFunction] = []
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
         self.definitions: list[int] = []  # of the executions: the version under which each runs
-        self.log: list[str] = []
 
     async def run(self, until_ms: int, strike: Callable[[World, Fault], None]) -> None:
-        """Returns when the run is over; `strike` lets a fault begin."""
-        self.upstream = ChaoticUpstream(self.clock, self.schedule, self.say)
-        for fault in self.schedule.faults:
-            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
-        self.post()
+        """Returns when the run of all streams is over; `strike` lets a fault begin."""
+        for world in (self, *self.beside):
+            world.is_alone = not self.beside
+            world.begin(strike)
         await self.clock.sleep_until(self.origin_ms + until_ms)
 
-    def post(self, data: Mapping[str, Any] = POST) -> Execution:
-        """The execution that a POST, or a renewal, starts."""
-        name = f"e{len(self.executions) + 1}"
+    def begin(self, strike: Callable[[World, Fault], None]) -> None:
+        """Starts the stream; the rest comes from the clock."""
+        self._store = self.account.store_of(self.stream)
+        self.upstream = ChaoticUpstream(self.clock, self.schedule, self._wire, self.say)
+        for fault in self._own:
+            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
+        self.post()
+
+    def post(self, data: Mapping[str, Any] | None = None) -> Execution:
+        """The execution that a POST, or a renewal with its input, starts."""
+        name = f"e{len(self.executions) + 1}" + (f"-{self._number}" if self._number else "")
         self.say(f"execution {name} starts under version {self.version.number}")
         self.definitions.append(self.version.number)
         execution = self._machine_of(self.version).start(
-            dict(data), clock=self.clock, perform=self.perform, name=name, machine_arn=MACHINE_ARN
+            {"pathParameters": {"streamId": self.stream}, "queryStringParameters": {}} if data is None else dict(data),
+            clock=self.clock,
+            perform=self.perform,
+            name=name,
+            machine_arn=MACHINE_ARN,
         )
         self.executions.append(execution)
+        self.account.executions[execution.arn] = execution
         return execution
 
     def delete(self) -> None:
         """Requests the stop of the stream, as the control API does."""
         self.say("a stop is requested")
-        StreamRecords(self.tables, self.control_table).stop(STREAM, written(self.clock.now_ms()), may_start=True)
+        StreamRecords(self.tables, self.control_table).stop(self.stream, written(self.clock.now_ms()), may_start=True)
 
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""
@@ -100,10 +118,6 @@ class World:
                 return function.links_by_fence[fence]
         return None
 
-    def say(self, text: str) -> None:
-        """Takes a line into the trace."""
-        self.log.append(f"{(self.clock.now_ms() - self.origin_ms) / 1000:>8.3f} s  {text}")
-
     # --- the machine's Tasks ------------------------------------------------------------------------------------------
 
     async def perform(self, call: TaskCall) -> Any:
@@ -111,17 +125,15 @@ class World:
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
+            if call.parameters["Key"]["PK"]["S"] != self.stream:
+                self.account.cross(f"the machine of {self.stream} asks for {call.parameters['Key']}")
             await self._on_its_way()
             answer = request(self.dynamodb, call)
             await self._on_its_way()
             return answer
         if call.action == "describeExecution":
             await self._on_its_way()
-            arn = call.parameters["ExecutionArn"]
-            for execution in self.executions:
-                if execution.arn == arn:
-                    return {"ExecutionArn": arn, "Status": execution.status}
-            raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
+            return self._described(call.parameters["ExecutionArn"])
         if call.action == "startExecution":
             return self._start_successor(call)
         if call.action == "sendMessage":
@@ -131,11 +143,19 @@ class World:
     async def _on_its_way(self) -> None:
         await self.clock.sleep_until(self.clock.now_ms() + self._draws.randrange(MACHINE_REQUEST_MS // 2))
 
+    def _described(self, arn: str) -> Any:
+        execution = self.account.executions.get(arn)
+        if execution is None:
+            raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
+        if execution not in self.executions:
+            self.account.cross(f"{self.stream} asks about the execution {execution.name} of another stream")
+        return {"ExecutionArn": arn, "Status": execution.status}
+
     def _start_successor(self, call: TaskCall) -> Any:
-        if self.clock.now_ms() < self.no_successors_until_ms and self._draws.random() < 0.5:
+        if self.clock.now_ms() < self.account.no_successors_until_ms and self._draws.random() < 0.5:
             raise TaskFailure("StepFunctions.AWSStepFunctionsException", "Rate exceeded")
         answer = {"ExecutionArn": self._successor(call.parameters).arn}
-        if self.clock.now_ms() < self.no_successors_until_ms:
+        if self.clock.now_ms() < self.account.no_successors_until_ms:
             raise TaskFailure("StepFunctions.SdkClientException", "the answer was lost")
         return answer
 
@@ -143,6 +163,8 @@ class World:
         """The execution of that name: a name is one execution's, which is answered again while it runs."""
         known = self._successors.get(wanted["Name"])
         if known is None:
+            if wanted["Input"]["pathParameters"]["streamId"] != self.stream:
+                self.account.cross(f"a successor of {self.stream} is started for another stream")
             known = self._successors[wanted["Name"]] = self.post(wanted["Input"])
         elif known.status != "RUNNING":
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"{wanted['Name']} has ended")
@@ -150,9 +172,9 @@ class World:
 
     async def _invoke(self, call: TaskCall) -> Any:
         clock = self.clock
-        if clock.now_ms() < self.no_functions_until_ms:
+        if clock.now_ms() < self.account.no_functions_until_ms:
             raise TaskFailure("Lambda.TooManyRequestsException", "Rate Exceeded.")
-        until_ms, late_ms = self.starts_late
+        until_ms, late_ms = self.account.starts_late
         late_ms = late_ms if clock.now_ms() < until_ms else self._draws.randrange(20, 150)
         await clock.sleep_until(clock.now_ms() + late_ms)
         answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
@@ -177,7 +199,7 @@ class World:
         skew_ms, payload = self.schedule.skew_ms, call.payload
         limit_ms = self.version.settings["function_timeout_s"] * 1000
         wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
-        number = len(self.functions) + 1
+        number = len(self.functions) + 1 + 1_000 * self._number
         asked = invocation.Request(
             stream_id=payload["pathParameters"]["streamId"],
             lane=payload.get("lane", ""),

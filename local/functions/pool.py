@@ -83,6 +83,11 @@ class Pool:
         """Every sandbox that has not been closed, busy or idle."""
         return frozenset(self._all)
 
+    @property
+    def task_roots(self) -> set[Path]:
+        """The folders from which sandboxes run that have not been closed."""
+        return {sandbox.task_root for sandbox in self._all}
+
     async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
         """Returns the function's answer; raises UnknownFunction. `payload` is JSON text. Closed, it never returns."""
         name = function_name(name_or_arn)
@@ -105,10 +110,12 @@ class Pool:
             self._discard(sandbox)
         return answer
 
-    def renew(self, functions: Iterable[Function] | None = None) -> None:
-        """Starts every invocation from now on in a new sandbox of these functions; running ones continue."""
+    def renew(self, functions: Iterable[Function] | None = None, task_root: Path | None = None) -> None:
+        """Starts every invocation from now on in a new sandbox of these functions and code; running ones continue."""
         if functions is not None:
             self._functions = {function.name: function for function in functions}
+        if task_root is not None:
+            self._task_root = task_root
         self._stale |= self._all
         for name, waiting in self._idle.items():
             self._idle[name] = []

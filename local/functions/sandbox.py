@@ -63,7 +63,7 @@ class Sandbox:
     ) -> None:
         self._function = function
         self._environment = environment
-        self._task_root = task_root
+        self.task_root = task_root
         self._log = log
         self._offered: asyncio.Queue[_Invocation | None] = asyncio.Queue()
         self._current: _Invocation | None = None
@@ -99,7 +99,7 @@ class Sandbox:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", str(_BOOTSTRAP),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            cwd=self._task_root, env=self._child_environment(), start_new_session=True,
+            cwd=self.task_root, env=self._child_environment(), start_new_session=True,
         )  # fmt: skip
         self._tasks = [asyncio.create_task(self._watch(self._process)), asyncio.create_task(self._copy(self._process))]
 
@@ -154,7 +154,7 @@ class Sandbox:
             **self._environment,
             **function.environment,
             "AWS_LAMBDA_RUNTIME_API": f"{HOST}:{self._listener.port}",
-            "LAMBDA_TASK_ROOT": str(self._task_root),
+            "LAMBDA_TASK_ROOT": str(self.task_root),
             "_HANDLER": function.handler,
             PARENT_VARIABLE: str(os.getpid()),
         }

@@ -1,13 +1,15 @@
 """An in-memory DynamoDB for virtual time: the item calls that the handlers and the machines make.
 
 It has the methods of boto3's client that `handlers/store` and the machines' direct integrations use, so those run
-unchanged in virtual time without a socket. It knows no time, no throughput, no capacity and no index. Every table has
-the key PK, SK. Invariant: a call changes one item as a whole, or raises botocore's ClientError with DynamoDB's code
-and changes nothing.
+unchanged in virtual time without a socket. It knows no time, no throughput and no capacity. Every table has the key
+PK, SK and one index, `by-position`, of the items that have a position. Invariant: a call changes one item as a whole,
+or raises botocore's ClientError with DynamoDB's code and changes nothing.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,14 @@ from local.replay.dynamodb_expressions import Item, condition, update
 Key = tuple[str, str]
 # The one form of PartiQL that handlers/store/event_writer.py writes.
 _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
+# What a query begins with; its items lie in one partition.
+_PARTITION = re.compile(r"PK = (:\w+)(?:$| AND )")
+# What such a query may end with.
+_PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
+# Behind any character.
+LAST = "\U0010ffff"
+# The sort key of each index.
+INDEXES = {"by-position": "position"}
 _PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key, Item], None]
 
@@ -28,6 +38,9 @@ class MemoryDynamoDB:
 
     def __init__(self, *tables: str, on_change: Listener | None = None) -> None:
         self._tables: dict[str, dict[Key, Item]] = {name: {} for name in tables}
+        # By table and partition: the sort keys, and for each index its own with them, in order.
+        self._partitions: dict[tuple[str, str], list[str]] = {}
+        self._indexed: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
         self._on_change = on_change
 
     def get_item(self, *, TableName: str, Key: Item, **_reading: Any) -> dict[str, Any]:
@@ -40,8 +53,8 @@ class MemoryDynamoDB:
         table = self._table(TableName, "PutItem")
         key = _key(Item)
         self._check("PutItem", ConditionExpression, table.get(key), rest)
-        table[key] = item = dict(Item)
-        self._changed(TableName, key, item)
+        item = dict(Item)
+        self._put(TableName, key, item)
         return {}
 
     def update_item(
@@ -57,8 +70,7 @@ class MemoryDynamoDB:
             after = change(dict(Key) if before is None else before, rest.get("ExpressionAttributeValues", {}))
         except ValueError as error:
             raise _client_error("UpdateItem", "ValidationException", str(error)) from error
-        table[key] = after
-        self._changed(TableName, key, after)
+        self._put(TableName, key, after)
         wanted = rest.get("ReturnValues", "NONE")
         if wanted == "ALL_NEW":
             return {"Attributes": dict(after)}
@@ -81,20 +93,49 @@ class MemoryDynamoDB:
         if key in self._tables[name]:
             error = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
             return {"TableName": name, "Error": error}
-        self._tables[name][key] = item
-        self._changed(name, key, item)
+        self._put(name, key, item)
         return {"TableName": name}
 
     def query(
         self, *, TableName: str, KeyConditionExpression: str, ScanIndexForward: bool = True, **rest: Any
     ) -> dict[str, Any]:
-        """Returns the items that the key condition selects, in the order of SK, in one page."""
+        """Returns the items that the key condition selects, in the order of the sort key, in one page.
+
+        Those of an index have its keys and the table's alone.
+        """
         table = self._table(TableName, "Query")
         holds = condition(KeyConditionExpression, rest.get("ExpressionAttributeNames"))
         values = rest.get("ExpressionAttributeValues", {})
-        keys = sorted((key for key, item in table.items() if holds(item, values)), reverse=not ScanIndexForward)
-        items = [dict(table[key]) for key in keys[: rest.get("Limit")]]
+        place = _PARTITION.match(KeyConditionExpression)
+        if place is None:
+            raise _client_error("Query", "ValidationException", "the key condition must begin with PK =")
+        partition, index = values[place[1]]["S"], rest.get("IndexName", "")
+        if index:
+            entries = self._indexed.get((TableName, index, partition), [])
+            # What a page begins behind is skipped without a look at it: a reader reads many.
+            first = bisect.bisect_right(entries, (values[":after"]["S"], LAST)) if ":after" in values else 0
+            names = ("PK", "SK", INDEXES[index])
+            found = ({name: table[partition, sort][name] for name in names} for _, sort in entries[first:])
+        else:
+            sorts = self._partitions.get((TableName, partition), [])
+            if (prefix := _PREFIX.search(KeyConditionExpression)) is not None:
+                # What is looked for lies together: a replay of a year looks 35,000 times at 25 of 35,000 connections.
+                first_sort = values[prefix[1]]["S"]
+                sorts = sorts[bisect.bisect_left(sorts, first_sort) : bisect.bisect_left(sorts, first_sort + LAST)]
+            found = (table[partition, sort] for sort in (sorts if ScanIndexForward else reversed(sorts)))
+        selected = (item for item in found if holds(item, values))
+        if index and not ScanIndexForward:
+            selected = reversed(list(selected))  # type: ignore[assignment]
+        items = [dict(item) for item in itertools.islice(selected, rest.get("Limit"))]
         return {"Items": items, "Count": len(items)}
+
+    def batch_get_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:
+        """Returns the items of the keys, none left out."""
+        found = {
+            name: [dict(item) for key in wanted["Keys"] if (item := self._tables[name].get(_key(key))) is not None]
+            for name, wanted in RequestItems.items()
+        }
+        return {"Responses": found, "UnprocessedKeys": {}}
 
     def _table(self, name: str, operation: str) -> dict[Key, Item]:
         if name not in self._tables:
@@ -111,7 +152,17 @@ class MemoryDynamoDB:
             )
             raise _client_error(operation, "ConditionalCheckFailedException", "The conditional request failed", answer)
 
-    def _changed(self, table: str, key: Key, item: Item) -> None:
+    def _put(self, table: str, key: Key, item: Item) -> None:
+        items, (partition, sort) = self._tables[table], key
+        before = items.get(key)
+        if before is None:
+            bisect.insort(self._partitions.setdefault((table, partition), []), sort)
+        for index, name in INDEXES.items():
+            if before is not None and name in before:
+                self._indexed[table, index, partition].remove((before[name]["S"], sort))
+            if name in item:
+                bisect.insort(self._indexed.setdefault((table, index, partition), []), (item[name]["S"], sort))
+        items[key] = item
         if self._on_change is not None:
             self._on_change(table, key, item)
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +23,7 @@ from local.listener import HOST, Listener, port_of
 from local.profiles import profile_files
 from local.service import embedded_dynamodb
 from local.service.aws_server import AwsServer
+from local.service.deployed_code import STREAMS, DeployedCode, with_names
 from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.gateway import Gateway
@@ -30,7 +31,7 @@ from local.service.live_view import LiveView
 from local.service.orphan_watch import OrphanWatch
 from local.service.provision import provision
 from local.service.screen import Screen
-from local.stack import Stack, StateMachine, read
+from local.stack import ProxyRoute, Route, Stack, StateMachine, read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions, KnownExecution
@@ -86,6 +87,7 @@ class Service:
         )
         self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
         self._machines = machines(self.stack)
+        self._code = DeployedCode(ROOT, data / "code")
         self._clock = RealClock()
         self._pool: Pool | None = None
         self._listeners: list[Listener] = []
@@ -102,8 +104,10 @@ class Service:
                 await child.start()
         queue_urls = await asyncio.to_thread(self._provision)
         self.stack = read(self._template, queue_urls)
+        for line in await asyncio.to_thread(self._code.begin):
+            self._screen.say(line)
         variables = self._endpoints.environment() | self._upstream_variables
-        pool = self._pool = Pool(self.stack.functions, variables, ROOT, self._data / "logs")
+        pool = self._pool = Pool(self.stack.functions, variables, self._code.folder, self._data / "logs")
         executions = self._join(pool)
         left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
         for listener in self._listeners:
@@ -112,10 +116,14 @@ class Service:
             self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
         self._watch_orphans(executions)
 
-    def use_code(self) -> None:
-        """Gives every function that starts from now on the present code."""
-        if self._pool is not None:
-            self._pool.renew()
+    async def use_code(self) -> list[str]:
+        """Gives every function that starts from now on the present code and profiles; returns what there is to say."""
+        changed, lines = await asyncio.to_thread(self._code.deploy)
+        if changed and self._pool is not None and self._gateway is not None:
+            self._pool.renew(task_root=self._code.folder)
+            self._gateway.serve(self._routes())
+            await asyncio.to_thread(self._code.forget, self._pool.task_roots)
+        return lines
 
     async def use_template(self, template: Mapping[str, Any]) -> list[str]:
         """Applies a template and returns the names of what changed; a UserError changes nothing."""
@@ -126,12 +134,13 @@ class Service:
         assert self._pool is not None
         assert self._gateway is not None
         assert self._deployed_machines is not None
+        routes = self._routes()
         self._template, self.stack = template, stack
         changed = [function.name for function in stack.functions if function not in before.functions]
         if changed or len(stack.functions) != len(before.functions):
             self._pool.renew(stack.functions)
-        self._gateway.serve(stack.routes)
-        if stack.routes != before.routes:
+        self._gateway.serve(self._routes())
+        if self._routes() != routes:
             changed.append("the API")
         now_ms = self._clock.now_ms()
         return changed + [
@@ -170,7 +179,7 @@ class Service:
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsServer(step_functions, pool, self._endpoints)
-        gateway = self._gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)
+        gateway = self._gateway = Gateway(self._routes(), executions, self._check_stream, pool.invoke)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [
@@ -202,7 +211,7 @@ class Service:
         ).stop
 
     def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
-        folder = ROOT / (self._variable("STREAMS_DIR") or "env/streams")
+        folder = self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
         return profile_files.check(stream_id, folder, self._upstream_variables)
 
     @property
@@ -212,6 +221,19 @@ class Service:
 
     def _provision(self) -> dict[str, str]:
         return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)
+
+    def _routes(self) -> list[Route | ProxyRoute]:
+        """The template's routes; they know the profiles that are deployed, which are more than it was compiled with."""
+        names = self._code.names
+        return [
+            route
+            if isinstance(route, ProxyRoute)
+            else replace(
+                route,
+                request_templates={kind: with_names(text, names) for kind, text in route.request_templates.items()},
+            )
+            for route in self.stack.routes
+        ]
 
     def _variable(self, name: str) -> str | None:
         values = (function.environment.get(name) for function in self.stack.functions)

@@ -363,6 +363,12 @@ DEFECTS = [
         function=("handlers.invocation.to_invocation", takes_milliseconds_for_seconds),
     ),
     Defect(
+        "two streams share a partition",
+        {"cross-talk"},
+        function=("handlers.store.event_items._without_signs", lambda stream_id: stream_id),
+        among=lambda schedule: len(schedule.beside) > 1 and schedule.beside[0].partitions > 1,
+    ),
+    Defect(
         "the partitions are the profile's own",
         {"torn"},
         function=("handlers.store.requests.Requests._claim", spreads_as_its_profile_says),

@@ -92,7 +92,8 @@ OF_THE_RESTS = {
     "the partitions are the profile's own": "test_the_first_claim_fixes_the_partitions",
 }
 OF_THE_ENTRY = {"the margin is in another unit": "test_what_a_function_is_asked_for"}
-UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE | OF_THE_RESTS | OF_THE_ENTRY
+OF_THE_ITEMS = {"two streams share a partition": "test_a_stream_may_be_called_as_a_partition_of_another"}
+UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE | OF_THE_RESTS | OF_THE_ENTRY | OF_THE_ITEMS
 
 
 def managers() -> Mapping[str, type[Manager]]:

@@ -97,6 +97,9 @@ def test_the_dashboard_shows_what_is_measured() -> None:
     written = set(re.findall(r'add_metric\("(\w+)"', _handlers())) | set(re.findall(r'": "(\w+)",', _handlers()))
     drawn = set(re.findall(r'MetricName="(\w+)', str(body))) | set(re.findall(r"'\$\{Namespace\}', '(\w+)'", str(body)))
     assert {"Wanted", "LongestUnconnected", "Stored", "Dropped"} <= drawn <= written
+    # CloudWatch, "Search expression syntax": a name with anything but letters and digits stands in quotation marks.
+    searches = re.findall(r"SEARCH\('\{(.+?),profile", text)
+    assert set(searches) == {r"\"${Namespace}\""}
 
 
 def _handlers() -> str:

@@ -3,6 +3,9 @@
 import json
 import re
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 from local.stages import ROOT
 
@@ -18,6 +21,19 @@ def test_the_zip_holds_the_handlers_the_profiles_and_the_requirements_alone(arch
     assert tops == {"handlers", "env", "__pycache__"} | installed
     assert {name.rpartition("/")[0] for name in archive if name.startswith("env/")} == {"env/streams"}
     assert [name for name in archive if "boto" in name.split("/")[0]] == []
+
+
+def test_of_powertools_ships_what_the_functions_import(package: Path, archive: dict[str, bytes]) -> None:
+    """Its event handler and its other utilities stay out, and what the functions import from it works from the zip."""
+    folders = {name.split("/")[2] for name in archive if name.startswith("aws_lambda_powertools/utilities/")}
+    assert folders == {"__init__.py", "__pycache__", "jmespath_utils", "parameters", "serialization.py", "typing"}
+    assert [name for name in archive if "event_handler" in name] == []
+    sources = "".join(source.decode() for name, source in archive.items() if re.fullmatch(r"handlers/.+\.py", name))
+    imports = sorted(set(re.findall(r"(?m)^ *(from aws_lambda_powertools\S* import .+)$", sources)))
+    assert len(imports) >= 4
+    script = "\n".join(["import sys", f"sys.path.insert(0, {str(package / 'streamkeeper.zip')!r})", *imports])
+    uses = "parameters.SSMProvider, parameters.SecretsProvider, Logger(), Metrics(namespace='n', service='s')"
+    subprocess.run([sys.executable, "-c", f"{script}\n{uses}"], check=True, timeout=60)
 
 
 def test_every_handler_and_profile_ships_as_it_is(archive: dict[str, bytes]) -> None:

@@ -124,23 +124,43 @@ def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | 
         assert server.errors == []
 
 
-def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """A server's TLS for 127.0.0.1, and the file of the certificate that a client must trust."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+def certificate(folder: Path, *, names_authority: bool = True) -> tuple[ssl.SSLContext, Path]:
+    """A server's TLS for 127.0.0.1, and the file of the certificate of the authority that a client must trust.
+
+    RFC 5280, section 4.2.1.1: a certificate must have the key identifier of the authority that issued it.
+    """
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "an authority")])
+    own_key = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    authority = (
+        _issued_by(issuer, issuer, authority_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+        .add_extension(usage, critical=True)
+        .add_extension(own_key, critical=False)
+        .sign(authority_key, hashes.SHA256())
     )
-    trusted, private = folder / "certificate.pem", folder / "key.pem"
-    trusted.write_bytes(made.public_bytes(Encoding.PEM))
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    builder = _issued_by(issuer, subject, key.public_key())
+    builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+    if names_authority:
+        issued_with = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_key)
+        builder = builder.add_extension(issued_with, critical=False)
+    made = builder.sign(authority_key, hashes.SHA256())
+    trusted, shown, private = (folder / name for name in ("authority.pem", "certificate.pem", "key.pem"))
+    trusted.write_bytes(authority.public_bytes(Encoding.PEM))
+    shown.write_bytes(made.public_bytes(Encoding.PEM))
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(trusted, private)
+    tls.load_cert_chain(shown, private)
     return tls, trusted
+
+
+def _issued_by(issuer: x509.Name, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+    )

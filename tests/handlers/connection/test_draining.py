@@ -223,7 +223,7 @@ def test_gaps_are_written_down_once_the_predecessors_fate_is_known() -> None:
     assert kinds(manager.handle(30 + ttl_ms, holder)) == [SaveProgress]
     assert kinds(manager.handle(31 + ttl_ms + 5_000, holder)) == [SaveProgress, RecordGaps]
     assert kinds(manager.handle(31 + ttl_ms + 10_000, holder)) == [SaveProgress]
-    assert RecordGaps not in kinds(manager.handle(31 + ttl_ms + 15_000, Closed("reset")))
+    assert RecordGaps not in kinds(manager.handle(31 + ttl_ms + 15_000, Closed("ended_by_upstream")))
 
 
 def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:

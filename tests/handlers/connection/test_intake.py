@@ -194,10 +194,9 @@ def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_ev
     manager.handle(2_000, Chunk(event(8)))
     manager.handle(2_001, Written(1, 0))
     effects = manager.handle(5_000, Chunk(b"event: gone\ndata: x\n\n"))
-    losses = [effect for effect in effects if isinstance(effect, RecordLoss)]
-    assert [(loss.from_ms, loss.to_ms, loss.cause) for loss in losses] == [(2_000, 5_000, "cursor_expired")]
-    effects = manager.handle(5_001, Closed("closed_here"))
-    assert [effect.cursor for effect in effects if isinstance(effect, SaveProgress)] == ["start"]
+    effects += manager.handle(5_001, Closed("closed_here"))
+    (save,) = [effect for effect in effects if isinstance(effect, SaveProgress)]
+    assert (save.cursor, save.progress.closed_ms, save.progress.forgot_ms) == ("start", 2_000, 5_000)
 
 
 def test_what_comes_after_a_silence_is_stored() -> None:
@@ -224,11 +223,29 @@ def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
     assert [save.cursor for save in saves if isinstance(save, SaveProgress)] == ["10"]
 
 
-def test_a_cursor_that_the_answer_refuses_is_recorded_as_lost_before_anything_is_saved() -> None:
-    """Where the answer does not begin behind the cursor, what came since is lost, and that is written down first."""
+def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up() -> None:
+    """A resumed connection hears first of what was lost while nobody was connected, and later of what is lost now."""
+    manager = fresh(resume={"header": "Last-Event-ID"}, loss={"event": "lost"})
+    manager.start(90_000)
+    manager.handle(90_010, Claimed(Lease(fence=FENCE)))
+    manager.handle(90_020, CursorRead("7", 5, known_ms=89_000, behind_ms=2_040))
+    manager.handle(90_030, Opened(200))
+    spans = []
+    for at_ms in (90_040, 92_000, 92_090, 93_000):
+        effects = manager.handle(at_ms, Chunk(b"id: 9\nevent: lost\ndata: y\n\n"))
+        spans += [(loss.from_ms, loss.to_ms) for loss in effects if isinstance(loss, RecordLoss)]
+    # It has caught up at 90,030 + 2,040 + 20 ms.
+    assert spans == [(89_000, 90_040), (89_000, 92_000), (89_000, 92_090), (92_090, 93_000)]
+
+
+def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_saved() -> None:
+    """Where the answer does not begin behind the cursor, nobody can ask for what came since: the record says so."""
     manager = fresh(resume={"header": "Last-Event-ID", "confirmed_by": "x-from"})
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE)))
     manager.handle(20, CursorRead("7", 5))
     effects = manager.handle(30, Opened(200, {"x-from": "1"}))
-    assert kinds(effects) == [MarkConnected, RecordLoss, SaveProgress]
+    assert kinds(effects) == [MarkConnected, SaveProgress]
+    assert isinstance(effects[-1], SaveProgress)
+    progress = effects[-1].progress
+    assert (progress.resumed, progress.forgot_ms, progress.since_ms, progress.live_ms) == (False, 30, 5, 30)

@@ -1,26 +1,96 @@
 """Gaps from the ledger's records, against a count millisecond by millisecond."""
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.ledger import Gap, Record, gaps
+from handlers.connection.ledger import CATCH_UP, Gap, Record, behind_ms, gaps, known_ms, records
 
 DEAD_AFTER_MS = 5
+NOW = 10_000
+
+
+def connection(fence: int, opened_ms: int, closed_ms: int | None, **more: Any) -> Record:
+    """One that asked for what came since a cursor, and closed where it says so."""
+    seen_ms = NOW if closed_ms is None else closed_ms
+    return Record(fence, opened_ms, seen_ms, closed_ms, "" if closed_ms is None else "reset", True, **more)
+
+
+def history(steps: list[tuple[int, int, int | None]]) -> list[Record]:
+    """Connections one after the other as they would be written down: how long after the one before, how long, reach."""
+    written: list[Record] = []
+    opened_ms = 0
+    for fence, (after_ms, lasted_ms, reach_ms) in enumerate(steps, 1):
+        opened_ms += after_ms
+        since_ms, wait_ms = known_ms(written), behind_ms(written, fence - 1, opened_ms)
+        live_ms = opened_ms + (wait_ms or 0)
+        ended_ms = opened_ms + lasted_ms
+        written.append(connection(fence, opened_ms, ended_ms, reach_ms=reach_ms, since_ms=since_ms, live_ms=live_ms))
+        opened_ms = ended_ms
+    return written
+
+
 closed = st.builds(
-    lambda fence, opened, lasted: Record(fence, opened, opened + lasted, opened + lasted, "reset", True),
+    lambda fence, opened, lasted: connection(fence, opened, opened + lasted),
     st.integers(1, 9),
     st.integers(0, 60),
     st.integers(0, 15),
 )
+steps = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 60), st.sampled_from([None, None, 15, 40])), min_size=1, max_size=9
+)
 
 
 @given(st.lists(closed, max_size=6))
-def test_gaps_are_the_milliseconds_between_connections_that_none_covers(records: list[Record]) -> None:
+def test_gaps_are_the_milliseconds_between_connections_that_none_covers(between: list[Record]) -> None:
     """The gaps hold exactly the milliseconds from the first opening to the last in which nothing was connected."""
-    first = min((r.opened_ms for r in records), default=0)
-    last = max((r.opened_ms for r in records), default=0)
-    missed = [at for at in range(first, last) if not any(r.opened_ms <= at < r.seen_ms for r in records)]
-    assert [at for gap in gaps(records, 1_000, DEAD_AFTER_MS) for at in range(gap.from_ms, gap.to_ms)] == missed
+    first = min((r.opened_ms for r in between), default=0)
+    last = max((r.opened_ms for r in between), default=0)
+    missed = [at for at in range(first, last) if not any(r.opened_ms <= at < r.seen_ms for r in between)]
+    assert [at for gap in gaps(between, NOW, DEAD_AFTER_MS) for at in range(gap.from_ms, gap.to_ms)] == missed
+
+
+@given(steps)
+def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
+    taken: list[tuple[int, int, int | None]],
+) -> None:
+    """Of an upstream that keeps so much, and sends it as slowly as is assumed, what never came lies in an open gap."""
+    written = history(taken)
+    never_came: set[int] = set()
+    due_ms = written[0].opened_ms  # the oldest instant that has not come
+    for record in written:
+        kept_ms = 0 if record.reach_ms is None else record.opened_ms - record.reach_ms
+        never_came |= set(range(due_ms, min(kept_ms, record.opened_ms)))
+        due_ms = max(due_ms, min(kept_ms, record.opened_ms))
+        # It sends three milliseconds' worth in two, until it has nothing left.
+        for at_ms in range(record.opened_ms, record.last_ms):
+            due_ms = min(at_ms + 1, due_ms + (2 if at_ms % 2 else 1))
+    after = connection(99, written[-1].last_ms, None, since_ms=known_ms(written))
+    open_gaps = [gap for gap in gaps([*written, after], NOW, DEAD_AFTER_MS) if not gap.closed_by_cursor]
+    told = {at for gap in open_gaps for at in range(gap.from_ms, gap.to_ms)}
+    assert never_came <= told
+    assert all(gap.to_ms > gap.from_ms for gap in open_gaps)
+    assert len(told) == sum(gap.to_ms - gap.from_ms for gap in open_gaps)
+
+
+@given(steps)
+def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
+    """Whatever broke off, the connection that is open now has asked for all of it."""
+    written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
+    now = connection(99, written[-1].last_ms + 7, None, since_ms=known_ms(written))
+    assert all(gap.closed_by_cursor for gap in gaps([*written, now], NOW, DEAD_AFTER_MS))
+
+
+@given(steps)
+def test_what_is_known_never_falls(taken: list[tuple[int, int, int | None]]) -> None:
+    """Each connection is asked for no more than the one before, and records that are out of sight change nothing."""
+    written = history(taken)
+    known = [known_ms(written[:count]) or 0 for count in range(1, len(written) + 1)]
+    assert known == sorted(known)
+    assert known_ms(written[-2:]) == known_ms(written)
 
 
 def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
@@ -39,9 +109,88 @@ def test_an_open_connection_covers_all_that_follows() -> None:
     assert gaps([later, short, open_one], 100, DEAD_AFTER_MS) == []
 
 
-def test_a_gap_that_is_longer_than_the_upstream_goes_back_is_not_closed() -> None:
-    """Asked for what came since, an upstream with a reach gives the end of a long gap, and says nothing of the rest."""
-    before = Record(fence=1, opened_ms=0, seen_ms=10, closed_ms=10, ended_by="reset", resumed=False)
-    for reach_ms, closed in ((None, True), (30, True), (29, False)):
-        after = Record(fence=2, opened_ms=40, seen_ms=50, closed_ms=None, ended_by="", resumed=True, reach_ms=reach_ms)
-        assert gaps([before, after], 50, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", closed_by_cursor=closed)]
+@pytest.mark.parametrize(("reach_ms", "closed"), [(None, True), (30, True), (29, False), (0, False)])
+def test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it(reach_ms: int | None, closed: bool) -> None:
+    """What was asked for is as old as the last instant at which all was known; nobody vouches for a reach of none."""
+    before = connection(1, 0, 10, since_ms=None, live_ms=0)
+    after = connection(2, 40, None, reach_ms=reach_ms, since_ms=10, live_ms=100)
+    assert gaps([before, after], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", closed_by_cursor=closed)]
+
+
+def test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off() -> None:
+    """What it did not bring is as old as ever: the next one may ask too late, and then all of it stays open."""
+    first = connection(1, 0, 5_000, live_ms=0)
+    second = connection(2, 18_000, None, reach_ms=20_000, since_ms=5_000, live_ms=44_000)
+    assert gaps([first, second], NOW, DEAD_AFTER_MS) == [Gap(2, 5_000, 18_000, "reset", True)]
+    broken = replace(second, closed_ms=21_000, seen_ms=21_000, ended_by="reset")
+    assert gaps([first, broken], 99_000, DEAD_AFTER_MS) == [Gap(2, 5_000, 21_000, "reset", False)]
+    assert (known_ms([first, broken]), behind_ms([first, broken], 2, 25_000)) == (5_000, 23_000 + CATCH_UP * 4_000)
+    in_time = connection(3, 25_000, None, reach_ms=20_000, since_ms=5_000, live_ms=60_000)
+    assert [gap.closed_by_cursor for gap in gaps([first, broken, in_time], NOW, DEAD_AFTER_MS)] == [True, True]
+    late = replace(in_time, opened_ms=32_000)
+    assert gaps([first, broken, late], NOW, DEAD_AFTER_MS) == [
+        Gap(2, 5_000, 21_000, "reset", False),
+        Gap(3, 21_000, 32_000, "reset", False),
+    ]
+    stayed = replace(broken, closed_ms=44_000, seen_ms=44_000)
+    assert [gap.closed_by_cursor for gap in gaps([first, stayed], 99_000, DEAD_AFTER_MS)] == [True]
+
+
+def test_an_upstream_that_ended_the_stream_has_sent_all_of_it() -> None:
+    """Its end stands behind everything, however short the connection was."""
+    ended = replace(connection(2, 40, 41, since_ms=10, live_ms=100), ended_by="ended")
+    assert gaps([connection(1, 0, 10), ended], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", True)]
+
+
+def test_what_the_upstream_has_forgotten_is_open_but_for_what_another_connection_covers() -> None:
+    """The answer that the cursor is too old is a connection of no length; what is behind it may be asked for again."""
+    refused = records(connection(2, 30, 30, since_ms=10, live_ms=None), None, 30)
+    expired = records(replace(connection(2, 30, 30, since_ms=10), ended_by="cursor_expired"), None, 30)
+    after = connection(3, 35, None, since_ms=30, live_ms=50)
+    assert refused == []
+    for closed_ms, told in ((10, [Gap(2, 10, 30, "cursor_expired", False, True)]), (30, [])):
+        first = connection(1, 0, closed_ms, live_ms=0)
+        behind = Gap(3, 30, 35, "reset" if told == [] else "cursor_expired", True)
+        shown = gaps([first, *expired, after], NOW, DEAD_AFTER_MS)
+        assert [gap for gap in shown if not gap.closed_by_cursor] == told
+        assert replace(shown[-1], cause=behind.cause) == behind
+
+
+def test_a_connection_that_is_told_so_after_a_while_keeps_what_it_brought() -> None:
+    """From the last that it heard to the notice nothing can be asked for."""
+    record = replace(connection(2, 20, 60, since_ms=10, live_ms=40), ended_by="cursor_expired")
+    told = records(record, 20, 75)
+    after = connection(3, 80, None, since_ms=75, live_ms=99)
+    assert gaps([connection(1, 0, 10), *told, after], NOW, DEAD_AFTER_MS) == [
+        Gap(2, 10, 20, "reset", True),
+        Gap(2, 60, 75, "cursor_expired", False, True),
+        Gap(3, 75, 80, "cursor_expired", True),
+    ]
+
+
+def test_an_answer_that_begins_elsewhere_leaves_the_gap_open() -> None:
+    """The gap's cause is the answer."""
+    record = Record(2, 40, NOW, None, "", False, since_ms=10, live_ms=40)
+    (told,) = records(record, 40, 40)
+    assert gaps([connection(1, 0, 10), told], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "cursor_unknown", False)]
+
+
+def test_a_gap_is_seen_though_the_connection_before_it_is_out_of_sight() -> None:
+    """A long outage has more tries than anybody looks back over; what was known then stands in the only record."""
+    alone = connection(40, 90, None, reach_ms=50, since_ms=10, live_ms=200)
+    assert gaps([alone], NOW, DEAD_AFTER_MS) == [Gap(40, 10, 90, "unrecorded", False)]
+    assert gaps([replace(alone, since_ms=None)], NOW, DEAD_AFTER_MS) == []
+
+
+def test_one_that_breaks_off_beside_another_leaves_what_it_should_have_brought_open() -> None:
+    """The other began afresh, so nobody brought what the first was behind with."""
+    first, second = connection(1, 0, 10), connection(2, 20, 60, since_ms=10, live_ms=90)
+    afresh = Record(3, 50, NOW, None, "", False, since_ms=10, live_ms=50)
+    assert gaps([first, second, afresh], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 50, "reset", False)]
+    live = replace(second, live_ms=30)
+    broken = connection(3, 55, 65, since_ms=58, live_ms=80)
+    fresh = replace(afresh, fence=4, opened_ms=62)
+    assert gaps([first, live, broken, fresh], NOW, DEAD_AFTER_MS) == [
+        Gap(2, 10, 20, "reset", True),
+        Gap(4, 60, 62, "reset", False),
+    ]

@@ -91,7 +91,7 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
     manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE)))
     manager.handle(30, CursorRead(None))
     effects = manager.handle(40, Closed("refused"))
-    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased, RecordGaps]
+    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased]
 
 
 def test_one_that_never_connected_releases_nothing() -> None:

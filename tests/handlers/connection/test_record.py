@@ -8,12 +8,17 @@ LEFT = Outcome("ConnectionExpired", "", "its time is over")
 DEADLINE_MS = 900_000
 
 
-def opened(saved_ms: int | None = 700) -> Record:
+def opened(
+    saved_ms: int | None = 700,
+    known_ms: int | None = None,
+    behind_ms: int | None = None,
+    reach_ms: int | None = None,
+) -> Record:
     """One that claimed at 1,000 ms, asked for what came since a cursor, and was answered at 1,500 ms."""
     record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.fence = 3
-    record.resumes(CursorRead("7", saved_ms), is_asked=True)
+    record.resumes(1_100, CursorRead("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
     record.liveness.begins_input(1_500, 1_400, None)
     record.opened(1_500)
     return record
@@ -56,14 +61,43 @@ def test_one_that_was_never_answered_has_no_close() -> None:
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
 
 
-def test_losses_are_numbered_and_begin_where_all_was_known() -> None:
-    """Since the cursor was saved, or the claim where nobody knows when; after events, since the last was heard."""
+def test_it_has_caught_up_once_it_lasted_for_twice_what_it_missed() -> None:
+    """From what the ledger says, or the cursor alone; no upstream sends more than it goes back."""
+    spans = [
+        (progress.since_ms, progress.live_ms)
+        for progress in (
+            opened().progress,
+            opened(known_ms=900).progress,
+            opened(known_ms=900, behind_ms=50).progress,
+            opened(known_ms=900, reach_ms=100).progress,
+            opened(saved_ms=None).progress,
+        )
+    ]
+    # 400 ms passed between the question and the answer, 400 ms or 200 ms before.
+    assert spans == [(700, 3_100), (900, 2_700), (900, 2_350), (900, 1_700), (None, 2_300)]
+
+
+def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last_good() -> None:
+    """Without an event it brought nothing that was asked for; with one it did, until it was heard before."""
     record = opened()
-    first = record.lost_since_cursor(1_600, "cursor_unknown")
-    assert (first.number, first.from_ms, first.to_ms, record.resumed) == (1, 700, 1_600, False)
-    assert opened(None).cursor_expired(1_600, "", 1_400).from_ms == 1_000
+    record.cursor_expired(1_600, "start", 1_400)
+    record.closes("cursor_expired", LEFT)
+    assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
+    record = opened()
     record.sent(1, "8")
-    second = record.cursor_expired(3_100, "start", 2_500)
-    assert (second.number, second.from_ms, second.cause) == (2, 2_500, "cursor_expired")
+    record.liveness.begins_input(3_100, None, None)
+    record.cursor_expired(3_100, "start", 2_500)
+    record.closes("cursor_expired", LEFT)
+    assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (True, 2_500, 3_100)
     record.stored(Written(1, 0))
     assert record.pending.take() == "start"
+
+
+def test_gaps_are_looked_for_again_by_one_that_breaks_off_before_it_has_caught_up() -> None:
+    """What it was said to have closed is open then."""
+    for closed_ms, looks in ((3_099, 1), (3_100, 0)):
+        record = opened()
+        assert len(record.gaps(10)) == 1
+        record.liveness.begins_input(closed_ms, None, None)
+        record.closes("ended_by_upstream", LEFT)
+        assert [len(record.gaps(10)), len(record.gaps(10))] == [looks, 0]

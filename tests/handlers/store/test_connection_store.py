@@ -1,9 +1,11 @@
 """Lease, cursor and ledger on the embedded AWS: what a request writes, its refusals, and what a lost answer does."""
 
+from dataclasses import replace
+
 import pytest
 
 from handlers.connection.effects import Progress
-from handlers.connection.inputs import Claimed, ClaimRefused
+from handlers.connection.inputs import Claimed, ClaimRefused, CursorRead
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from tests.handlers.aws import (
@@ -231,6 +233,22 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
         }
         for fence, from_ms, to_ms, cause, by_cursor in [(3, 90, 100, "reset", True), (4, 150, 180, "unrecorded", False)]
     }
+
+
+def test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off(aws: Aws) -> None:
+    """The item under the connection that ended it is written again, and by nobody who has seen less."""
+    store = aws.store()
+    first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
+    second = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=120)
+    broken = replace(second, seen_ms=115, closed_ms=115, ended_by="reset")
+    shown = []
+    for progress in (first, second, broken, replace(second, fence=3, opened_ms=117, seen_ms=300)):
+        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
+        store.record_gaps(STREAM, 119, dead_after_ms=20)
+        item = aws.items(CONTROL, STREAM).get("gap#000000000002", {})
+        shown.append((item.get("from_ms"), item.get("to_ms"), item.get("closed_by_cursor")))
+    assert shown == [(None, None, None), (90, 100, True), (90, 115, False), (90, 100, True)]
+    assert store.resumption(STREAM, 310) == CursorRead(None, None, 300, 20)
 
 
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:

@@ -273,7 +273,19 @@ def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
         assert server.peers[0].request == b""
 
 
-UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted")
+def test_a_certificate_that_the_deployed_python_refuses_is_refused_everywhere(
+    tmp_path: Path, trusting: Callable[[Path], None]
+) -> None:
+    """One that does not keep the rules of RFC 5280, though its authority is trusted and the Python is an old one."""
+    tls, trusted = certificate(tmp_path, names_authority=False)
+    with serving(Peer.wait_until_gone, tls=tls) as server:
+        trusting(trusted)
+        with upstream(server.address) as reader:
+            lacks = "the upstream's certificate cannot be trusted: Missing Authority Key Identifier"
+            assert take(reader) == Closed("tls", lacks)
+
+
+UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted: unable to get local issuer certificate")
 NOT_ACCEPTED = Closed("unreachable", "the connection was not accepted in time")
 NO_SUCH_HOST = Closed("unreachable", "the host's name cannot be resolved")
 NO_HTTP = Closed("protocol", "the answer is not valid HTTP (ProtocolError)")
@@ -283,7 +295,6 @@ HTTP = urllib3.connection.HTTPConnection("secret")
 @pytest.mark.parametrize(
     ("error", "closed"),
     [
-        (exceptions.SSLError(ssl.SSLCertVerificationError(1, "secret")), UNTRUSTED),
         (exceptions.SSLError(ssl.SSLEOFError(8, "secret")), Closed("tls", "TLS failed")),
         (exceptions.ProtocolError("secret", OSError(113, "secret")), Closed("reset", "EHOSTUNREACH")),
         (exceptions.ProtocolError("secret", TimeoutError("secret")), Closed("stalled", "no byte came in time")),

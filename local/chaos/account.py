@@ -1,0 +1,111 @@
+"""What all streams of a run share: clock, tables, Lambda, Step Functions, and the faults that meet every stream.
+
+It knows no stream but by its id. Invariant: a change of an item reaches the stream that the item belongs to and no
+other; what is asked for in the name of a stream and names another is in `crossed`, once for each sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from handlers.store.connection_store import Store
+from handlers.store.event_items import stream_of
+from local.chaos.deployments import QUEUE_URL
+from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from local.replay.dynamodb_expressions import Item
+from local.replay.table import Key, MemoryDynamoDB
+from states_language import Execution
+from states_language.clock import VirtualClock
+
+Changed = Callable[[str, Key, Item], None]
+
+
+class Account:
+    """Of one run; `names` are a stage's."""
+
+    def __init__(self, seed: int, names: Mapping[str, str]) -> None:
+        self.clock = VirtualClock(seed=seed)
+        self.origin_ms = self.clock.now_ms()
+        self.events_table, self.control_table = names["events_table"], names["control_table"]
+        self.tables = MemoryDynamoDB(self.events_table, self.control_table, on_change=self._changed)
+        self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
+        self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late
+        self.no_functions_until_ms = 0
+        self.no_successors_until_ms = 0
+        self.executions: dict[str, Execution] = {}  # by ARN
+        self.crossed: dict[str, None] = {}
+        self.log: list[str] = []
+        self._watches: dict[str, Changed] = {}
+
+    def watch(self, stream: str, changed: Changed) -> None:
+        """From now on `changed` is called after each change of an item of the stream."""
+        self._watches[stream] = changed
+
+    def store_of(self, stream: str) -> Store:
+        """The store of the stream's functions; its back-off takes no time."""
+        # Alone a stream can cross none.
+        client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.cross)
+        return Store(
+            client,
+            _no_queue,
+            events_table=self.events_table,
+            control_table=self.control_table,
+            dead_letter_queue_url=QUEUE_URL,
+            sleep=_not_at_all,
+        )
+
+    def cross(self, text: str) -> None:
+        """Records that something of one stream touched another."""
+        self.crossed[text] = None
+
+    def say(self, text: str) -> None:
+        """Takes a line into the trace."""
+        self.log.append(f"{(self.clock.now_ms() - self.origin_ms) / 1000:>8.3f} s  {text}")
+
+    def _changed(self, table: str, key: Key, item: Item) -> None:
+        watch = self._watches.get(stream_of(item) if table == self.events_table else key[0])
+        if watch is None:
+            self.cross(f"an item of no stream was written: {key}")
+        else:
+            watch(table, key, item)
+
+
+class OwnItems:
+    """The client of one stream's functions; a request that names an item of another stream is recorded."""
+
+    def __init__(self, dynamodb: UnreliableDynamoDB, stream: str, cross: Callable[[str], None]) -> None:
+        self._dynamodb = dynamodb
+        self._stream = stream
+        self._cross = cross
+
+    def __getattr__(self, operation: str) -> Any:
+        """The method of that name, which looks at the keys first."""
+        method = getattr(self._dynamodb, operation)
+
+        def checked(**request: Any) -> Any:
+            for name in _partitions(request):
+                # In the control table a partition key is an id as it is.
+                if self._stream not in (name, stream_of({"PK": {"S": name}})):
+                    self._cross(f"{operation} in the name of {self._stream} is about an item of {name}")
+            return method(**request)
+
+        return checked
+
+
+def _partitions(request: Mapping[str, Any]) -> list[str]:
+    """The partition keys that a request names."""
+    items = [request[name] for name in ("Key", "Item") if name in request]
+    values = request.get("ExpressionAttributeValues", {}) if "KeyConditionExpression" in request else {}
+    named = [values[name]["S"] for name in (":stream", ":partition") if name in values]
+    # PK is the first attribute of every INSERT.
+    inserted = [statement["Parameters"][0]["S"] for statement in request.get("Statements", ())]
+    return [*(item["PK"]["S"] for item in items), *named, *inserted]
+
+
+def _not_at_all(_seconds: float) -> None:
+    return
+
+
+def _no_queue() -> Any:
+    raise RuntimeError("no event of chaos is too large for an item")
