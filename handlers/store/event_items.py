@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body
 from handlers.framing.oversize import Oversize
 from handlers.store.control_items import Item, expiry
@@ -32,10 +32,14 @@ _GZIP = 31
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
-    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever)."""
+    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
+
+    `on_conflict` is what follows where one key has two bodies; None where the key is made of the body.
+    """
 
     partitions: int = 1
     keep_days: int = 0
+    on_conflict: OnConflict | None = None
 
 
 DEFAULT_POLICY = StoragePolicy()
@@ -47,6 +51,7 @@ Fetch = Callable[[str], bytes | None]
 class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
 
+    `conflict_of` is the key that it came under, where another body has that one.
     `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
     too large for the reader or could not be read.
     """
@@ -60,6 +65,7 @@ class StoredEvent:
     position: str
     dead_letter: str | None = None
     object: str | None = None
+    conflict_of: str | None = None
 
 
 # --- where an event lies ----------------------------------------------------------------------------------------------
@@ -195,6 +201,7 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
         position=item["position"]["S"],
         dead_letter=text("dead_letter"),
         object=text("object"),
+        conflict_of=text("conflict_of"),
     )
 
 

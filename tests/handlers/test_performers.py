@@ -159,7 +159,9 @@ def test_claim_then_connect_then_mark() -> None:
 
 # --- generated wires --------------------------------------------------------------------------------------------------
 
-texts = st.lists(st.sampled_from(["event", "event", "event", "long", "lost", "cut", "end"]), min_size=1, max_size=3)
+texts = st.lists(
+    st.sampled_from(["event", "event", "event", "long", "lost", "cut", "retry", "end"]), min_size=1, max_size=3
+)
 ends = st.sampled_from([None, Closed("reset"), Closed("ended_by_upstream"), Closed("stalled")])
 refusals: list[Arrival] = [Opened(503), Opened(429, {"retry-after": "1"}), Closed("refused")]
 answers = st.sampled_from([Opened(200)] * 6 + refusals)
@@ -168,7 +170,7 @@ delays = st.integers(1, 4_000)
 
 def frame(word: str, number: int) -> bytes:
     """The event of a word."""
-    return too_long(number) if word == "long" else event(number, "" if word in ("event", "cut") else word)
+    return too_long(number) if word == "long" else event(number, word if word in ("lost", "end") else "")
 
 
 @st.composite
@@ -183,6 +185,7 @@ def openings(draw: st.DrawFn) -> tuple[Script, ...]:
             for words in draw(st.lists(texts, max_size=6)):
                 at_ms += draw(delays)
                 frames = [frame(word, number + at) for at, word in enumerate(words)]
+                frames.append(b"retry: %d\n\n" % draw(delays) if "retry" in words else b"")
                 number += len(words)
                 data = b"".join(frames)
                 script.append((at_ms, Chunk(data[:-3] if words[-1] == "cut" else data)))

@@ -195,7 +195,21 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             {},
             {"context": EXECUTION},
             "https://sqs.us-east-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
-        )
+        ),
+        (
+            {},
+            {"context": {"Execution": {"Id": "arn:aws-cn:states:cn-north-1:111111111111:execution:machine:mine"}}},
+            "https://sqs.cn-north-1.amazonaws.com.cn/111111111111/streamkeeper-test-dead-letters",
+        ),
+        (
+            {},
+            {
+                "context": {
+                    "Execution": {"Id": "arn:aws-us-gov:states:us-gov-west-1:111111111111:execution:machine:mine"}
+                }
+            },
+            "https://sqs.us-gov-west-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
+        ),
     ],
     "Send dead-letter message/Assign/status": [
         ({"status": ""}, {}, "rejected"),
