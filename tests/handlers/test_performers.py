@@ -136,7 +136,7 @@ def test_one_that_has_not_ended_is_told_at_the_end() -> None:
     assert (end.outcome.error, end.progress.dead_lettered, end.progress.unterminated_bytes) == (
         "StreamTakenOver",
         1,
-        73,
+        72,
     )
 
 

@@ -58,7 +58,7 @@ def test_frames_that_are_too_long_are_hashed_and_the_others_come(
 def test_a_large_chunk_of_raw_is_left_out() -> None:
     """It is a frame by itself."""
     said = says("raw", [b"a", b"abcde", b"b"], most=4, skips=True)
-    assert said.data == ["a", what_is_left(b"abcde"), "b"]
+    assert said.frames == [Frame("a"), Frame(what_is_left(b"abcde")), Frame("b")]
 
 
 ID_AND_NAME = [

@@ -211,7 +211,7 @@ def _plain(data: Any) -> str:
 
 
 def test_a_body_that_was_too_long_is_compared_by_its_hash(aws: Aws) -> None:
-    """It is the same event where its SHA-256 is; else what is left of it goes to the queue, once, and nothing is lost."""
+    """It is the same event where its SHA-256 is; else what is left of it goes to the queue, once."""
     store = aws.store()
     assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     same, other = (
