@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from local.chaos.memory import EVERYTHING, MEMORIES, Memory
 from local.chaos.wire import KEYS
 
 POLICIES = ("evicts", "tolerates", "forbids")
@@ -42,7 +43,8 @@ class Schedule:
     `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
     `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing. `key` is what the profile makes of an
-    event's dedup key. `beside` are the other streams of the account, each with the faults that are its own.
+    event's dedup key; `memory` is how an upstream that resumes forgets. `beside` are the other streams
+    of the account, each with the faults that are its own.
     """
 
     seed: int
@@ -58,6 +60,7 @@ class Schedule:
     pace: str = ""
     retry_after_s: int = 0
     key: str = "id"
+    memory: Memory = EVERYTHING
     beside: tuple[Schedule, ...] = ()
 
     @property
@@ -77,6 +80,7 @@ class Schedule:
         traits += [f"{self.pace} rests after failures"] if self.pace else []
         traits += [f"Retry-After: {self.retry_after_s}"] if self.retry_after_s else []
         traits += [f"keys by {self.key}"] if self.key != "id" else []
+        traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         lines = [head, *(f"  {fault}" for fault in self.faults)]
         return "\n".join([*lines, *(f"beside it, {one}" for one in self.beside)])
@@ -203,4 +207,5 @@ def _generate(seed: int, drawn: random.Random, kinds: list[str], count: int) -> 
         pace=drawn.choice(("", "", "short", "long")),
         retry_after_s=drawn.choice((0, 0, 2, 9)),
         key=drawn.choice(("id", "id", *KEYS)),
+        memory=drawn.choice(MEMORIES),
     )

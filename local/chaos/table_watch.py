@@ -29,6 +29,7 @@ class Watch:
         self._counters = (0, 0, 0)
         self._cursor_fence = 0
         self._passed: dict[int, int] = {}
+        self._forgotten: set[int] = set()
         self._partitions = 1
         self.stored: dict[int, int] = {}
         self._positions: dict[str, int] = {}
@@ -47,6 +48,8 @@ class Watch:
             self._cursor(item)
         elif key[1] == "lease":
             self._lease(item)
+        elif "forgot_ms" in item:
+            self._forgotten.add(int(item["fence"]["N"]))
         elif key[1].startswith("gap#") and key[1].count("#") == 2:
             _, fence, count = key[1].split("#")
             self.losses[int(fence), int(count)] = int(item["from_ms"]["N"]), int(item["to_ms"]["N"])
@@ -71,6 +74,10 @@ class Watch:
             self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
         self._cursor_fence = max(self._cursor_fence, fence)
         link = self._link_of(fence)
+        if not text and link is not None and link.has_forgotten:
+            if fence not in self._forgotten:
+                self.ahead.append(self._said("the cursor was given up before the ledger said that it is too old"))
+            return
         first = self._passed.get(fence, 0)
         if link is None or cursor not in link.sent:
             self.ahead.append(self._said(f"the cursor {text!r} of connection {fence} was never sent to it"))

@@ -39,7 +39,7 @@ def raises_no_fence(store: Store, *arguments: Any, sound: Callable[..., Any] = S
     return sound(store, *arguments[:5], values, *arguments[6:], **named)
 
 
-def _of_chaos(name: str) -> tuple[str, Callable[..., Any]]:
+def _of_chaos(name: str) -> tuple[str, Callable[..., Any] | property]:
     defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
     if defect.function is not None:
         return defect.function
@@ -51,7 +51,7 @@ UPDATE = "handlers.store.connection_store.Store._update"
 CONNECTED = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
 RELEASED = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
 # What is replaced, and by what.
-STORE: dict[str, tuple[str, Callable[..., Any]]] = {
+STORE: dict[str, tuple[str, Callable[..., Any] | property]] = {
     name: _of_chaos(name)
     for name in (
         "no fence on the cursor",
