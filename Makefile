@@ -40,11 +40,9 @@ tools:
 	@packaging/check-tools.sh $(PYTHON)
 
 $(VENV)/.installed: requirements-dev.txt pyproject.toml states-language/pyproject.toml
-	@$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable ./states-language --editable .
+	@$(PYTHON) packaging/install.py python $(VENV)
 	@touch $@
 
 node_modules/.installed: package-lock.json package.json .npmrc
-	@npm ci --loglevel=error
+	@$(PYTHON) packaging/install.py node
 	@touch $@

@@ -4,7 +4,7 @@
 
 module.exports = async ({ resolveVariable }) => {
   const stage = await resolveVariable('sls:stage');
-  const always = ['serverless-step-functions', './packaging/check-machines.cjs'];
+  const always = ['serverless-step-functions', './packaging/partition.cjs', './packaging/check-machines.cjs'];
   const deployed = ['serverless-python-requirements', './packaging/compile-pyc.cjs'];
   return ['local', 'test'].includes(stage) ? always : [...always, ...deployed];
 };

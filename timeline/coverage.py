@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+
+OVER = ("stopped", "ended")
+"""How a connection ends after which none is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +62,25 @@ def overlap_ms(connections: Iterable[Connection]) -> int:
 
 
 def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:
-    """Returns the intervals without a connection between the first opening and `until_ms`."""
+    """Returns the intervals without a connection, though one was wanted, between the first opening and `until_ms`.
+
+    From a stop, or the stream's end, to the next opening none was wanted.
+    """
     ordered = sorted(connections, key=lambda c: (c.from_ms, c.end_ms))
     missed: list[Gap] = []
     covered_ms: int | None = None
+    over_ms = -1
     cause = ""
-    for connection in ordered:
-        if covered_ms is not None and connection.from_ms > covered_ms:
-            missed.append(Gap(covered_ms, min(connection.from_ms, until_ms), cause))
+    for connection, following in zip_longest(ordered, ordered[1:]):
         if covered_ms is None or connection.end_ms >= covered_ms:
             covered_ms, cause = connection.end_ms, connection.ended_by
-    if covered_ms is not None and covered_ms < until_ms:
-        missed.append(Gap(covered_ms, until_ms, cause))
-    return [gap for gap in missed if gap.from_ms < gap.to_ms]
+        if connection.ended_by in OVER:
+            over_ms = max(over_ms, connection.end_ms)
+        next_ms = until_ms if following is None else min(following.from_ms, until_ms)
+        # A connection that closes after the stop, by an error even, ends what nobody wants any more.
+        if covered_ms < next_ms and over_ms < connection.from_ms:
+            missed.append(Gap(covered_ms, next_ms, cause))
+    return missed
 
 
 def deliveries(connections: Sequence[Connection], every_ms: int, until_ms: int, *, resumes: bool = False) -> Deliveries:

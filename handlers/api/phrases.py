@@ -17,7 +17,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED
 
 # Lambda's Cause is JSON; what the machine keeps of it may be cut, and its message comes first.
-_MESSAGE = re.compile(r'\{\s*"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")')
+_MESSAGE = re.compile(r'\{.*?"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 
 
 def of_connection(cause: str, one: Connection) -> str:

@@ -42,6 +42,13 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
     return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help", http_status=status)
 
 
+def refused_as(outcome: Outcome) -> str:
+    """Returns the ledger's word for what `judge` returned: a 200 that no decoder can read was refused by us."""
+    if not outcome.error:
+        return "ended"
+    return "refused" if outcome.http_status else "unreadable"
+
+
 def is_expired(profile: Profile, status: int) -> bool:
     """Returns whether an answer to a request that carried a cursor refuses that cursor.
 

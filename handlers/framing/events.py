@@ -8,6 +8,7 @@ whatever the upstream sent, and an event that lacks what the rule names is still
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +24,10 @@ _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _raw_decode = json.JSONDecoder().raw_decode
 _last_parsed: list[tuple[str | bytes, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
+
+
+# Where a known key comes with another body the first stays and the later one is counted, or both are stored.
+OnConflict = Literal["first", "both"]
 
 
 class StreamEvent(NamedTuple):
@@ -69,26 +74,42 @@ def parse_path(text: str) -> JsonPath | None:
 
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
     """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
-    named = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
+    named = frame.id if key == "id" else None if isinstance(key, str) else named_by(parse_json(frame.data), key)
     resume = cursor_after(frame, cursor)
-    return StreamEvent(_fitting(named) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+    return StreamEvent(fitting(named) or hashed(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
     """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
-    cursor = frame.last_id if rule == "id" else _named(frame, rule)
+    if isinstance(rule, JsonPath):
+        return cursor_at(parse_json(frame.data), rule)
+    return askable(frame.last_id) if rule == "id" else None
+
+
+def cursor_at(body: Any, path: JsonPath) -> str | None:
+    """Where to resume by what stands at `path`; None where nothing does that could be asked for."""
+    return askable(text_at(body, path))
+
+
+def askable(cursor: str | None) -> str | None:
+    """`cursor` itself, None where it is so long that nobody could ask for it."""
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
-def _named(frame: Frame, rule: Rule | None) -> str | None:
-    return _text_at(parse_json(frame.data), rule) if isinstance(rule, JsonPath) else None
+def named_by(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
+    """The text at the place; of several the texts as a JSON array, so that no two lists of texts look the same.
+
+    None where one lacks.
+    """
+    if isinstance(key, JsonPath):
+        return text_at(body, key)
+    texts = [text_at(body, path) for path in key]
+    return None if None in texts else as_key(texts)
 
 
-def _joined(frame: Frame, paths: tuple[JsonPath, ...]) -> str | None:
-    """The texts at the places as a JSON array, so that no two lists of texts look the same; None where one lacks."""
-    body = parse_json(frame.data)
-    texts = [_text_at(body, path) for path in paths]
-    return None if None in texts else json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+def as_key(parts: Sequence[object]) -> str:
+    """The parts as compact JSON."""
+    return json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical(frame: Frame) -> bytes:
@@ -104,11 +125,12 @@ def canonical(frame: Frame) -> bytes:
     return "".join(fields).encode() + b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
 
 
-def _hash(frame: Frame) -> str:
+def hashed(frame: Frame) -> str:
+    """The key of a frame that nothing names: the SHA-256 of its canonical bytes."""
     return hashlib.sha256(canonical(frame)).hexdigest()
 
 
-def _fitting(key: str | None) -> str | None:
+def fitting(key: str | None) -> str | None:
     """`key` where DynamoDB accepts it as a sort key, its hash where it is too long, None where it is empty."""
     if not key:
         return None
@@ -127,8 +149,13 @@ def parse_json(data: str | bytes) -> Any:
     seen, value = _last_parsed[0]
     if seen is not data:
         value = _parsed(data)
-        _last_parsed[0] = data, value
+        remember(data, value)
     return value
+
+
+def remember(data: str | bytes, value: Any) -> None:
+    """Lets the next `parse_json` of `data` return `value`, which is what it holds."""
+    _last_parsed[0] = data, value
 
 
 def _parsed(data: str | bytes) -> Any:
@@ -160,7 +187,7 @@ def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
     return value is not None, value
 
 
-def _text_at(body: Any, path: JsonPath) -> str | None:
+def text_at(body: Any, path: JsonPath) -> str | None:
     """What stands at `path` as text: a string as it is, any other value as compact JSON; None where nothing does."""
     there, value = at(body, path)
     if not there:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import OnConflict, StreamEvent
 from handlers.store.control_items import Item, expiry
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
@@ -30,10 +30,14 @@ _GZIP = 31
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
-    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever)."""
+    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
+
+    `on_conflict` is what follows where one key has two bodies; None where the key is made of the body.
+    """
 
     partitions: int = 1
     keep_days: int = 0
+    on_conflict: OnConflict | None = None
 
 
 DEFAULT_POLICY = StoragePolicy()
@@ -45,6 +49,7 @@ Fetch = Callable[[str], bytes | None]
 class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
 
+    `conflict_of` is the key that it came under, where another body has that one.
     `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
     too large for the reader or could not be read.
     """
@@ -58,6 +63,7 @@ class StoredEvent:
     position: str
     dead_letter: str | None = None
     object: str | None = None
+    conflict_of: str | None = None
 
 
 # --- where an event lies ----------------------------------------------------------------------------------------------
@@ -191,6 +197,7 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
         position=item["position"]["S"],
         dead_letter=text("dead_letter"),
         object=text("object"),
+        conflict_of=text("conflict_of"),
     )
 
 

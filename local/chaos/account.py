@@ -13,6 +13,7 @@ from handlers.store.connection_store import Store
 from handlers.store.event_items import stream_of
 from local.chaos.deployments import QUEUE_URL
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from local.chaos.unreliable_queue import UnreliableQueue
 from local.replay.dynamodb_expressions import Item
 from local.replay.table import Key, MemoryDynamoDB
 from states_language import Execution
@@ -30,9 +31,11 @@ class Account:
         self.events_table, self.control_table = names["events_table"], names["control_table"]
         self.tables = MemoryDynamoDB(self.events_table, self.control_table, on_change=self._changed)
         self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
+        self.queue = UnreliableQueue(self.clock, self.dynamodb)
         self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late
         self.no_functions_until_ms = 0
         self.no_successors_until_ms = 0
+        self.no_descriptions_until_ms = 0
         self.executions: dict[str, Execution] = {}  # by ARN
         self.crossed: dict[str, None] = {}
         self.log: list[str] = []
@@ -48,7 +51,7 @@ class Account:
         client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.cross)
         return Store(
             client,
-            _no_queue,
+            lambda: self.queue,
             events_table=self.events_table,
             control_table=self.control_table,
             dead_letter_queue_url=QUEUE_URL,
@@ -105,7 +108,3 @@ def _partitions(request: Mapping[str, Any]) -> list[str]:
 
 def _not_at_all(_seconds: float) -> None:
     return
-
-
-def _no_queue() -> Any:
-    raise RuntimeError("no event of chaos is too large for an item")

@@ -32,6 +32,12 @@ def strike(world: World, fault: Fault) -> None:
             world.account.no_successors_until_ms = until_ms
         case "no functions":
             world.account.no_functions_until_ms = until_ms
+        case "no descriptions":
+            world.account.no_descriptions_until_ms = until_ms
+        case "queue refuses":
+            world.account.queue.refuse(until_ms, draws)
+        case "rejection" | "the end":
+            upstream.hold("refusals", until_ms, fault.value)
         case "throttles":
             world.dynamodb.throttle(until_ms)
         case "unknown outcomes":

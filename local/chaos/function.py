@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection.effects import Claim, CloseUpstream, MarkConnected, Open, Outcome
+from handlers.connection.effects import Claim, CloseUpstream, MarkConnected, Open, Outcome, Write
 from handlers.connection.inputs import Arrival, Claimed, Closed, StoreFailed
 from handlers.connection.reconnection import attempts, lived
 from handlers.connection.steps import Answer, Await, ChangeRest, Ended, Pause, ReadRest, Report, Step
@@ -200,6 +200,8 @@ class VirtualFunction:
         elif isinstance(step, ChangeRest) and self.link is None:
             self._looked_ms, self._took_ms = asked_ms, asked_ms
         value = yield from self.slow.ask(*self._requests.of(step))
+        if isinstance(step, Write) and not isinstance(value, StoreFailed):
+            self.links_by_fence[step.fence].written += len(step.events)
         if isinstance(value, Claimed):
             self._fence = value.lease.fence
         elif isinstance(step, MarkConnected) and not isinstance(value, StoreFailed) and self.link is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+from local.chaos.executions import over_as
 from local.chaos.gaps import invented
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.rests import impatient, in_step, most_ms, too_late
@@ -35,6 +36,10 @@ COUNTED = (
     "too-late",
     "overdue",
     "misplaced",
+    "misread",
+    "dead-letters",
+    "wrong-counts",
+    "wrong-status",
     "cross-talk",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
@@ -121,6 +126,9 @@ def violations(world: World) -> list[Violation]:
 
 def _of_stream(world: World) -> list[Violation]:
     watch = world.watch
+    # What lies whole in the queue is safe, also where its function died before it could leave a mark.
+    for key in watch.letters():
+        watch.stored.setdefault(world.wire.key_number(key), world.clock.now_ms())
     seen = {
         "duplicated": watch.duplicated,
         "excess-connections": world.upstream.excess,
@@ -138,6 +146,10 @@ def _of_stream(world: World) -> list[Violation]:
         "too-late": too_late(world),
         "overdue": _overdue(world),
         "misplaced": watch.misplaced,
+        "dead-letters": _unlettered(world),
+        "wrong-counts": watch.miscounted,
+        "misread": world.misread,
+        "wrong-status": world.misreported,
     }
     name = "" if world.is_alone else f"{world.stream}: "
     return [Violation(kind, f"{name}{text}") for kind, texts in seen.items() for text in texts]
@@ -178,6 +190,8 @@ def _stuck(world: World) -> list[str]:
         return [] if is_over else ["the stream is to be stopped and was connected on"]
     if _asked_last(world.schedule) == {"DELETE"}:
         return ["a request to stop came after the last POST, and the stream goes on"]
+    if not running and over_as(world):
+        return []
     if not running:
         return ["no execution runs and nobody stopped the stream"]
     texts = []
@@ -212,6 +226,19 @@ def _lost(world: World) -> list[str]:
     return [f"{len(unexcused)} events are neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]
 
 
+def _unlettered(world: World) -> list[str]:
+    """What is wrong with the messages, and ends that a person should have got to know of."""
+    reported = {message.get("execution") for message in world.account.queue.messages}
+    silent = [
+        f"{execution.name} was rejected, and no message says so"
+        for execution in world.executions
+        if execution.arn not in reported
+        and isinstance(execution.output, dict)
+        and execution.output.get("status") == "rejected"
+    ]
+    return list(dict.fromkeys(world.watch.unlettered)) + silent
+
+
 # --- executions -------------------------------------------------------------------------------------------------------
 
 
@@ -221,8 +248,12 @@ def _unnamed(world: World) -> list[str]:
         names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
         if execution.status == "SUCCEEDED" and not names_it:
             texts.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
+        # Where the queue refuses, a rejection that cannot be reported is a dirty end.
+        is_unreported = execution.error == "StreamRejected" and any(
+            fault.kind == "queue refuses" for fault in world.schedule.faults
+        )
         is_aborted = execution.status == "ABORTED" and any("abort" in fault.kind for fault in world.schedule.faults)
-        if execution.status not in ("RUNNING", "SUCCEEDED") and not is_aborted:
+        if execution.status not in ("RUNNING", "SUCCEEDED") and not (is_aborted or is_unreported):
             texts.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
     return texts
 

@@ -66,8 +66,8 @@ class Link:
     is whether it was told that the cursor is too old. `delayed` are the events that came late or never, `came_ms` when
     those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know that it is connected.
     `looked_ms` is when its function looked last for a rest, `took_ms` when it took the try after one; `settled_ms` when
-    all could know how it ended. `notices` are the sent events that announce a loss, in order. `again` is None for a
-    function's first.
+    all could know how it ended. `notices` are the sent events that announce a loss, in order. `written` counts the
+    events that the store has answered for. `again` is None for a function's first.
     """
 
     client: Client
@@ -94,6 +94,7 @@ class Link:
     came_ms: dict[int, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
     notices: list[int] = field(default_factory=list)
+    written: int = 0
 
     @property
     def is_open(self) -> bool:

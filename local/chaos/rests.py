@@ -80,7 +80,8 @@ def _failures(world: World) -> list[tuple[int, Link]]:
 
 def _kind(link: Link) -> FailureKind | None:
     if link.refused_with:
-        return "throttled" if link.refused_with in (420, 429) else "http"
+        # 204 and what a retry cannot help owe nothing: they end the stream.
+        return "throttled" if link.refused_with in (420, 429) else "http" if link.refused_with >= 500 else None
     return "network" if link.opened_ms is None and link.ended_by in UNANSWERED else None
 
 

@@ -43,8 +43,8 @@ class Schedule:
     `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
     `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing. `key` is what the profile makes of an
-    event's dedup key; `memory` is how an upstream that resumes forgets. `beside` are the other streams
-    of the account, each with the faults that are its own.
+    event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
+    "" for none (`wire.py`). `beside` are the other streams of the account, each with the faults that are its own.
     """
 
     seed: int
@@ -61,6 +61,7 @@ class Schedule:
     retry_after_s: int = 0
     key: str = "id"
     memory: Memory = EVERYTHING
+    unstorable: str = ""
     beside: tuple[Schedule, ...] = ()
 
     @property
@@ -81,6 +82,7 @@ class Schedule:
         traits += [f"Retry-After: {self.retry_after_s}"] if self.retry_after_s else []
         traits += [f"keys by {self.key}"] if self.key != "id" else []
         traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
+        traits += [f"{self.unstorable} events that no table takes"] if self.unstorable else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         lines = [head, *(f"  {fault}" for fault in self.faults)]
         return "\n".join([*lines, *(f"beside it, {one}" for one in self.beside)])
@@ -146,10 +148,16 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "reorders": (3, _lasting(1_000, 15_000)),
     "burst": (3, _instant((5, 20))),
     "losses": (3, _lasting(1_000, 15_000)),
+    # The upstream is done with the stream: `value` is the status that says so.
+    "rejection": (1, _lasting(1_000, 6_000, (403, 404))),
+    "the end": (1, _lasting(1_000, 6_000, (204,))),
+    # The queue of dead-letter messages.
+    "queue refuses": (1, _lasting(500, 8_000)),
     # People. A redeployment changes code and definition; `value` says what of them. Without successors an execution
-    # cannot renew, or does and gets no answer.
+    # cannot renew, or does and gets no answer; without descriptions it does not learn whether a holder is dead.
     "redeploy": (3, _instant()),
     "no successors": (1, _lasting(2_000, 20_000)),
+    "no descriptions": (1, _lasting(500, 8_000)),
     "post": (2, _instant((0,))),
     "stop": (1, _instant()),
     "abort and post": (1, _instant((0, 400, 3_000))),
@@ -161,6 +169,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
 # What meets every stream of the account.
 SHARED = frozenset(
     {"slow starts", "no functions", "throttles", "unknown outcomes", "slow store", "redeploy", "no successors"}
+    | {"queue refuses", "no descriptions"}
 )
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.1, 3
@@ -207,5 +216,6 @@ def _generate(seed: int, drawn: random.Random, kinds: list[str], count: int) -> 
         pace=drawn.choice(("", "", "short", "long")),
         retry_after_s=drawn.choice((0, 0, 2, 9)),
         key=drawn.choice(("id", "id", *KEYS)),
+        unstorable=drawn.choices(("", "refused", "large"), (90, 8, 2))[0],
         memory=drawn.choice(MEMORIES),
     )

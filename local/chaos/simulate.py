@@ -15,6 +15,7 @@ import yaml
 from local import stages
 from local.chaos import invariants
 from local.chaos.account import Account
+from local.chaos.api_reader import ApiReader
 from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.faults import strike
 from local.chaos.invariants import Violation
@@ -77,7 +78,12 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
         for number, (one, own) in enumerate(zip(schedule.all, faults, strict=True))
     )
     world.beside = world_beside
+    readers = [ApiReader(one) for one in (world, *world.beside)]
+    for reader in readers:
+        reader.begin()
     world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
+    for reader in readers:
+        reader.end()
     return world
 
 

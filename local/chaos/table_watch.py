@@ -6,24 +6,32 @@ changes nothing. Invariant: a violation is one sentence with its time.
 
 from __future__ import annotations
 
+import bisect
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from handlers.store import control_items
 from handlers.store.event_items import partition_keys, stream_of
+from local.chaos.account import Account
 from local.chaos.link import Link
+from local.chaos.unreliable_queue import whole_events
 from local.chaos.wire import Wire
 from local.replay.dynamodb_expressions import Item
 from local.replay.table import Key
-from states_language.clock import Clock
+
+# How far behind the newest event one may be written: a reader asks again from there (docs/store.md).
+FOLLOWED_MS = 15_000
 
 
 class Watch:
     """One stream's listener; `link_of` returns the opening that a fencing token had, None where it had none."""
 
-    def __init__(self, clock: Clock, events_table: str, wire: Wire, link_of: Callable[[int], Link | None]) -> None:
-        self._clock = clock
-        self._origin_ms = clock.now_ms()
-        self._events_table = events_table
+    def __init__(self, account: Account, wire: Wire, link_of: Callable[[int], Link | None]) -> None:
+        self._clock = account.clock
+        self._origin_ms = account.origin_ms
+        self._events_table = account.events_table
+        self._queue = account.queue
         self._wire = wire
         self._link_of = link_of
         self._counters = (0, 0, 0)
@@ -31,12 +39,19 @@ class Watch:
         self._passed: dict[int, int] = {}
         self._forgotten: set[int] = set()
         self._partitions = 1
-        self.stored: dict[int, int] = {}
-        self._positions: dict[str, int] = {}
+        self._newest_ms = 0
+        self.stored_by: Counter[int] = Counter()
+        self._marked_by: Counter[int] = Counter()
+        self.stored: dict[int, int] = {}  # when; those in the dead-letter queue too
+        self.marked: set[int] = set()
+        self.order: list[tuple[str, int]] = []  # positions and events, as a reader is to see them
+        self.counts: dict[int, tuple[int, int, int]] = {}  # by connection, as its record has them
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
         self.duplicated: list[str] = []
         self.torn: list[str] = []
         self.misplaced: list[str] = []
+        self.unlettered: list[str] = []
+        self.miscounted: list[str] = []
         self.ahead: list[str] = []
         self.backwards: list[str] = []
 
@@ -48,14 +63,20 @@ class Watch:
             self._cursor(item)
         elif key[1] == "lease":
             self._lease(item)
-        elif "forgot_ms" in item:
-            self._forgotten.add(int(item["fence"]["N"]))
+        elif key[1].startswith("connection#"):
+            self._connection(item)
         elif key[1].startswith("gap#") and key[1].count("#") == 2:
             _, fence, count = key[1].split("#")
             self.losses[int(fence), int(count)] = int(item["from_ms"]["N"]), int(item["to_ms"]["N"])
 
     def _event(self, key: Key, item: Item) -> None:
-        number = self._wire.number_of(key[1], item["data"]["S"])
+        fence, position = int(item["fence"]["N"]), item["position"]["S"]
+        if "dead_letter" in item:
+            number = self._mark(key[1])
+            self._marked_by[fence] += 1
+        else:
+            number = self._wire.number_of(key[1], item["data"].get("S", ""))
+            self.stored_by[fence] += 1
         if number in self.stored:
             self.duplicated.append(self._said(f"event {number} was stored twice"))
         if key[0] not in partition_keys(stream_of(item), self._partitions):
@@ -63,9 +84,56 @@ class Watch:
         if number < 0:
             self.torn.append(self._said(f"what was stored as {key[1][:20]} is not what the upstream sent"))
         self.stored[number] = self._clock.now_ms()
-        other = self._positions.setdefault(item["position"]["S"], number)
-        if other != number:
-            self.misplaced.append(self._said(f"events {other} and {number} have the same position"))
+        self._place(position, number, int(item["received_at_ms"]["N"]))
+
+    def _mark(self, key: str) -> int:
+        """What stands in place of an event that went to the queue."""
+        letters = self.letters()
+        number = self._wire.key_number(key)
+        if key not in letters:
+            self.unlettered.append(self._said(f"event {number} was marked before its message was in the queue"))
+        self.marked.add(number)
+        return number
+
+    def letters(self) -> dict[str, dict[str, Any]]:
+        """The events of the stream that lie whole in the queue, by key; what is wrong with one is noted."""
+        events = {}
+        for event in whole_events(self._queue.messages):
+            if event["stream"] != self._wire.stream:
+                continue
+            events[event["key"]] = event
+            number = self._wire.number_of(event["key"], event["data"])
+            if number < 0 or event["id"] != str(number):
+                self.unlettered.append(self._said(f"the message of {event['key'][:20]} is not what the upstream sent"))
+            elif not self._wire.is_unstorable(number):
+                self.unlettered.append(self._said(f"event {number} is in the queue, and could have been stored"))
+        return events
+
+    def _place(self, position: str, number: int, received_ms: int) -> None:
+        at = bisect.bisect_left(self.order, (position, -1))
+        if at < len(self.order) and self.order[at][0] == position:
+            self.misplaced.append(self._said(f"events {self.order[at][1]} and {number} have the same position"))
+        self.order.insert(at, (position, number))
+        if received_ms < self._newest_ms - FOLLOWED_MS:
+            late_s = (self._newest_ms - received_ms) / 1000
+            self.misplaced.append(self._said(f"event {number} was written {late_s:.1f} s behind the newest"))
+        self._newest_ms = max(self._newest_ms, received_ms)
+
+    def _connection(self, item: Item) -> None:
+        """A record tells no more than there is, and one that is closed tells all."""
+        fence = int(item["fence"]["N"])
+        if "forgot_ms" in item:
+            self._forgotten.add(fence)
+        stored, duplicates, dead = (int(item[name]["N"]) for name in ("stored", "duplicates", "dead_lettered"))
+        self.counts[fence] = stored, duplicates, dead
+        link = self._link_of(fence)
+        written = 0 if link is None else link.written
+        told = f"connection {fence} tells {stored} stored, {duplicates} duplicates and {dead} dead-lettered"
+        there = f"of {written} that were written {self.stored_by[fence]} are there"
+        is_all = stored == self.stored_by[fence] and stored + duplicates + dead == written
+        is_less = stored <= self.stored_by[fence] and stored + duplicates + dead <= written
+        if not (is_all if "closed_ms" in item else is_less) or dead < (self._marked_by[fence] if is_all else 0):
+            self.miscounted.append(self._said(f"{told}; {there}"))
 
     def _cursor(self, item: Item) -> None:
         text, fence = item["cursor"]["S"], int(item["fence"]["N"])
@@ -74,7 +142,7 @@ class Watch:
             self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
         self._cursor_fence = max(self._cursor_fence, fence)
         link = self._link_of(fence)
-        if not text and link is not None and link.has_forgotten:
+        if not text and link is not None and (link.has_forgotten or link.refused_with):
             if fence not in self._forgotten:
                 self.ahead.append(self._said("the cursor was given up before the ledger said that it is too old"))
             return

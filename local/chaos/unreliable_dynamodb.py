@@ -9,11 +9,12 @@ is.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from local.chaos.wire import REFUSED
 from local.replay.table import MemoryDynamoDB
 from states_language.clock import Clock
 
@@ -23,7 +24,7 @@ OUTCOMES = {"passes": 5, "is lost": 2, "loses its answer": 3, "lands late": 2, "
 # What a single statement of a batch meets then.
 STATEMENTS = {"passes": 6, "is throttled": 2, "fails when it is done": 1}
 LATEST_MS = 6_000
-READS = frozenset({"GetItem", "Query"})
+READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 
 
 class UnreliableDynamoDB:
@@ -36,6 +37,7 @@ class UnreliableDynamoDB:
         self._unknown_until_ms = 0
         self._draws = random.Random(0)
         self.latency_ms = 0
+        self.refuses = False  # what holds REFUSED
         self.before: Callable[[], None] = nothing
         self.after: Callable[[], None] = nothing
 
@@ -59,9 +61,18 @@ class UnreliableDynamoDB:
         """As boto3's."""
         return self._send("GetItem", lambda: self._tables.get_item(**request))
 
+    def batch_get_item(self, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        return self._send("BatchGetItem", lambda: self._tables.batch_get_item(**request))
+
     def put_item(self, **request: Any) -> dict[str, Any]:
         """As boto3's."""
-        return self._send("PutItem", lambda: self._tables.put_item(**request))
+        return self._send("PutItem", lambda: self._put(request))
+
+    def _put(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self.refuses and _is_refused(request["Item"].values()):
+            raise ClientError(_error("ValidationException"), "PutItem")
+        return self._tables.put_item(**request)
 
     def update_item(self, **request: Any) -> dict[str, Any]:
         """As boto3's."""
@@ -71,14 +82,18 @@ class UnreliableDynamoDB:
         """As boto3's; while outcomes are unknown, each statement may be refused alone, done or not."""
 
         def request() -> dict[str, Any]:
-            if self._clock.now_ms() >= self._unknown_until_ms:
+            if self._clock.now_ms() >= self._unknown_until_ms and not self.refuses:
                 return self._tables.batch_execute_statement(Statements=Statements)
             return {"Responses": [self._execute(statement) for statement in Statements]}
 
         return self._send("BatchExecuteStatement", request)
 
     def _execute(self, statement: dict[str, Any]) -> dict[str, Any]:
-        (fate,) = self._draws.choices(list(STATEMENTS), list(STATEMENTS.values()))
+        if self.refuses and _is_refused(statement["Parameters"]):
+            return {"Error": {"Code": "ValidationError", "Message": "no item can have that"}}
+        fate = "passes"
+        if self._clock.now_ms() < self._unknown_until_ms:
+            (fate,) = self._draws.choices(list(STATEMENTS), list(STATEMENTS.values()))
         if fate == "is throttled":
             return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
         answer: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
@@ -133,11 +148,16 @@ def _quietly(request: Request) -> None:
 
 
 def _throttled(operation: str) -> ClientError:
-    answer: Any = {
-        "Error": {"Code": "ProvisionedThroughputExceededException", "Message": "slow down"},
-        "ResponseMetadata": {"HTTPStatusCode": 400, "RetryAttempts": 3},
-    }
-    return ClientError(answer, operation)
+    return ClientError(_error("ProvisionedThroughputExceededException"), operation)
+
+
+def _error(code: str) -> Any:
+    metadata = {"HTTPStatusCode": 400, "RetryAttempts": 3 if code != "ValidationException" else 0}
+    return {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": metadata}
+
+
+def _is_refused(values: Iterable[dict[str, Any]]) -> bool:
+    return any(REFUSED in value.get("S", "") for value in values)
 
 
 def nothing() -> None:

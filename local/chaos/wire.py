@@ -5,28 +5,45 @@ Under which key an event is stored is the profile's choice: its id, a path into 
 the body is JSON it is spelled differently at each delivery, which no key may depend on.
 
     id: 7                                    id: 7
-    data: event 7 of chaos                   data: {"seq":7,"of":"chaos"}
+    data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}
 
-Invariant: every frame of an event has the same length.
+Some events cannot be stored: the table refuses them, or no item is large enough. Invariant: every frame of an event
+has the same length.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
-import json
+import random
+import re
 from typing import Any
 
 KEYS = ("id", "path", "hash")
+# Why some events cannot be stored, and which: every so manieth, from that one on.
+UNSTORABLE = {"refused": (7, 3), "large": (40, 20)}
+# What a table refuses.
+REFUSED = "and no table takes it"
+# No text of letters is smaller: compressed it has three quarters of its length, and an item 400 KB at most.
+LARGE = base64.b64encode(random.Random(0).randbytes(420_000)).decode()
 # The name of an event that announces a loss.
 LOSS = "lost"
+_TEXT = re.compile(r"event (?P<number>\d+) of (?P<of>[^ ]*) ?(?P<note>.*)")
+_FIRST = re.compile(r'\{"seq":(?P<number>\d+),"of":"(?P<of>[^"]*)","note":"(?P<note>[^"]*)"\}')
+_LAST = re.compile(r'\{"note":"(?P<note>[^"]*)","of":"(?P<of>[^"]*)","seq":(?P<number>\d+)\}')
 
 
 class Wire:
-    """The wire of the stream with this id, whose profile takes `key` for the dedup key, one of KEYS."""
+    """The wire of the stream with this id, whose profile takes `key` for the dedup key, one of KEYS.
 
-    def __init__(self, stream: str, key: str) -> None:
-        self._stream = stream
+    `unstorable` is one of UNSTORABLE, "" where every event can be stored.
+    """
+
+    def __init__(self, stream: str, key: str, unstorable: str = "") -> None:
+        self.stream = stream
         self._key = key
+        self._every, self._first = UNSTORABLE.get(unstorable, (0, 0))
+        self._note = {"refused": REFUSED, "large": LARGE}.get(unstorable, "")
         self._spellings = itertools.cycle((0, 1))
         self._keys: dict[str, int] = {}
 
@@ -40,6 +57,10 @@ class Wire:
         name = f"event: {LOSS}\n" if announces_loss else ""
         return f"id: {number}\n{name}data: {self._data(number)}\n\n".encode()
 
+    def is_unstorable(self, number: int) -> bool:
+        """Whether no item can hold the event."""
+        return bool(self._every) and number % self._every == self._first
+
     def number_of(self, key: str, data: str) -> int:
         """Which event of the stream has this body; -1 where none has, or where it is not the key's."""
         number = self._number(data)
@@ -47,20 +68,24 @@ class Wire:
             return number if key == str(number) else -1
         return number if self._keys.setdefault(key, number) == number else -1
 
+    def key_number(self, key: str) -> int:
+        """Which event has this key; -1 where that is not known."""
+        if self._key == "hash":
+            return self._keys.get(key, -1)
+        return int(key) if key.isdigit() else -1
+
     def _data(self, number: int) -> str:
+        note = self._note if self.is_unstorable(number) else ""
         if self._key == "id":
-            return f"event {number} of {self._stream}"
-        members = [f'"seq":{number}', f'"of":{json.dumps(self._stream)}']
+            return f"event {number} of {self.stream} {note}".rstrip()
+        members = [f'"seq":{number}', f'"of":"{self.stream}"', f'"note":"{note}"']
         return "{" + ",".join(reversed(members) if next(self._spellings) else members) + "}"
 
     def _number(self, data: str) -> int:
-        if self._key == "id":
-            word, _, rest = data.partition(" ")
-            text, _, of = rest.partition(" of ")
-            return int(text) if word == "event" and text.isdigit() and of == self._stream else -1
-        try:
-            body = json.loads(data)
-        except ValueError:
+        match = (_TEXT if self._key == "id" else _FIRST).fullmatch(data)
+        if match is None and self._key != "id":
+            match = _LAST.fullmatch(data)
+        if match is None or match["of"] != self.stream:
             return -1
-        is_whole = isinstance(body, dict) and body.keys() == {"seq", "of"} and body["of"] == self._stream
-        return int(body["seq"]) if is_whole and isinstance(body["seq"], int) else -1
+        number = int(match["number"])
+        return number if match["note"] == (self._note if self.is_unstorable(number) else "") else -1

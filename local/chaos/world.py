@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from handlers import invocation
 from handlers.connection.effects import Outcome
 from handlers.store.connection_store import Store
@@ -63,8 +65,9 @@ class World:
         self._own = own
         self._number = number
         self._machine_of = machine_of
-        self._wire = Wire(self.stream, schedule.key)
-        self.watch = Watch(self.clock, account.events_table, self._wire, self.link_of)
+        self.wire = Wire(self.stream, schedule.key, schedule.unstorable)
+        self.watch = Watch(account, self.wire, self.link_of)
+        account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
         account.watch(self.stream, self.watch.changed)
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
         self._store: Store
@@ -73,6 +76,8 @@ class World:
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
+        self.misread: list[str] = []
+        self.misreported: list[str] = []
         self.definitions: list[int] = []  # of the executions: the version under which each runs
 
     async def run(self, until_ms: int, strike: Callable[[World, Fault], None]) -> None:
@@ -85,7 +90,7 @@ class World:
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
         """Starts the stream; the rest comes from the clock."""
         self._store = self.account.store_of(self.stream)
-        self.upstream = ChaoticUpstream(self.clock, self.schedule, self._wire, self.say)
+        self.upstream = ChaoticUpstream(self.clock, self.schedule, self.wire, self.say)
         for fault in self._own:
             self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
         self.post()
@@ -137,13 +142,24 @@ class World:
         if call.action == "startExecution":
             return self._start_successor(call)
         if call.action == "sendMessage":
-            return {"MessageId": f"00000000-0000-4000-8000-{0:012d}"}
+            await self._on_its_way()
+            return self._report(call.parameters["MessageBody"])
         raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
 
     async def _on_its_way(self) -> None:
         await self.clock.sleep_until(self.clock.now_ms() + self._draws.randrange(MACHINE_REQUEST_MS // 2))
 
+    def _report(self, message: dict[str, Any]) -> Any:
+        if message["stream"] != self.stream:
+            self.account.cross(f"{self.stream} reports an end of {message['stream']}")
+        try:
+            return self.account.queue.take(message)
+        except (ClientError, BotoCoreError) as error:
+            raise TaskFailure("Sqs.SdkClientException", str(error)) from None
+
     def _described(self, arn: str) -> Any:
+        if self.clock.now_ms() < self.account.no_descriptions_until_ms and self._draws.random() < 0.7:
+            raise TaskFailure("Sfn.SdkClientException", "Rate exceeded")
         execution = self.account.executions.get(arn)
         if execution is None:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")

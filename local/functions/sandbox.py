@@ -63,7 +63,7 @@ class Sandbox:
     ) -> None:
         self._function = function
         self._environment = environment
-        self._task_root = task_root
+        self.task_root = task_root
         self._log = log
         self._offered: asyncio.Queue[_Invocation | None] = asyncio.Queue()
         self._current: _Invocation | None = None
@@ -73,6 +73,7 @@ class Sandbox:
         self._doomed = False
         self._signalled = False
         self._starting = asyncio.Lock()
+        self._initialised = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._listener = Listener(self._runtime_api(), bind(0, "a Lambda sandbox"))
 
@@ -82,6 +83,11 @@ class Sandbox:
         if self._process is None or self._doomed or self._init_failure is not None:
             return False
         return self._process.returncode is None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the subprocess runs its init phase."""
+        return self.alive and not self._initialised.is_set()
 
     @property
     def pid(self) -> int | None:
@@ -95,11 +101,16 @@ class Sandbox:
                 await self._listener.start()
                 await self._spawn()
 
+    async def initialised(self) -> None:
+        """Returns when the init phase is over, by a function that waits for its event or by an end; in ten seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._initialised.wait(), _INIT_LIMIT_S)
+
     async def _spawn(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", str(_BOOTSTRAP),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            cwd=self._task_root, env=self._child_environment(), start_new_session=True,
+            cwd=self.task_root, env=self._child_environment(), start_new_session=True,
         )  # fmt: skip
         self._tasks = [asyncio.create_task(self._watch(self._process)), asyncio.create_task(self._copy(self._process))]
 
@@ -121,6 +132,7 @@ class Sandbox:
 
     def kill(self) -> None:
         """Ends the subprocess at once with SIGKILL; a running invocation is answered with Runtime.ExitError."""
+        self._initialised.set()
         self._doomed = True
         if self._process is not None and self._process.returncode is None and not self._signalled:
             # Once: a signal to a process that is just gone reaps it, and asyncio, which waits for it, loses its status.
@@ -154,7 +166,7 @@ class Sandbox:
             **self._environment,
             **function.environment,
             "AWS_LAMBDA_RUNTIME_API": f"{HOST}:{self._listener.port}",
-            "LAMBDA_TASK_ROOT": str(self._task_root),
+            "LAMBDA_TASK_ROOT": str(self.task_root),
             "_HANDLER": function.handler,
             PARENT_VARIABLE: str(os.getpid()),
         }
@@ -170,6 +182,7 @@ class Sandbox:
         )
 
     async def _next(self, _: Request) -> Response:
+        self._initialised.set()
         invocation = await self._offered.get()
         if invocation is None:
             return Response(status_code=410)
@@ -222,6 +235,7 @@ class Sandbox:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         await process.wait()
+        self._initialised.set()
         self._died()
 
     def _died(self) -> None:

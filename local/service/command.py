@@ -16,7 +16,7 @@ from typing import IO, Any
 from local import stages
 from local.aws_endpoints import needs_embedded, require_others
 from local.listener import HOST, bind, port_of
-from local.service import osls
+from local.service import capacity, osls
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service, Sockets
 from local.service.redeploy import Redeploy
@@ -43,8 +43,9 @@ def read_options(environment: Mapping[str, str]) -> Options:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
         raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
     port = int(text)
-    # A bad endpoint is reported before anything is started.
+    # A bad endpoint or number is reported before anything is started.
     require_others(environment, range(port, port + 3))
+    capacity.read(environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,
@@ -168,6 +169,7 @@ def _welcome(options: Options, service: Service, screen: Screen) -> None:
         f"  HTTP API       {api}  (the deployed one needs an API key, this one does not)",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",
+        f"  Capacity       {service.capacity.sentence}",
         f"  Data folder    {options.data}  (functions' logs are in {options.data / 'logs'})",
     ]
     lines += [

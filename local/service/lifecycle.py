@@ -9,7 +9,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,8 +21,9 @@ from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import HOST, Listener, port_of
 from local.profiles import profile_files
-from local.service import embedded_dynamodb
+from local.service import capacity, embedded_dynamodb
 from local.service.aws_server import AwsServer
+from local.service.deployed_code import STREAMS, DeployedCode, with_names
 from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.gateway import Gateway
@@ -30,7 +31,7 @@ from local.service.live_view import LiveView
 from local.service.orphan_watch import OrphanWatch
 from local.service.provision import provision
 from local.service.screen import Screen
-from local.stack import Stack, StateMachine, read
+from local.stack import ProxyRoute, Route, Stack, StateMachine, read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions, KnownExecution
@@ -68,6 +69,7 @@ class Service:
         self._template = template
         self._data = data
         self._environment = environment
+        self.capacity = capacity.read(environment)
         self._screen = screen
         self._on_failure = on_failure
         self._embedded_aws: EmbeddedAws | None = None
@@ -86,6 +88,7 @@ class Service:
         )
         self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
         self._machines = machines(self.stack)
+        self._code = DeployedCode(ROOT, data / "code")
         self._clock = RealClock()
         self._pool: Pool | None = None
         self._listeners: list[Listener] = []
@@ -102,20 +105,25 @@ class Service:
                 await child.start()
         queue_urls = await asyncio.to_thread(self._provision)
         self.stack = read(self._template, queue_urls)
+        for line in await asyncio.to_thread(self._code.begin):
+            self._screen.say(line)
         variables = self._endpoints.environment() | self._upstream_variables
-        pool = self._pool = Pool(self.stack.functions, variables, ROOT, self._data / "logs")
+        pool = self._pool = Pool(self.stack.functions, variables, self._code.folder, self._data / "logs")
         executions = self._join(pool)
         left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
         for listener in self._listeners:
             await listener.start()
-        for known in executions.resume(left):
-            self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+        self._resume(executions, left)
         self._watch_orphans(executions)
 
-    def use_code(self) -> None:
-        """Gives every function that starts from now on the present code."""
-        if self._pool is not None:
-            self._pool.renew()
+    async def use_code(self) -> list[str]:
+        """Gives every function that starts from now on the present code and profiles; returns what there is to say."""
+        changed, lines = await asyncio.to_thread(self._code.deploy)
+        if changed and self._pool is not None and self._gateway is not None:
+            self._pool.renew(task_root=self._code.folder)
+            self._gateway.serve(self._routes())
+            await asyncio.to_thread(self._code.forget, self._pool.task_roots)
+        return lines
 
     async def use_template(self, template: Mapping[str, Any]) -> list[str]:
         """Applies a template and returns the names of what changed; a UserError changes nothing."""
@@ -126,12 +134,13 @@ class Service:
         assert self._pool is not None
         assert self._gateway is not None
         assert self._deployed_machines is not None
+        routes = self._routes()
         self._template, self.stack = template, stack
         changed = [function.name for function in stack.functions if function not in before.functions]
         if changed or len(stack.functions) != len(before.functions):
             self._pool.renew(stack.functions)
-        self._gateway.serve(stack.routes)
-        if stack.routes != before.routes:
+        self._gateway.serve(self._routes())
+        if self._routes() != routes:
             changed.append("the API")
         now_ms = self._clock.now_ms()
         return changed + [
@@ -158,19 +167,22 @@ class Service:
                 await child.stop()
 
     def _join(self, pool: Pool) -> Executions:
-        def changed(known: Any) -> None:
+        def changed(known: KnownExecution) -> None:
             watch.changed(known)
+            if known.closing is None and known.stream_id:
+                self._screen.say(f"{room.running()} of about {room.capacity.most} streams run")
 
         records = Journals(self._data / "executions")
         kept = self._deployed_machines = Machines(self._data / "machines", self._machines, self._clock.now_ms())
         executions = self._executions = Executions(kept, records, self._clock, changed)
+        room = self._room(executions)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsServer(step_functions, pool, self._endpoints)
-        gateway = self._gateway = Gateway(self.stack.routes, executions, self._check_stream, pool.invoke)
+        gateway = self._gateway = Gateway(self._routes(), executions, self._check_stream, pool.invoke, room)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [
@@ -180,6 +192,22 @@ class Service:
         self._tasks = [asyncio.create_task(watch.run())]
         return executions
 
+    def _resume(self, executions: Executions, left: list[KnownExecution]) -> None:
+        """Goes on with what an earlier run left, as far as there is room; for the rest the watch of orphans waits."""
+        streams = list(dict.fromkeys(known.stream_id for known in left if known.stream_id))
+        waiting = streams[self.capacity.most :]
+        for known in executions.resume(known for known in left if known.stream_id not in waiting):
+            self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+        if waiting:
+            self._screen.say(
+                f"ALERT: {self.capacity.sentence}, so these are not resumed before there is room: {', '.join(waiting)}"
+            )
+
+    def _room(self, executions: Executions) -> capacity.Room:
+        return capacity.Room(
+            self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id)
+        )
+
     def _watch_orphans(self, executions: Executions) -> None:
         table, machine_arn = self._variable("CONTROL_TABLE"), self._variable("STATE_MACHINE_ARN")
         if table is None or machine_arn is None:
@@ -187,8 +215,9 @@ class Service:
         own = Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
         states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn)
         watch = OrphanWatch(
-            executions, lambda: self._endpoints.client("dynamodb"), states, table, lambda _: True, self._screen.say
-        )
+            executions, lambda: self._endpoints.client("dynamodb"), states, table, self._room(executions).admits,
+            self._screen.say,
+        )  # fmt: skip
         self._tasks.append(asyncio.create_task(watch.run()))
 
     def _stop_requested(self, known: KnownExecution) -> bool:
@@ -202,7 +231,7 @@ class Service:
         ).stop
 
     def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
-        folder = ROOT / (self._variable("STREAMS_DIR") or "env/streams")
+        folder = self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
         return profile_files.check(stream_id, folder, self._upstream_variables)
 
     @property
@@ -212,6 +241,19 @@ class Service:
 
     def _provision(self) -> dict[str, str]:
         return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)
+
+    def _routes(self) -> list[Route | ProxyRoute]:
+        """The template's routes; they know the profiles that are deployed, which are more than it was compiled with."""
+        names = self._code.names
+        return [
+            route
+            if isinstance(route, ProxyRoute)
+            else replace(
+                route,
+                request_templates={kind: with_names(text, names) for kind, text in route.request_templates.items()},
+            )
+            for route in self.stack.routes
+        ]
 
     def _variable(self, name: str) -> str | None:
         values = (function.environment.get(name) for function in self.stack.functions)

@@ -1,7 +1,8 @@
 """Watches the project while the service runs, and applies a change as a deployment would.
 
-It looks twice a second; a change counts when the next look sees the same files. Invariants: what cannot be deployed is
-reported once and changes nothing; a change that is made while the last one is applied is seen afterwards.
+It looks three times a second; a change counts when the next look sees the same files. Invariants: what cannot be
+deployed is reported once, with the reason, and changes nothing; its mending is reported too; a change that is made
+while the last one is applied is seen afterwards.
 """
 
 import asyncio
@@ -9,13 +10,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from local.observers import harmless
 from local.service import osls
+from local.service.deployed_code import CODE, STREAMS
 from local.stages import ROOT
 from local.user_error import UserError
 
-LOOK_EVERY_S = 0.5
-# What ships to Lambda, and is read in place.
-CODE = ("handlers", "env/streams")
+LOOK_EVERY_S = 0.3
+# What ships to Lambda; of the template, profiles change the names that the API knows, which `use_code` does.
+SHIPPED = (CODE, STREAMS)
 _NO_SOURCE = ("__pycache__",)
 
 Stamp = frozenset[tuple[str, int, int]]
@@ -24,20 +27,20 @@ Stamp = frozenset[tuple[str, int, int]]
 class Deployed(Protocol):
     """A service that accepts changes; `local.service.lifecycle.Service` does."""
 
-    def use_code(self) -> None:
-        """Gives every function that starts from now on the new code."""
+    async def use_code(self) -> list[str]:
+        """Gives every function that starts from now on the new code and profiles; returns what there is to say."""
 
     async def use_template(self, template: dict[str, Any]) -> list[str]:
         """Applies the template and returns the names of what changed; raises UserError."""
 
 
-def stamp(root: Path, sources: Iterable[str]) -> Stamp:
-    """Returns the paths, sizes and times of the files; they differ when a file has changed."""
+def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
+    """Returns the paths, sizes and times of the files, not of those in `besides`; they differ when one has changed."""
     files = set()
     for source in sources:
         top = root / source
         for path in [top] if top.is_file() else top.rglob("*"):
-            if path.parent.name in _NO_SOURCE:
+            if path.parent.name in _NO_SOURCE or (besides and path.is_relative_to(root / besides)):
                 continue
             try:
                 status = path.stat()
@@ -56,37 +59,43 @@ class Redeploy:
         self._stage = stage
         self._say = say
         self._root = root
-        self._code = stamp(root, CODE)
-        self._template = stamp(root, osls.SOURCES)
+        self._code, self._template = self.look()
+        self._refused = False
 
     async def run(self) -> None:
         """Watches until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            code, template = await asyncio.to_thread(self._look)
+            code, template = await asyncio.to_thread(self.look)
             if (code, template) == (self._code, self._template):
                 continue
             await asyncio.sleep(LOOK_EVERY_S)
-            if await asyncio.to_thread(self._look) == (code, template):
+            if await asyncio.to_thread(self.look) == (code, template):
                 await self.deploy(code, template)
 
-    def _look(self) -> tuple[Stamp, Stamp]:
-        return stamp(self._root, CODE), stamp(self._root, osls.SOURCES)
+    def look(self) -> tuple[Stamp, Stamp]:
+        """Returns the stamps of what ships and of what the template is made of."""
+        return stamp(self._root, SHIPPED), stamp(self._root, osls.SOURCES, besides=STREAMS)
 
     async def deploy(self, code: Stamp, template: Stamp) -> None:
-        """Applies what has changed, and prints one line about it."""
+        """Applies what has changed, and prints a line about each part."""
         if code != self._code:
             self._code = code
-            self._service.use_code()
-            self._say("redeployed the code: a stream has it from its next handover on")
+            with harmless("the redeployment of the code"):
+                for line in await self._service.use_code():
+                    self._say(line)
         if template != self._template:
             self._template = template
             try:
                 compiled = await asyncio.to_thread(osls.template, self._stage, self._root)
                 changed = await self._service.use_template(compiled)
             except (UserError, OSError) as problem:
+                self._refused = True
                 self._say(f"not redeployed, nothing changed: {problem}")
             else:
                 if changed:
                     follows = "a stream has new settings from its next handover on, a new definition from its renewal"
                     self._say(f"redeployed {', '.join(changed)}: {follows}")
+                elif self._refused:
+                    self._say("the project is as deployed again")
+                self._refused = False

@@ -201,7 +201,8 @@ class StreamView:
         earlier = [one for one in self.seen.values() if one.fence < connection.fence and one.opened_ms is not None]
         if not earlier or connection.opened_ms is None or any(one.closed_ms is None for one in earlier[-1:]):
             return ""
-        gap_ms = connection.opened_ms - max(one.closed_ms or one.seen_ms for one in earlier)
+        missed = gaps(self.connections(connection.opened_ms), connection.opened_ms)
+        gap_ms = sum(gap.to_ms - gap.from_ms for gap in missed[-1:] if gap.to_ms == connection.opened_ms)
         return f" after a gap of {gap_ms} ms" if gap_ms > 0 else ""
 
     def _handover(self, connection: ConnectionView, now_ms: int) -> str:

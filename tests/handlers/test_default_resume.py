@@ -83,11 +83,17 @@ def test_nobody_who_is_silent_about_resuming_closes_a_gap(aws: Aws) -> None:
 
 
 def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> None:
-    """Whoever writes the default down says that this upstream keeps what it has sent."""
+    """Whoever writes the default down says that this upstream keeps what it has sent, however far back that is."""
     with serving(Keeper(resumes=True)) as server:
-        for _ in range(2):
-            connect(server, aws, resume={"header": "Last-Event-ID"})
-    assert gaps(aws) == [("ended_by_upstream", True)]
+        connect(server, aws, resume={"header": "Last-Event-ID"})
+        connect(server, aws)
+        connect(server, aws, resume={"header": "Last-Event-ID"})
+    records = [ledger(aws, fence) for fence in (1, 2, 3)]
+    assert [(record["resumed"], record.get("reach_ms")) for record in records] == [
+        (False, None),
+        (True, 0),
+        (True, None),
+    ]
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 412, 431])
@@ -97,7 +103,7 @@ def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: 
     with serving(keeper) as server:
         outcomes = [connect(server, aws).outcome.error for _ in range(3)]
     assert (keeper.asked, outcomes) == ([None, "2", None], ["StreamDropped"] * 3)
-    assert gaps(aws) == [("cursor_expired", False), ("ended_by_upstream", False)]
+    assert gaps(aws) == [("cursor_expired", False)] * 2  # until the refusal, and from there to the next answer
     assert stored(aws) == ["1", "2", "3", "4"]
 
 
@@ -122,9 +128,11 @@ def test_none_turns_it_off(aws: Aws) -> None:
 def test_json_lines_of_an_event_stream_are_refused_before_any_is_stored(aws: Aws) -> None:
     """The sentence says what came and what to write; nothing is stored."""
     with serving(Keeper(resumes=True)) as server:
-        outcome = connect(server, aws, framing="ndjson").outcome
-    assert (outcome.error, outcome.message) == (
+        report = connect(server, aws, framing="ndjson")
+    outcome = report.outcome
+    assert (outcome.error, report.progress.ended_by, outcome.message) == (
         "StreamRejected",
+        "unreadable",
         'the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
         'write framing = "sse" in the profile',
     )

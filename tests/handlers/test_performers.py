@@ -118,7 +118,7 @@ def test_claim_then_connect_then_mark() -> None:
 
 # --- generated wires --------------------------------------------------------------------------------------------------
 
-texts = st.lists(st.sampled_from(["event", "event", "event", "lost", "cut", "end"]), min_size=1, max_size=3)
+texts = st.lists(st.sampled_from(["event", "event", "event", "lost", "cut", "retry", "end"]), min_size=1, max_size=3)
 ends = st.sampled_from([None, Closed("reset"), Closed("ended_by_upstream"), Closed("stalled")])
 refusals: list[Arrival] = [Opened(503), Opened(429, {"retry-after": "1"}), Closed("refused")]
 answers = st.sampled_from([Opened(200)] * 6 + refusals)
@@ -136,7 +136,8 @@ def openings(draw: st.DrawFn) -> tuple[Script, ...]:
         if script[0][1] == Opened(200):
             for words in draw(st.lists(texts, max_size=6)):
                 at_ms += draw(delays)
-                frames = [event(number + at, "" if word in ("event", "cut") else word) for at, word in enumerate(words)]
+                frames = [event(number + at, word if word in ("lost", "end") else "") for at, word in enumerate(words)]
+                frames.append(b"retry: %d\n\n" % draw(delays) if "retry" in words else b"")
                 number += len(words)
                 data = b"".join(frames)
                 script.append((at_ms, Chunk(data[:-3] if words[-1] == "cut" else data)))

@@ -24,6 +24,7 @@ class Story:
 
     rejected: dict[str, Any]
     rejected_status: Any
+    asked_to_stop: tuple[tuple[int, Any], ...]
     dead_letters: list[dict[str, Any]]
     log: str
     stop_answer: tuple[int, Any]
@@ -88,6 +89,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     ):
         rejected = ended(service, service.post(STREAM)["executionArn"])
         rejected_status, messages = status_once(service, "rejected", None), dead_letters(service)
+        asked_to_stop = (service.ask("DELETE", STREAM), service.ask("GET", STREAM), service.ask("GET", ""))
         arn = service.post(STREAM)["executionArn"]
         stop_answer = service.ask("DELETE", STREAM)
         unbegun, unbegun_status = ended(service, arn), status_once(service, "stopped", None)
@@ -106,6 +108,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield Story(
             rejected=rejected,
             rejected_status=rejected_status,
+            asked_to_stop=asked_to_stop,
             dead_letters=messages,
             log=service.log,
             stop_answer=stop_answer,
@@ -149,6 +152,19 @@ def test_a_stop_right_after_a_post_holds(story: Story) -> None:
 
 def _with_a_gap(status: Any) -> Any:
     return status if status.get("coverage") and status["coverage"]["gaps"] else None
+
+
+def test_a_rejected_stream_that_is_asked_to_stop_stays_rejected(story: Story) -> None:
+    """DELETE, GET and the list say so, why, and since when; and when somebody asked for the stop."""
+    (code, stop_answer), (_, status), (_, listing) = story.asked_to_stop
+    (listed,) = listing["streams"]
+    before = story.rejected_status
+    for answer in (stop_answer, status, listed):
+        chosen = ("status", "reason", "ended_at", "execution")
+        assert {name: answer[name] for name in chosen} == {name: before[name] for name in chosen}
+        assert answer["stop_requested_at"] > before["ended_at"]
+    assert (code, before["stop_requested_at"]) == (202, None)
+    assert stop_answer["message"] == f"Nobody is connected: {before['reason']}."
 
 
 def test_a_killed_function_is_a_gap_without_a_recorded_cause(story: Story) -> None:

@@ -26,7 +26,8 @@ DEFINITION = (LANE, f"'New ' & {LANE}")
 class Story:
     """A stream that was renewed and handed over again and again while its project was changed.
 
-    `before` is how many connections there were when the change of the code was reported.
+    `before` is how many connections there were when the change of the code was reported; `own` is how a POST and a
+    DELETE of a profile were answered that was put there at the end, beside code that does not compile.
     """
 
     before: int
@@ -34,6 +35,7 @@ class Story:
     gaps: list[dict[str, Any]]
     numbers: list[int]
     connected: list[int]
+    own: tuple[int, int]
     log: str
 
 
@@ -82,14 +84,20 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         assert until(lambda: "New B of new code" in lanes(service), 30), service.log
         changed(project / "statemachines" / "connections.asl.yml", ("\nStartAt: ", "\nStartAt: Nowhere near "))
         assert until(lambda: "not redeployed" in service.log, 20), service.log
+        changed(project / "handlers" / "control.py", ("import json\n", "import (json\n"))
+        assert until(lambda: "the former code goes on" in service.log, 10), service.log
         stored = len(numbers(service))
         assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
+        (project / "env" / "streams" / "mine.toml").write_text((project / "env" / "streams" / "demo.toml").read_text())
+        assert until(lambda: "profile mine is usable" in service.log, 10), service.log
+        own = service.ask("POST", "mine:one")[0], service.ask("DELETE", "mine:one")[0]
         yield Story(
             before=before,
             connections=service.connections(STREAM),
             gaps=service.items("control", STREAM, "gap#"),
             numbers=numbers(service),
             connected=list(connected),
+            own=own,
             log=service.log,
         )
 
@@ -117,9 +125,16 @@ def test_the_stream_is_connected_throughout(story: Story) -> None:
 
 
 def test_a_bad_change_is_reported_and_changes_nothing(story: Story) -> None:
-    """One line with the place; the stream continues."""
-    (line,) = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
-    assert line.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
+    """One line each with the place; the stream continues, and the function of the broken code answers."""
+    machine, code = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
+    assert machine.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
+    assert code.startswith("not redeployed, the former code goes on: handlers/control.py, line ")
+
+
+def test_a_new_profile_is_usable_and_says_so(story: Story) -> None:
+    """Though nothing else can be deployed: a POST starts it, and the function that stops it knows it."""
+    assert "profile mine is usable: POST /connections/mine" in story.log
+    assert story.own == (200, 202)
 
 
 def test_each_change_is_reported_in_a_line(story: Story) -> None:

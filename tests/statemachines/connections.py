@@ -19,6 +19,9 @@ INPUT = {"pathParameters": {"streamId": "demo"}}  # what the machine needs, and 
 LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
 MINE = "arn:aws:states:us-east-1:111111111111:execution:machine:mine"
 OTHER = "arn:aws:states:us-east-1:111111111111:execution:machine:other"
+# When an execution of Aws.run starts, and what it writes into a lease that nobody holds where it is stopped before.
+START = "2026-01-01T00:00:00.000Z"
+STOPPED_UNBEGUN = {"ending": {"S": "StreamEnded"}, "ending_cause": {"S": "stopped"}, "ended_at": {"S": START}}
 Function = Callable[[Any, Any], Any]
 
 

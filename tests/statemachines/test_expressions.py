@@ -76,9 +76,13 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
     "Read request/Choices/0/Assign/after": [({}, {"input": POST}, ""), ({}, {"input": DELEGATED}, OTHER)],
     "Read request/Choices/0/Assign/dead": [({}, {}, "")],
     "Claim lease/Arguments/UpdateExpression": [
-        ({"renews": "", "dead": ""}, {}, f"{SET}:started REMOVE stop, stop_at, ending, ended_at"),
-        ({"renews": OTHER, "dead": ""}, {}, f"{SET}if_not_exists(started_at, :started) REMOVE ending, ended_at"),
-        ({"renews": OTHER, "dead": MINE}, {}, f"{SET}:started REMOVE stop, stop_at, ending, ended_at"),
+        ({"renews": "", "dead": ""}, {}, f"{SET}:started REMOVE stop, stop_at, ending, ending_cause, ended_at"),
+        (
+            {"renews": OTHER, "dead": ""},
+            {},
+            f"{SET}if_not_exists(started_at, :started) REMOVE ending, ending_cause, ended_at",
+        ),
+        ({"renews": OTHER, "dead": MINE}, {}, f"{SET}:started REMOVE stop, stop_at, ending, ending_cause, ended_at"),
     ],
     "Claim lease/Arguments/ConditionExpression": [
         ({"renews": "", "dead": ""}, {}, NO_STOP + FREE),
@@ -113,6 +117,16 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         ({"holder": ""}, {"context": EXECUTION}, False),
     ],
     "Who holds the lease/Choices/1/Condition": [
+        ({"renews": renews, "holder": holder, "stop_at": stop_at, "asked_at": LATER}, {}, holds)
+        for renews, holder, stop_at, holds in (
+            ("", "", LATER, True),
+            ("", "", BEFORE, False),
+            ("", "", "", False),
+            ("", OTHER, LATER, False),
+            (OTHER, "", LATER, False),
+        )
+    ],
+    "Who holds the lease/Choices/2/Condition": [
         ({"stop_at": stop_at, "asked_at": LATER, "renews": renews, "stop": stop}, {}, holds)
         for stop_at, renews, stop, holds in (
             ("", "", False, False),
@@ -122,7 +136,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             ("", OTHER, False, False),
         )
     ],
-    "Who holds the lease/Choices/2/Condition": [
+    "Who holds the lease/Choices/3/Condition": [
         ({"holder": holder, "after": after, "holder_status": status}, {}, free)
         for holder, after, status, free in (
             ("", "", "FORGOTTEN", False),
@@ -133,7 +147,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             (OTHER, "", "FORGOTTEN", True),
         )
     ],
-    "Who holds the lease/Choices/3/Condition": [
+    "Who holds the lease/Choices/4/Condition": [
         ({"holder": holder, "holder_status": status, "stop": stop}, {}, runs)
         for holder, status, stop, runs in (
             (OTHER, "RUNNING", False, True),
@@ -147,6 +161,19 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
     "Back off/Seconds": [({"tries": 1, "dead": ""}, {}, 0), ({"tries": 99, "dead": OTHER}, {}, 0)],
     "Delegate claim/Arguments/Name": [({}, {"context": EXECUTION}, f"{SHA_1}-claim")],
     "Start last successor/Arguments/Name": [({}, {"context": EXECUTION}, f"{SHA_1}-last")],
+    "Release lease/Arguments/ConditionExpression": [
+        ({"status": "stopped"}, {}, "attribute_not_exists(execution) AND stop_at >= :mine"),
+        ({"status": ""}, {}, "execution = :mine"),
+    ],
+    "Release lease/Arguments/ExpressionAttributeValues/:mine/S": [
+        ({"status": "stopped", "asked_at": BEFORE}, {"context": EXECUTION}, BEFORE),
+        ({"status": "", "asked_at": BEFORE}, {"context": EXECUTION}, MINE),
+    ],
+    "Release lease/Arguments/ExpressionAttributeValues/:cause/S": [
+        ({"ending": STOPPED}, {}, "stopped"),
+        ({"ending": {"Error": "X", "Cause": "x" * 2_000}}, {}, "x" * 1_000),
+        ({"ending": {"Error": "X"}}, {}, ""),
+    ],
     "Choose ending/Choices/0/Condition": [({"status": "handed_on"}, {}, True), ({"status": ""}, {}, False)],
     "Choose ending/Choices/1/Condition": [({"status": "rejected"}, {}, True), ({"status": ""}, {}, False)],
     "Choose ending/Choices/2/Condition": [
@@ -168,7 +195,21 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             {},
             {"context": EXECUTION},
             "https://sqs.us-east-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
-        )
+        ),
+        (
+            {},
+            {"context": {"Execution": {"Id": "arn:aws-cn:states:cn-north-1:111111111111:execution:machine:mine"}}},
+            "https://sqs.cn-north-1.amazonaws.com.cn/111111111111/streamkeeper-test-dead-letters",
+        ),
+        (
+            {},
+            {
+                "context": {
+                    "Execution": {"Id": "arn:aws-us-gov:states:us-gov-west-1:111111111111:execution:machine:mine"}
+                }
+            },
+            "https://sqs.us-gov-west-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
+        ),
     ],
     "Send dead-letter message/Assign/status": [
         ({"status": ""}, {}, "rejected"),

@@ -7,10 +7,10 @@ import pytest
 from tests.chaos.teeth import OF_THE_MACHINE
 from tests.chaos.unit_defects import MACHINE
 from tests.statemachines import connections, test_connections, test_renewal, test_stop
-from tests.statemachines.connections import Aws
+from tests.statemachines.connections import START, Aws
 
 # The further arguments of a test that takes more than the services.
-ARGUMENTS: dict[str, tuple[Any, ...]] = {"test_a_stop_request_after_the_post_holds": ({}, test_stop.START)}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"test_a_stop_request_after_the_post_holds": ({}, START)}
 
 
 @pytest.mark.parametrize("name", OF_THE_MACHINE)

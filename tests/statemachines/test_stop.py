@@ -5,10 +5,7 @@ from typing import Any
 import pytest
 
 from states_language import TaskCall, TaskFailure
-from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, Aws
-
-# When an execution of Aws.run starts.
-START = "2026-01-01T00:00:00.000Z"
+from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, START, STOPPED_UNBEGUN, Aws
 
 
 def lease(aws: Aws) -> Any:
@@ -106,6 +103,7 @@ def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]
         "fence": {"N": "7"},
         "started_at": {"S": START},
         "ending": {"S": "StreamEnded"},
+        "ending_cause": {"S": "ended"},
         "ended_at": {"S": START},
     }
 
@@ -113,12 +111,15 @@ def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]
 @pytest.mark.parametrize("stop_at", [START, "2026-01-01T00:00:00.001Z"])
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}, {"execution": {"S": OTHER}}])
 def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], stop_at: str) -> None:
-    """The execution had not claimed the stream yet: it ends as stopped, starts nothing and leaves the lease alone."""
+    """The execution had not claimed the stream yet: it ends as stopped, and starts nothing.
+
+    Where nobody holds the lease it writes that down: else the lease would say how an earlier run ended.
+    """
     aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, stop_at={"S": stop_at}, **holder)
     before = lease(aws)
     execution = aws.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
-    assert lease(aws) == before
+    assert lease(aws) == before | ({} if holder else STOPPED_UNBEGUN)
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])

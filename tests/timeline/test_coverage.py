@@ -52,3 +52,23 @@ def test_a_gap_is_named_after_the_connection_that_ended_last() -> None:
         Connection("A", 55, 58, "expired"),
     ]
     assert gaps(opened, 60) == [Gap(45, 55, "stalled"), Gap(58, 60, "expired")]
+
+
+def test_a_deliberate_stop_is_no_gap() -> None:
+    """Nor is what follows the stream's end; a drop is one, and so is one after the next start."""
+    opened = [
+        Connection("A", 0, 10, "stopped"),
+        Connection("B", 20, 25, "reset"),
+        Connection("A", 27, 30, "ended"),
+        Connection("B", 40, 45, "taken_over"),
+    ]
+    assert gaps(opened, UNTIL_MS) == [Gap(25, 27, "reset"), Gap(45, UNTIL_MS, "taken_over")]
+    assert gaps(opened[:1], UNTIL_MS) == []
+
+
+def test_what_closes_after_the_stop_begins_no_gap() -> None:
+    """The other lane's connection was open at the stop, and ended by an error."""
+    assert gaps([Connection("A", 0, 10, "stopped"), Connection("B", 8, 12, "reset")], UNTIL_MS) == []
+    assert gaps([Connection("A", 0, 10, "stopped"), Connection("B", 11, 12, "reset")], UNTIL_MS) == [
+        Gap(12, UNTIL_MS, "reset")
+    ]

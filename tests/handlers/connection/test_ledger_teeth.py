@@ -19,10 +19,12 @@ def test_the_named_unit_test_catches_the_defect_of_the_ledger(name: str, monkeyp
     subjects = (test_ledger, test_intake, test_requests)
     unit_test = next(vars(subject)[test] for subject in subjects if (test := OF_THE_LEDGER[name]) in vars(subject))
     cases = [mark.args[1] for mark in getattr(unit_test, "pytestmark", [])]
-    arguments = cases[0] if cases else [()]
-    for argument in arguments:
-        unit_test(*argument)
+
+    def run() -> None:
+        for arguments in cases[0] if cases else [()]:
+            unit_test(*arguments)
+
+    run()
     monkeypatch.setattr(*LEDGER[name])
     with pytest.raises(AssertionError):
-        for argument in arguments:
-            unit_test(*argument)
+        run()

@@ -23,8 +23,11 @@ from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 PLACES = f"address may hold {placeholders.KNOWN}, and those only in its path and query"
 UNKNOWN = f"body holds {{name|hex}}, which is not known; there are {placeholders.KNOWN}"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
-RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
-MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
+RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
+MARK = (
+    '{ event = "..." }, { data = "..." }, { comment = "..." }, { json = { "$.type" = "..." } } or '
+    '{ absent = ["$.items"] }, or a list of such'
+)
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
 POINTER = 'a place in the body such as "/create_request/start_revision"'
@@ -43,6 +46,7 @@ NO_SECRET = (
     "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
 )
 FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw"
+SSE_ALONE = 'is for framing = "sse", where alone an upstream can ask for a reconnection time'
 NO_FIELD = "is not a field of a profile; docs/profiles.md lists those there are"
 UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
 PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled"
@@ -74,7 +78,9 @@ def test_address_and_framing_are_enough() -> None:
         compression=False,
         partitions=1,
         keep_days=0,
+        on_conflict="first",
         resume=LAST_EVENT_ID,
+        split=None,
         key="id",
         cursor="id",
     )
@@ -82,6 +88,15 @@ def test_address_and_framing_are_enough() -> None:
     assert (lines.key, lines.cursor, lines.resume) == ("hash", None, None)
     assert isinstance(profile().decoder(), SseDecoder)
     assert isinstance(lines.decoder(), NdjsonDecoder)
+
+
+def test_a_key_of_the_bodys_own_has_no_conflict() -> None:
+    """An id or a path may come with two bodies; a hash is of the body, and with "each" nothing comes twice."""
+    rules: dict[str, Any] = {"id": "both", "$.a": "both", "hash": None, "each": None}
+    assert {key: profile(key=key, on_conflict="both").key_conflict for key in rules} == rules
+    assert profile(key=["$.a", "$.b"]).key_conflict == "first"
+    with pytest.raises(BadProfile, match=r"^the profile 'demo': on_conflict must be one of first, both$"):
+        profile(on_conflict="last")
 
 
 def test_the_profiles_that_ship_are_sound() -> None:
@@ -137,6 +152,7 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only where overlap is "tolerates"'),
         ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
         ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds at least 0 and at most 3600"),
+        ({"retry_max_s": 5, "framing": "raw"}, f"retry_max_s {SSE_ALONE}"),
         ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"resume": "Last-Event-ID"}, RESUME),

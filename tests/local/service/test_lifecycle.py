@@ -35,6 +35,7 @@ class Run:
     process: subprocess.Popen[bytes] | None = None
     lives: int = 0
     seen: set[int] = field(default_factory=set)
+    variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def log(self) -> Path:
@@ -60,6 +61,7 @@ class Run:
                     PORT=str(self.port),
                     STREAMKEEPER_DATA=str(self.data),
                     PYTHONWARNINGS="error",
+                    **self.variables,
                 ),
             )
 
@@ -236,7 +238,8 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
 def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     """Four streams are connected when the stop comes: no traceback, no new process, and they resume later.
 
-    One with a stop request does not: the request holds, though the service ended first.
+    One with a stop request does not: the request holds, though the service ended first. Nor do more than the machine
+    holds, until one of them ends.
     """
     service.start()
     streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
@@ -247,8 +250,19 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     assert service.end(signal.SIGTERM) == 0
     assert service.log.read_text().splitlines()[-1].endswith(" stopping; Ctrl-C again to stop at once")
     assert not [pid for pid in service.seen if running(pid)]
+    service.variables["STREAMKEEPER_STREAMS"] = "2"
     service.start()
-    assert {line.split()[-1] for line in service.log.read_text().splitlines() if " resumed: " in line} == set(streams)
+    assert until(lambda: "ALERT: this machine holds" in service.log.read_text(), 5)
+    resumed = {line.split()[-1] for line in service.log.read_text().splitlines() if " resumed: " in line}
+    assert (len(resumed), resumed < set(streams)) == (2, True)
+    # The third waits, and is told of; nothing new starts; and when one ends, the third has its room.
+    (waiting,) = set(streams) - resumed
+    full = "this machine holds about 2 streams (STREAMKEEPER_STREAMS says so)"
+    assert until(lambda: f"  Capacity       {full}" in service.log.read_text().splitlines(), 5)
+    assert f"ALERT: {full}, so these are not resumed before there is room: {waiting}" in service.log.read_text()
+    assert service.post("demo:new")["message"].startswith("This machine holds 2 streams")
+    service.delete(resumed.pop())
+    assert until(lambda: f"{waiting}: lane B is connected" in service.log.read_text(), 30), service.log.read_text()
     assert service.end(signal.SIGTERM) == 0
 
 

@@ -90,3 +90,14 @@ def test_a_connection_without_a_last_record_ends_as_its_function_did(
     assert view.update([opened], 1, 950) == ["demo: lane B is connected (fencing token 1)"]
     *_, news = view.update([opened], 1, now_ms, failures)
     assert news == f"demo: lane B is closed after 0.4 s: {words}; 0 stored, 0 duplicates turned away"
+
+
+@pytest.mark.parametrize(("ended_by", "said"), [("stopped", ""), ("reset", " after a gap of 5000 ms")])
+def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> None:
+    """Neither in the line of the next connection nor in the sum; after a drop it is both."""
+    view = StreamView("demo", since_ms=1_000)
+    first = record(1, "B", opened_ms=2_000, seen_ms=3_000, closed_ms=3_000) | {"ended_by": {"S": ended_by}}
+    view.update([first], 1, 3_500)
+    news = view.update([first, record(2, "B", opened_ms=8_000, seen_ms=8_000)], 2, 8_500)
+    assert news == [f"demo: lane B is connected (fencing token 2){said}"]
+    assert view.gap_ms(8_500) == (5_000 if said else 0)

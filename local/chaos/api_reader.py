@@ -1,0 +1,198 @@
+"""Asks the control API's own code about a stream while it runs, and compares the answers with the world.
+
+Two answers: a page of events, which is compared with the table in its order, and the stream's status, which is compared
+with what is connected, requested and running. A status follows the world by as long as a connection takes to be
+written down; only what has not changed for SETTLED_MS, and in a store that answers, is compared exactly. It changes
+nothing. Invariant: what is asked is drawn from the schedule's seed alone.
+"""
+
+from __future__ import annotations
+
+import bisect
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from handlers.api import event_pages, status
+from handlers.api.last_error import Retries
+from handlers.store.event_reader import EventReader
+from handlers.store.stream_records import StreamRecords
+from local.chaos.executions import end_word
+from local.chaos.losses import lease_ttl_ms
+from local.chaos.schedule import requests
+from local.chaos.unreliable_dynamodb import LATEST_MS
+from local.chaos.world import World
+
+# How long passes between two questions, and how many entries a page may have.
+LEAST_MS, MOST_MS = 4_000, 14_000
+LIMITS = (1, 2, 3, 7, 25, 100, 1_000)
+# How often a page goes on where the last one ended; else it begins anywhere.
+GOES_ON = 0.7
+# How long nothing may have changed where a status is compared exactly: the lease and the record are written each second
+# or two, after a claim and an opening, and a request takes its time.
+SETTLED_MS = 5_000
+# Of a second opening, a kill, a store that is slow for a moment.
+SLACK_MS = 1_500
+# What makes the tables late or the functions.
+UNSETTLING = {"throttles": 0, "unknown outcomes": LATEST_MS, "slow store": SETTLED_MS, "freeze": 0}
+# When the machine tries again: nothing that is compared follows from it.
+RETRIES = Retries(60_000, 60_000)
+
+
+class ApiReader:
+    """Of one stream; `misread` and `misreported` of its world say what was wrong."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._clock = world.clock
+        self._draws = random.Random(f"{world.schedule.seed} {world.stream}")
+        self._records = StreamRecords(world.tables, world.control_table)
+        self._events = EventReader(world.tables, world.account.events_table, lambda _key: None)
+        self._after = ""
+        self._dead_after_ms = lease_ttl_ms(world)
+
+    def begin(self) -> None:
+        """From now on it asks, until the run is over."""
+        self._clock.call_at(self._clock.now_ms() + self._draws.randrange(LEAST_MS, MOST_MS), self._ask)
+
+    def end(self) -> None:
+        """Asks for the last time, and reads on to the end of the stream."""
+        while self.page():
+            pass
+        self.status()
+
+    def _ask(self) -> None:
+        self.page()
+        self.status()
+        self.begin()
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def page(self) -> bool:
+        """Reads one page; whether there may be more behind it."""
+        world, order = self._world, self._world.watch.order
+        partitions = self._records.partitions(world.stream)
+        if partitions is None:
+            return False
+        if order and self._draws.random() >= GOES_ON:
+            self._after = self._draws.choice(order)[0]
+        limit, after = self._draws.choice(LIMITS), self._after
+        now_ms = self._clock.now_ms()
+        entries = self._events.entries(
+            world.stream, partitions, now_ms, after, limit, most_bytes=event_pages.BODY_BYTES
+        )
+        page = event_pages.page(world.stream, entries, limit, lambda: False)
+        first = bisect.bisect_right(order, (after, sys.maxsize)) if after else 0
+        expected = order[first : first + limit]
+        shown = [(event["position"], self._number(event)) for event in page["events"]]
+        goes_on = expected[-1][0] if len(expected) == limit else None
+        if (shown, page["next"]) != (expected, goes_on):
+            numbers = [number for _, number in shown], [number for _, number in expected]
+            self._say(world.misread, f"{limit} events after {after!r} are {numbers[0]} and not {numbers[1]}")
+        self._after = expected[-1][0] if expected else after
+        return goes_on is not None
+
+    def _number(self, event: dict[str, Any]) -> int:
+        if "dead_letter" in event:
+            number = self._world.wire.key_number(event["key"])
+            return number if number in self._world.watch.marked else -1
+        return self._world.wire.number_of(event["key"], event.get("data", ""))
+
+    # --- the status ---------------------------------------------------------------------------------------------------
+
+    def status(self) -> None:
+        """Reads the status once."""
+        world = self._world
+        records = self._records.read(world.stream)
+        if records is None:
+            return
+        said = status.answer(world.stream, records, self._clock.now_ms(), self._dead_after_ms, RETRIES)
+        known = {one.fence for one in records.connections}
+        for text in (*self._wrong_counts(said, known), *self._wrong_word(said["status"])):
+            self._say(world.misreported, text)
+
+    def _wrong_counts(self, said: dict[str, Any], known: set[int]) -> Iterator[str]:
+        """What the answer counts of the connections it knows of: as much as there is, or less where it says so."""
+        counts, watch = said["counts"], self._world.watch
+        there = sum(count for fence, count in watch.stored_by.items() if fence in known)
+        # One that is shown without an end writes more, and has perhaps not said all.
+        is_all = not counts["at_least"] and sum(counts["ends"].values()) == counts["connections"]
+        is_true = counts["stored"] == there if is_all else counts["stored"] <= there
+        if not is_true:
+            yield f"{counts['stored']} events are counted as stored, at_least {counts['at_least']}, and {there} are"
+        told = [sum(of) for of in zip(*(of for fence, of in watch.counts.items() if fence in known), strict=True)]
+        if [counts[name] for name in ("stored", "duplicates", "dead_lettered")] != (told or [0, 0, 0]):
+            yield f"the counts {counts} are not the sums of the connections' {told}"
+
+    def _wrong_word(self, word: str) -> Iterator[str]:
+        """What is wrong with the status, whenever it is asked for, and where nothing has changed of late."""
+        world, now_ms = self._world, self._clock.now_ms()
+        asked = [(world.origin_ms + at_ms, method) for at_ms, method in requests(world.schedule)]
+        past = [(at_ms, method) for at_ms, method in asked if at_ms < now_ms]
+        methods = {method for at_ms, method in asked if at_ms <= now_ms}
+        refused = {link.refused_with for link in world.upstream.links}
+        ends = {end for execution in world.executions if (end := end_word(execution))}
+        until_ms = self._last_open_ms() + self._dead_after_ms + SLACK_MS + 2 * world.schedule.skew_ms
+        reasons = {
+            "ended": 204 in refused,
+            "rejected": bool(refused & {403, 404}),
+            "broken": "broken" in ends,
+            "stopping": "DELETE" in methods,
+            "stopped": "DELETE" in methods,
+            "running": now_ms <= until_ms,
+            "unknown": False,
+        }
+        if not reasons.get(word, True):
+            yield f"the status is {word}, and there is no reason for that"
+        is_stop = past[-1][1] == "DELETE" and asked[-1][0] < now_ms
+        if is_stop and word not in {"stopping", "stopped", *ends}:
+            yield f"the status is {word}, and a stop was asked for last"
+        expected = self._expected(past[-1][1], ends)
+        if expected and word not in expected and self._is_settled():
+            yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
+
+    def _expected(self, asked: str, ends: set[str]) -> set[str]:
+        """What the status is where all that happened is written down; nothing where that cannot be known.
+
+        `ends` are what the executions that are over wrote down. A claim of one that a person aborted stands.
+        """
+        world = self._world
+        is_open = any(link.client.is_alive for link in world.upstream.open_links)
+        runs = any(execution.status == "RUNNING" for execution in world.executions)
+        if not runs and any(execution.status == "ABORTED" for execution in world.executions):
+            return set()
+        if not runs:
+            return (ends - {"stopped"}) | ({"stopping" if is_open else "stopped"} if "stopped" in ends else set())
+        if asked == "DELETE":
+            return {"stopping", *ends}
+        return {"running"} if is_open else {"starting", "reconnecting"}
+
+    def _is_settled(self) -> bool:
+        """Whether nothing has changed for so long that everything is written down."""
+        world, now_ms = self._world, self._clock.now_ms()
+        since_ms = now_ms - SETTLED_MS - self._world.schedule.skew_ms
+        for fault in world.schedule.faults:
+            if fault.kind in UNSETTLING:
+                from_ms = world.origin_ms + fault.at_ms
+                until_ms = from_ms + fault.for_ms + UNSETTLING[fault.kind]
+                if from_ms <= now_ms and until_ms >= since_ms:
+                    return False
+        changes = [
+            world.origin_ms + at_ms for at_ms, _ in requests(world.schedule) if world.origin_ms + at_ms <= now_ms
+        ]
+        for link in world.upstream.links:
+            changes += [
+                at_ms for at_ms in (link.asked_ms, link.opened_ms, link.closed_ms, link.client.died_ms) if at_ms
+            ]
+        changes += [at_ms for one in world.executions for at_ms in (one.started_ms, one.stopped_ms) if at_ms]
+        return max(changes) < since_ms
+
+    def _last_open_ms(self) -> int:
+        """When something was connected last."""
+        if self._world.upstream.open_links:
+            return self._clock.now_ms()
+        return max((link.closed_ms or 0 for link in self._world.upstream.links if link.opened_ms), default=0)
+
+    def _say(self, texts: list[str], text: str) -> None:
+        texts.append(f"{(self._clock.now_ms() - self._world.origin_ms) / 1000:.3f} s: {text}")

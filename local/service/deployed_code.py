@@ -1,0 +1,170 @@
+"""Keeps a copy of what the functions run, handlers/ and env/streams/, and makes a new one when the project has changed.
+
+A deployment copies too: what somebody is just typing reaches no function. Invariants: no later copy has Python that
+does not compile; a broken profile leaves its former version there; every refusal is told once, with its reason.
+"""
+
+import ast
+import itertools
+import re
+import shutil
+import tomllib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from handlers.profile.addresses import ProfileError
+from handlers.profile.parse import parse
+from local.profiles.profile_files import placeholders
+
+CODE, STREAMS = "handlers", "env/streams"
+# The names of profiles in the request template, as packaging/profile-names.cjs writes them.
+_NAMES = re.compile(r"\(\?:[A-Za-z0-9._|\[\]-]*\)(?=\(\?::\.\*\)\?)")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass
+class _Copy:
+    """One copy; `code` and `profiles` are what it was made of, by path or name; `refused` has reasons by name."""
+
+    folder: Path
+    code: dict[str, bytes] = field(default_factory=dict)
+    profiles: dict[str, bytes] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class DeployedCode:
+    """The copies of the project at `root`, in `folder`."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._folder = folder.resolve()
+        self._numbers = itertools.count()
+        self._copy = _Copy(self._folder)
+        self._refused_code = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where the functions that start from now on find their code and profiles."""
+        return self._copy.folder
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the profiles, those that are broken too: a POST says why."""
+        return sorted(self._copy.profiles)
+
+    def begin(self) -> list[str]:
+        """Makes the first copy and returns a line for each profile that is broken."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        copy = self._new(self._root)
+        copy.code, copy.profiles = _files(self._root / CODE), _profiles(self._root)
+        copy.refused = {name: reason for name, data in copy.profiles.items() if (reason := _problem(name, data))}
+        self._copy = copy
+        return [f"profile {name} is refused: {reason}" for name, reason in sorted(copy.refused.items())]
+
+    def deploy(self) -> tuple[bool, list[str]]:
+        """Returns whether functions must start anew, and a line for each change or refusal."""
+        before, lines = self._copy, []
+        code, profiles = _files(self._root / CODE), _profiles(self._root)
+        refusal = _syntax_error(code)
+        if refusal:
+            if refusal != self._refused_code:
+                lines.append(f"not redeployed, the former code goes on: {refusal}")
+            code = before.code
+        elif code != before.code:
+            lines.append("redeployed the code: a stream has it from its next handover on")
+        elif self._refused_code:
+            lines.append("the code is as deployed again")
+        self._refused_code = refusal
+        refused: dict[str, str] = {}
+        for name in sorted({*profiles, *before.profiles}):
+            lines += self._profile(name, profiles, refused)
+        if (code, profiles, refused) == (before.code, before.profiles, before.refused):
+            return False, lines
+        copy = self._new(before.folder if refusal else self._root)
+        for name in {*profiles, *_profiles(copy.folder)}:
+            path = copy.folder / STREAMS / f"{name}.toml"
+            path.unlink(missing_ok=True) if name not in profiles else path.write_bytes(profiles[name])
+        copy.code, copy.profiles, copy.refused = code, profiles, refused
+        self._copy = copy
+        return True, lines
+
+    def forget(self, used: Collection[Path]) -> None:
+        """Removes the copies before the present one from which no function runs: one that runs may still import."""
+        for folder in self._folder.iterdir():
+            if folder != self.folder and folder not in used:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _profile(self, name: str, profiles: dict[str, bytes], refused: dict[str, str]) -> Iterator[str]:
+        """Yields what there is to say of one profile; a refused one gets its former version in `profiles`."""
+        former, was_refused = self._copy.profiles.get(name), self._copy.refused.get(name, "")
+        if name not in profiles:
+            yield f"profile {name} is gone: no stream of it can be started"
+            return
+        reason = _problem(name, profiles[name])
+        if reason:
+            refused[name] = reason
+            # One that never was sound is there as it is, so that a POST has the reason in its answer.
+            sound = former is not None and not _problem(name, former)
+            if reason != was_refused:
+                goes_on = ", its former version goes on" if sound else ""
+                yield f"profile {name} is refused{goes_on}: {reason}"
+            if sound and former is not None:
+                profiles[name] = former
+        elif former is None or was_refused:
+            yield f"profile {name} is usable: POST /connections/{name}"
+        elif profiles[name] != former:
+            yield f"profile {name} is redeployed: a stream has it from its next handover on"
+
+    def _new(self, code_of: Path) -> _Copy:
+        number = next(self._numbers)
+        folder = self._folder / str(number)
+        # With the compiled files, whose sources keep their times: a function would compile all of it again.
+        shutil.copytree(code_of / CODE, folder / CODE)
+        (folder / STREAMS).mkdir(parents=True)
+        for name, data in _profiles(self._root).items():
+            (folder / STREAMS / f"{name}.toml").write_bytes(data)
+        return _Copy(folder)
+
+
+def with_names(template: str, names: list[str]) -> str:
+    """Returns a request template that knows the profiles `names` in place of those it was compiled with."""
+    joined = "|".join(name.replace(".", "[.]") for name in sorted(names))
+    return _NAMES.sub(lambda _: f"(?:{joined})", template)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def _profiles(root: Path) -> dict[str, bytes]:
+    files = (path for path in (root / STREAMS).glob("*.toml") if path.is_file() and _NAME.fullmatch(path.stem))
+    return {path.stem: path.read_bytes() for path in files}
+
+
+def _syntax_error(code: dict[str, bytes]) -> str:
+    """The first mistake as a phrase, "" where all of it compiles."""
+    for name, data in sorted(code.items()):
+        if name.endswith(".py"):
+            try:
+                ast.parse(data, f"{CODE}/{name}")
+            except (SyntaxError, ValueError) as problem:
+                line = f", line {problem.lineno}" if isinstance(problem, SyntaxError) and problem.lineno else ""
+                reason = problem.msg if isinstance(problem, SyntaxError) else str(problem)
+                return f"{CODE}/{name}{line}: {reason}"
+    return ""
+
+
+def _problem(name: str, data: bytes) -> str:
+    """Why the profile is broken, as a phrase; "" for a sound one. A variable need not be set here."""
+    try:
+        text = data.decode("utf-8")
+        parse(name, tomllib.loads(text), placeholders(text))
+    except UnicodeDecodeError:
+        return "it is not UTF-8 text"
+    except tomllib.TOMLDecodeError as problem:
+        return f"it is not valid TOML: {problem}"
+    except ProfileError as problem:
+        return str(problem)
+    return ""

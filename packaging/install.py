@@ -1,0 +1,81 @@
+"""Installs what `make setup` needs, a line for each step: `install.py python VENV` or `install.py node`.
+
+It runs before anything is installed, so it needs the standard library alone. pip and npm try for minutes by themselves
+where no registry answers. Invariant: without a network it ends within seconds, with one sentence and exit status 2.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Whose line counts as one more package, by the program's own words.
+_PROGRESS = re.compile(r"^(?:Collecting|Installing collected|npm http fetch GET 200)")
+_NO_NETWORK = re.compile(
+    r"Failed to establish|NewConnectionError|name resolution|Connection refused|timed out|unreachable"
+    r"|ENOTFOUND|ECONNREFUSED|EAI_AGAIN|ETIMEDOUT|ENETUNREACH|ECONNRESET|proxy"
+)
+_REASON = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) (?!code|A complete log|errno|syscall))(.+)", re.MULTILINE)
+_ENOUGH = 3
+_PIP = ["-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10", "install"]
+_NPM = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=2000", "--fetch-timeout=60000"]
+
+
+def step(number: int, what: str, command: list[str]) -> None:
+    """Runs one step of four and shows it; ends the process with one sentence where it fails."""
+    print(f"setup {number}/4: {what}", flush=True)
+    started_s = time.monotonic()
+    in_terminal = sys.stdout.isatty()
+    lines: list[str] = []
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+            encoding="utf-8", errors="replace",
+        )  # fmt: skip
+    except OSError as problem:
+        sys.exit(_failed(what, str(problem)))
+    count = refused = 0
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            count += bool(_PROGRESS.match(line))
+            refused += bool(_NO_NETWORK.search(line))
+            if refused == _ENOUGH and not count:
+                # npm would ask for each of its packages.
+                process.terminate()
+                break
+            if in_terminal:
+                print(f"\r  {count} packages, {time.monotonic() - started_s:.0f} s ", end="", flush=True)
+    if in_terminal:
+        print("\r\x1b[K", end="", flush=True)
+    if process.returncode:
+        sys.exit(_failed(what, "".join(lines)))
+
+
+def _failed(what: str, output: str) -> int:
+    reasons = _REASON.findall(output) or output.strip().splitlines()[-1:] or ["it said nothing"]
+    reason = " ".join(reasons[0].split())[:300].rstrip(".")
+    hint = "no package registry can be reached; is there a network? " if _NO_NETWORK.search(output) else ""
+    print(f"make setup: {what}: {hint}({reason})", file=sys.stderr)
+    return 2
+
+
+def main(arguments: list[str]) -> None:
+    """Installs one part."""
+    if arguments[:1] == ["node"]:
+        step(4, "Node packages (some 450) into node_modules", ["npm", "ci", "--loglevel=http", "--no-progress", *_NPM])
+        return
+    venv = Path(arguments[1])
+    python = str(venv / "bin" / "python")
+    locked = Path("requirements-dev.txt").read_text(encoding="utf-8").count("==")
+    step(1, f"Python environment {venv}", [sys.executable, "-m", "venv", str(venv)])
+    packages = ["--require-hashes", "-r", "requirements-dev.txt", "--progress-bar", "off"]
+    step(2, f"{locked} Python packages into {venv}", [python, *_PIP, *packages])
+    own = ["--no-deps", "--no-build-isolation", "--editable", "./states-language", "--editable", "."]
+    step(3, f"this project into {venv}", [python, *_PIP, *own])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,46 @@
+// An osls plugin that writes the partition of the region into the state machines, and refuses a region it knows no
+// partition of. A definition names Step Functions' integrations by ARNs that begin with `arn:aws:`; in China and in
+// GovCloud they begin with the partition's own name. CloudFormation's pseudo parameters do the rest of the template.
+'use strict';
+
+const PARTITIONS = [
+  [/^cn-/, 'aws-cn'],
+  [/^us-gov-/, 'aws-us-gov'],
+  [/^(?:af|ap|ca|eu|il|me|mx|sa|us)-[a-z]+-[0-9]+$/, 'aws'],
+];
+const INTEGRATION = /^arn:aws:states:::/;
+
+function partitionOf(region) {
+  const found = PARTITIONS.find(([regions]) => regions.test(region));
+  return found === undefined ? null : found[1];
+}
+
+// The value with every ARN of an integration in `partition`.
+function moved(value, partition) {
+  if (typeof value === 'string') return value.replace(INTEGRATION, `arn:${partition}:states:::`);
+  if (Array.isArray(value)) return value.map((inner) => moved(inner, partition));
+  if (value === null || typeof value !== 'object') return value;
+  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, moved(inner, partition)]));
+}
+
+class Partition {
+  constructor(serverless) {
+    this.serverless = serverless;
+    this.hooks = { 'before:package:compileFunctions': () => this.write() };
+  }
+
+  write() {
+    const region = this.serverless.service.provider.region;
+    const partition = partitionOf(region);
+    if (partition === null) {
+      throw new this.serverless.classes.Error(
+        `Streamkeeper cannot be deployed to the region ${region}: only regions of AWS, AWS China and AWS GovCloud (US) are known.`,
+      );
+    }
+    for (const machine of Object.values(this.serverless.configurationInput.stepFunctions.stateMachines)) {
+      machine.definition = moved(machine.definition, partition);
+    }
+  }
+}
+
+module.exports = Partition;

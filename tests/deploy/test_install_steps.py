@@ -1,0 +1,65 @@
+"""`make setup` says what it installs, and ends with one sentence where no registry answers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.stages import ROOT
+from tests.harness import free_port
+from tests.local.support import environment
+
+INSTALL = str(ROOT / "packaging" / "install.py")
+NO_NETWORK = "no package registry can be reached; is there a network? ("
+
+
+def installed(project: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    """Exit status, what it printed and what was wrong; nothing that is cached on this machine helps it."""
+    nowhere = f"http://127.0.0.1:{free_port(1)}/"
+    registries = {"PIP_INDEX_URL": nowhere, "npm_config_registry": nowhere, "npm_config_cache": str(project / "cache")}
+    aside = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+    ran = subprocess.run(
+        [sys.executable, INSTALL, *arguments], cwd=project, env=environment(**registries, **aside, **variables),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project that needs one package of each kind."""
+    (tmp_path / "requirements-dev.txt").write_text(f"anyio==4.16.0 --hash=sha256:{'0' * 64}\n")
+    packages = '"node_modules/osls": {"version": "4.3.1", "integrity": "sha512-AAAA"}'
+    (tmp_path / "package.json").write_text('{"name": "a", "version": "1.0.0", "dependencies": {"osls": "4.3.1"}}')
+    (tmp_path / "package-lock.json").write_text(
+        '{"name": "a", "version": "1.0.0", "lockfileVersion": 3, "packages": {"": {"name": "a", "version": "1.0.0", '
+        f'"dependencies": {{"osls": "4.3.1"}}}}, {packages}}}}}'
+    )
+    return tmp_path
+
+
+def test_python_packages_without_a_network(project: Path) -> None:
+    """A line for each step that was begun; then one sentence and exit status 2, without minutes of retries."""
+    status, said, wrong = installed(project, "python", ".venv")
+    assert (status, said.splitlines()) == (
+        2,
+        ["setup 1/4: Python environment .venv", "setup 2/4: 1 Python packages into .venv"],
+    )
+    assert wrong.startswith(f"make setup: 1 Python packages into .venv: {NO_NETWORK}")
+    assert wrong.count("\n") == 1
+
+
+def test_node_packages_without_a_network(project: Path) -> None:
+    """The same of npm."""
+    status, said, wrong = installed(project, "node")
+    assert (status, said) == (2, "setup 4/4: Node packages (some 450) into node_modules\n")
+    assert wrong.startswith(f"make setup: Node packages (some 450) into node_modules: {NO_NETWORK}")
+    assert wrong.count("\n") == 1
+
+
+def test_a_package_that_is_refused_is_no_network_problem(project: Path) -> None:
+    """A mistake that npm finds is its own sentence."""
+    (project / "package-lock.json").unlink()
+    status, _, wrong = installed(project, "node")
+    assert (status, NO_NETWORK in wrong, wrong.count("\n")) == (2, False, 1)

@@ -1,0 +1,149 @@
+"""The status in one word: whatever happens in whatever order, a stopped, an ended and a rejected stream differ."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.api.standing import ending, word
+from handlers.connection.lease import Lease
+from tests.handlers.api.shown import NOW, connection, shown
+
+ENDINGS = {
+    "stopped": ("StreamEnded", "stopped"),
+    "ended": ("StreamEnded", "ended"),
+    "rejected": ("StreamRejected", "the upstream answered 404"),
+    "broken": ("RenewalFailed", "No successor."),
+}
+STEPS = ("post", "delete", "claim", "connect", "break", "upstream ends", "upstream rejects", "kill", "fail", "release")
+
+
+NOBODY = Lease()
+
+
+@dataclass(frozen=True)
+class World:
+    """The lease as machine and control API write it, and the truth beside it.
+
+    `posts` are executions that were started and have not claimed the stream. `over` is how the run that goes on has
+    ended by now, `truth` how the last one did that is over, both "" for not.
+    """
+
+    lease: Lease = NOBODY
+    now_ms: int = 1
+    posts: tuple[int, ...] = ()
+    is_open: bool = False
+    has_connected: bool = False
+    over: str = ""
+    truth: str = ""
+
+    def expected(self) -> str:
+        """What a person who saw everything would say."""
+        if self.lease.execution:
+            if self.lease.stop:
+                return "stopping"
+            return "running" if self.is_open else "reconnecting" if self.has_connected else "starting"
+        return self.truth or ("stopped" if self.lease.stop else "ended")
+
+
+def step(world: World, name: str) -> World:
+    """What is so after a step; a step that cannot happen changes nothing but the time."""
+    lease, now_ms = world.lease, world.now_ms + 1
+    world = replace(world, now_ms=now_ms)
+    held, runs = bool(lease.execution), bool(lease.execution) and not world.over
+    match name:
+        case "post":
+            return replace(world, posts=(*world.posts, now_ms))
+        case "delete":
+            return replace(world, lease=replace(lease, stop=True, stop_at_ms=now_ms))
+        case "claim" if world.posts:
+            return _claim(world, world.posts[0])
+        case "connect" if runs and not lease.stop:
+            return replace(world, is_open=True, has_connected=True)
+        case "break" | "kill" if runs:
+            return replace(world, is_open=False)
+        # The connection reads a stop request before anything else ends it, or it does not: both happen.
+        case "upstream ends" if runs and world.is_open:
+            return replace(world, over="ended", is_open=False)
+        case "upstream rejects" if runs and not world.is_open:
+            return replace(world, over="rejected")
+        case "fail" if runs:
+            return replace(world, over="broken", is_open=False)
+        case "release" if held and (world.over or lease.stop):
+            how = world.over or "stopped"
+            error, cause = ENDINGS[how]
+            released = replace(lease, execution="", ending=error, ending_cause=cause, ended_at_ms=now_ms)
+            return replace(world, lease=released, over="", truth=how, is_open=False, has_connected=False)
+    return world
+
+
+def _claim(world: World, asked_ms: int) -> World:
+    """The machine's claim: refused by a younger stop request, and while an execution holds the stream."""
+    lease, rest = world.lease, world.posts[1:]
+    if lease.execution:
+        return replace(world, posts=rest) if not lease.stop else world
+    if lease.stop and lease.stop_at_ms >= asked_ms:
+        error, cause = ENDINGS["stopped"]
+        stopped = replace(lease, ending=error, ending_cause=cause, ended_at_ms=world.now_ms)
+        return replace(world, posts=rest, lease=stopped, truth="stopped")
+    claimed = Lease(execution="mine", generation=lease.generation + 1, started_at_ms=world.now_ms)
+    return replace(world, posts=rest, lease=claimed, truth="", over="", is_open=False, has_connected=False)
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=14))
+def test_the_word_is_the_truth_whatever_happens(steps: list[str]) -> None:
+    """POST, DELETE, claims, connections, ends, rejections, kills and releases, in any order and at each step."""
+    world = World()
+    for name in steps:
+        world = step(world, name)
+        seen = {"is_open": world.is_open, "is_heard": True, "has_connected": world.has_connected}
+        assert (steps, word(world.lease, **seen)) == (steps, world.expected())
+
+
+@pytest.mark.parametrize("how", list(ENDINGS))
+def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
+    """Neither the word nor the reason; that somebody asked, and when, is shown beside."""
+    error, cause = ENDINGS[how]
+    over: dict[str, Any] = {"execution": "", "ending": error, "ending_cause": cause, "ended_at_ms": 5}
+    before, after = shown(**over), shown(**over, stop=True, stop_at_ms=7)
+    assert before["status"] == after["status"] == how
+    assert (before["stop_requested_at"], after["stop_requested_at"]) == (None, "1970-01-01T00:00:00.007Z")
+    assert before["ended_at"] == after["ended_at"] == "1970-01-01T00:00:00.005Z"
+    if how != "stopped":
+        assert before["reason"] == after["reason"]
+
+
+@pytest.mark.parametrize(
+    ("how", "more", "reason"),
+    [
+        ("stopped", {"stop_at_ms": 7, "stop": True}, "a stop was requested at 1970-01-01T00:00:00.007Z"),
+        ("ended", {}, "the upstream answered 204: the stream has ended"),
+        ("rejected", {}, "refused: 401 Unauthorized"),
+        ("broken", {}, "the last execution failed: RenewalFailed: No successor."),
+    ],
+)
+def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: str) -> None:
+    """One sentence: the stop request, the upstream's answer, or the machine's own words."""
+    error, cause = ENDINGS[how]
+    ends: dict[str, dict[str, Any]] = {
+        "ended": {"ended_by": "ended", "detail": "the upstream answered 204: the stream has ended"},
+        "rejected": {"ended_by": "refused", "error": "StreamRejected", "http_status": 401},
+    }
+    one = connection(1, "B", None, claimed_ms=3, seen_ms=3, **ends.get(how, {"ended_by": "stopped"}))
+    body = shown(one, execution="", ending=error, ending_cause=cause, ended_at_ms=5, **more)
+    assert (body["status"], body["reason"]) == (how, f"{reason}; a POST starts the stream again")
+
+
+def test_a_lease_of_an_older_release_has_no_cause() -> None:
+    """Then the stop request decides, as it did."""
+    assert ending(Lease(ending="StreamEnded", stop=True)) == "stopped"
+    assert ending(Lease(ending="StreamEnded")) == "ended"
+
+
+def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:
+    """Two lanes were connected, and one was refused for good: the other reads on until its time is over."""
+    over: dict[str, Any] = {"execution": "", "ending": "StreamRejected", "expires_at_ms": NOW + 1}
+    body = shown(connection(1, "A", 1, deadline_ms=NOW + 9), **over)
+    assert (body["status"], body["holder"]["lane"], body["lanes"]["A"]["phase"]) == ("rejected", "A", "connected")

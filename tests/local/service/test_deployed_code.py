@@ -1,0 +1,128 @@
+"""What functions run is a copy of the project; what is broken reaches no copy, and each change is a line."""
+
+from pathlib import Path
+
+import pytest
+
+from local.service import osls
+from local.service.deployed_code import DeployedCode, with_names
+from local.service.redeploy import SHIPPED, Redeploy, stamp
+from tests import shipped
+
+SOUND = 'framing = "sse"\naddress = "https://example.org/"\n'
+BROKEN = SOUND.replace("sse", "csv")
+REASON = "the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw"
+HANDOVER = "a stream has it from its next handover on"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with one function and one profile."""
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "one.py").write_text("N = 1\n")
+    (tmp_path / "env" / "streams").mkdir(parents=True)
+    profile(tmp_path, SOUND)
+    return tmp_path
+
+
+def profile(project: Path, text: str, name: str = "one") -> None:
+    """Writes a profile."""
+    (project / "env" / "streams" / f"{name}.toml").write_text(text)
+
+
+def deployed(code: DeployedCode) -> tuple[str, dict[str, str]]:
+    """The function's source, and the profiles by name."""
+    profiles = {path.stem: path.read_text() for path in (code.folder / "env" / "streams").iterdir()}
+    return (code.folder / "handlers" / "one.py").read_text(), profiles
+
+
+def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
+    """The former code goes on, beside a profile that changes; the reason names file and line; its mending is told."""
+    code = DeployedCode(project, project / "code")
+    assert code.begin() == []
+    source = project / "handlers" / "one.py"
+    source.write_text("N = 2\n")
+    assert code.deploy() == (True, [f"redeployed the code: {HANDOVER}"])
+    source.write_text("N = 3\nN = = 4\n")
+    profile(project, SOUND, "two")
+    refusal = "not redeployed, the former code goes on: handlers/one.py, line 2: invalid syntax"
+    assert code.deploy() == (True, [refusal, "profile two is usable: POST /connections/two"])
+    assert deployed(code) == ("N = 2\n", {"one": SOUND, "two": SOUND})
+    assert code.deploy() == (False, [])
+    source.write_text("N = 2\n")
+    assert code.deploy() == (False, ["the code is as deployed again"])
+    assert code.deploy() == (False, [])
+
+
+def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
+    """Refused once, with the reason; usable again when it is mended; one that never was sound is there, for its 422."""
+    code = DeployedCode(project, project / "code")
+    code.begin()
+    profile(project, BROKEN)
+    assert code.deploy() == (True, [f"profile one is refused, its former version goes on: {REASON}"])
+    assert code.deploy() == (False, [])
+    assert deployed(code)[1] == {"one": SOUND}
+    profile(project, SOUND)
+    assert code.deploy() == (True, ["profile one is usable: POST /connections/one"])
+    profile(project, SOUND + "# more\n")
+    assert code.deploy() == (True, [f"profile one is redeployed: {HANDOVER}"])
+    profile(project, "framing =", "two")
+    assert code.deploy()[1] == ["profile two is refused: it is not valid TOML: Invalid value (at end of document)"]
+    assert (deployed(code)[1]["two"], code.names) == ("framing =", ["one", "two"])
+    (project / "env" / "streams" / "two.toml").unlink()
+    assert code.deploy() == (True, ["profile two is gone: no stream of it can be started"])
+    assert list(deployed(code)[1]) == ["one"]
+
+
+def test_a_profile_that_is_broken_at_the_start_is_told(project: Path) -> None:
+    """The service starts all the same."""
+    profile(project, BROKEN)
+    assert DeployedCode(project, project / "code").begin() == [f"profile one is refused: {REASON}"]
+
+
+def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
+    """The others before the present one are removed."""
+    code = DeployedCode(project, project / "code")
+    code.begin()
+    folders = [code.folder]
+    for number in (2, 3):
+        (project / "handlers" / "one.py").write_text(f"N = {number}\n")
+        code.deploy()
+        folders.append(code.folder)
+    code.forget({folders[0]})
+    assert [folder.is_dir() for folder in folders] == [True, False, True]
+
+
+def test_the_request_template_gets_the_names_of_the_profiles() -> None:
+    """As packaging/profile-names.cjs writes them when the template is compiled."""
+    method = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
+    template = method["Properties"]["Integration"]["RequestTemplates"]["application/json"]["Fn::Sub"][0]
+    names = sorted({path.stem for path in shipped.STREAMS.glob("*.toml")})
+    assert with_names(template, names) == template
+    more = with_names(template, [*names, "a.b"])
+    assert more != template
+    assert with_names(more, names) == template
+
+
+class Said:
+    """A service that accepts every template, and says that nothing changed."""
+
+    async def use_code(self) -> list[str]:
+        """Nothing to say."""
+        return []
+
+    async def use_template(self, _: dict[str, object]) -> list[str]:
+        """Nothing changed."""
+        return []
+
+
+def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
+    """That takes seconds; the settings beside it are one."""
+    watch = Redeploy(Said(), "test", print, project)
+    before = watch.look()
+    profile(project, SOUND, "two")
+    after = watch.look()
+    assert (before[0] != after[0], before[1] == after[1]) == (True, True)
+    (project / "env" / "test.yml").write_text("")
+    assert watch.look()[1] != before[1]
+    assert stamp(project, SHIPPED) == after[0]
