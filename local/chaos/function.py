@@ -200,7 +200,7 @@ class VirtualFunction:
         elif isinstance(step, ChangeRest) and self.link is None:
             self._looked_ms, self._took_ms = asked_ms, asked_ms
         value = yield from self.slow.ask(*self._requests.of(step))
-        if isinstance(step, Write) and not isinstance(value, StoreFailed):
+        if isinstance(step, Write) and not isinstance(value, StoreFailed) and step.fence in self.links_by_fence:
             self.links_by_fence[step.fence].written += len(step.events)
         if isinstance(value, Claimed):
             self._fence = value.lease.fence

@@ -40,6 +40,7 @@ COUNTED = (
     "dead-letters",
     "wrong-counts",
     "wrong-status",
+    "usurped",
     "cross-talk",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
@@ -149,6 +150,7 @@ def _of_stream(world: World) -> list[Violation]:
         "dead-letters": _unlettered(world),
         "wrong-counts": watch.miscounted,
         "misread": world.misread,
+        "usurped": watch.usurped,
         "wrong-status": world.misreported,
     }
     name = "" if world.is_alone else f"{world.stream}: "
