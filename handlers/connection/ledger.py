@@ -201,18 +201,18 @@ def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -
     That time is added to the hole before it, or to the one behind it where none is before it.
     """
     judged: list[Gap] = []
+    closed = list(holes)
     for from_ms, to_ms in unproved:
         inside = [hole for hole in holes if hole.from_ms < to_ms and hole.to_ms > from_ms]
         starts = [min(from_ms, inside[0].from_ms), *(hole.from_ms for hole in inside[1:]), to_ms] if inside else []
         for number, hole in enumerate(inside):
             ends_ms = max(hole.to_ms, starts[number + 1])
             judged.append(replace(hole, from_ms=starts[number], to_ms=ends_ms, closed_by_cursor=False))
+        closed = [hole for hole in closed if hole not in inside]
         if not inside:
             # A connection broke off beside one that did not ask for what the other should have brought.
             after = [record for record in ordered if record.opened_ms >= to_ms]
             before = [record for record in ordered if record.opened_ms < to_ms]
             if after:
                 judged.append(Gap(after[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, False))
-    opened = {(gap.fence, gap.is_refused) for gap in judged}
-    judged += [hole for hole in holes if (hole.fence, hole.is_refused) not in opened]
-    return sorted(judged, key=lambda gap: (gap.from_ms, gap.fence))
+    return sorted(judged + closed, key=lambda gap: (gap.from_ms, gap.fence))
