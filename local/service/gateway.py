@@ -9,7 +9,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -29,6 +29,8 @@ _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 _JSON = "application/json"
 # Returns a stream id's problem as (status, sentence), None where the stream may be started.
 CheckStream = Callable[[str], tuple[int, str] | None]
+# Answers an action of Step Functions with these parameters; raises Refusal.
+CallStates = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class _Anything(StringConvertor):
@@ -45,11 +47,12 @@ class Gateway:
 
     def __init__(
         self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
-        invoke: lambda_proxy.Invoke,
+        states: CallStates, invoke: lambda_proxy.Invoke,
     ) -> None:  # fmt: skip
         self.serve(routes)
         self._executions = executions
         self._check_stream = check_stream
+        self._states = states
         self._invoke = invoke
         self.app = Starlette(
             routes=[Path("/health", self._health), Path("/{path:anything}", self._any, methods=_METHODS)]
@@ -71,13 +74,13 @@ class Gateway:
             if values is not None and route.method in (request.method, "ANY"):
                 body = (await request.body()).decode("utf-8", "replace")
                 if isinstance(route, Route):
-                    return self._start(route, values, request, body)
+                    return await self._start(route, values, request, body)
                 event = lambda_proxy.event(request, route.path, values, _context(route, request), body)
                 return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
         # API Gateway's answer for a route that does not exist.
         return JSONResponse({"message": "Missing Authentication Token"}, 403)
 
-    def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
+    async def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
         problem = self._check_stream(unquote(path["streamId"])) if "streamId" in path else None
         kind = request.headers.get("content-type", _JSON).split(";")[0].strip().lower()
         template = route.request_templates.get(kind)
@@ -90,14 +93,14 @@ class Gateway:
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template let it through: its profile is wrong, or has changed since the template was compiled.
                 return JSONResponse({"message": problem[1]}, problem[0])
-            known = self._executions.start(start["stateMachineArn"], start.get("input", "{}"), start.get("name"))
+            action = "StartSyncExecution" if route.waits else "StartExecution"
+            answer = await self._states(action, start)
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return JSONResponse({"message": "Internal server error"}, 500)
         except Refusal as refusal:
             answer = {"__type": refusal.code, "message": str(refusal)}
             return _mapped(route, 400, answer, call)
-        started = {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
-        return _mapped(route, 200, started, call)
+        return _mapped(route, 200, answer, call)
 
 
 def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:

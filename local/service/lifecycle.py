@@ -179,7 +179,9 @@ class Service:
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsServer(step_functions, pool, self._endpoints)
-        gateway = self._gateway = Gateway(self._routes(), executions, self._check_stream, pool.invoke)
+        gateway = self._gateway = Gateway(
+            self._routes(), executions, self._check_stream, step_functions.call, pool.invoke
+        )
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [
