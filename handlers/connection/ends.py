@@ -11,6 +11,8 @@ from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
+PARTLY_FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten what came next: asked for what it has")
+FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten nothing behind the cursor: asked again")
 DISCONNECTED = Outcome("StreamDropped", "", "the upstream asked for a new connection")
 EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and nobody had taken over")
 LET_GO = Outcome("StreamDropped", "", "let go for a successor that did not connect")

@@ -39,9 +39,14 @@ class Pending:
         else:
             self._reached = cursor
 
-    def expired(self, fallback: str) -> None:
-        """Records that the upstream knows no cursor of this connection any more: `fallback` is saved in its place."""
-        self._reached = fallback
+    @property
+    def last(self) -> str | None:
+        """The cursor behind all that was read, whether it may be saved yet or not."""
+        return next((cursor for cursor in reversed(self._writes) if cursor is not None), self._reached)
+
+    def expired(self, cursor: str) -> None:
+        """Records that the upstream knows no cursor of this connection any more: `cursor` is saved in their place."""
+        self._reached = cursor
         self._writes = deque(None for _ in self._writes)
 
     @property

@@ -152,14 +152,16 @@ class Record:
         self.resumed = False
         self._forgot_ms = self._live_ms = now_ms
 
-    def cursor_expired(self, now_ms: int, fallback: str, heard_ms: int) -> None:
-        """Records that it knows no cursor of this connection any more; `fallback` is saved instead.
+    def cursor_expired(self, now_ms: int, cursor: str, heard_ms: int) -> None:
+        """Records that the upstream has forgotten what came after the cursor; `cursor` is saved in that one's place.
 
-        What it had sent on this connection until `heard_ms` it sent as always.
+        What it had sent on this connection until `heard_ms` it sent as always, where it sent an event or a heartbeat
+        that moved the cursor.
         """
-        self.pending.expired(fallback)
+        has_moved = self.events > 0 or self.pending.last != self.pending.asked_from
+        self.pending.expired(cursor)
         self._forgot_ms = now_ms
-        self.resumed = self.resumed and self.events > 0
+        self.resumed = self.resumed and has_moved
         self._good_ms = heard_ms
 
     def save(self, now_ms: int, expires_at_ms: int, is_open: bool) -> SaveProgress:

@@ -8,11 +8,13 @@ whatever the upstream sent, and an event that lacks what the rule names is still
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from handlers.framing.canonical import canonical_json, has_too_many_values
-from handlers.framing.frames import Frame
+from handlers.framing.frames import Body, Frame
+from handlers.framing.oversize import Oversize
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
 MAX_KEY_BYTES = 1024
@@ -21,8 +23,12 @@ _MOST_BYTES_A_CHARACTER = 4  # of UTF-8
 MAX_CURSOR_CHARACTERS = 65_536
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _raw_decode = json.JSONDecoder().raw_decode
-_last_parsed: list[tuple[str | bytes, Any]] = [(b"", None)]
+_last_parsed: list[tuple[Body, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
+
+
+# Where a known key comes with another body the first stays and the later one is counted, or both are stored.
+OnConflict = Literal["first", "both"]
 
 
 class StreamEvent(NamedTuple):
@@ -33,7 +39,7 @@ class StreamEvent(NamedTuple):
     """
 
     key: str
-    data: str | bytes
+    data: Body
     id: str | None
     name: str | None
     cursor: str | None
@@ -69,26 +75,42 @@ def parse_path(text: str) -> JsonPath | None:
 
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
     """The event of `frame`. The body is parsed as JSON once, and only where a rule is a path."""
-    named = frame.id if key == "id" else _joined(frame, key) if isinstance(key, tuple) else _named(frame, key)
+    named = frame.id if key == "id" else None if isinstance(key, str) else named_by(parse_json(frame.data), key)
     resume = cursor_after(frame, cursor)
-    return StreamEvent(_fitting(named) or _hash(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+    return StreamEvent(fitting(named) or hashed(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
     """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
-    cursor = frame.last_id if rule == "id" else _named(frame, rule)
+    if isinstance(rule, JsonPath):
+        return cursor_at(parse_json(frame.data), rule)
+    return askable(frame.last_id) if rule == "id" else None
+
+
+def cursor_at(body: Any, path: JsonPath) -> str | None:
+    """Where to resume by what stands at `path`; None where nothing does that could be asked for."""
+    return askable(text_at(body, path))
+
+
+def askable(cursor: str | None) -> str | None:
+    """`cursor` itself, None where it is so long that nobody could ask for it."""
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
-def _named(frame: Frame, rule: Rule | None) -> str | None:
-    return _text_at(parse_json(frame.data), rule) if isinstance(rule, JsonPath) else None
+def named_by(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
+    """The text at the place; of several the texts as a JSON array, so that no two lists of texts look the same.
+
+    None where one lacks.
+    """
+    if isinstance(key, JsonPath):
+        return text_at(body, key)
+    texts = [text_at(body, path) for path in key]
+    return None if None in texts else as_key(texts)
 
 
-def _joined(frame: Frame, paths: tuple[JsonPath, ...]) -> str | None:
-    """The texts at the places as a JSON array, so that no two lists of texts look the same; None where one lacks."""
-    body = parse_json(frame.data)
-    texts = [_text_at(body, path) for path in paths]
-    return None if None in texts else json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+def as_key(parts: Sequence[object]) -> str:
+    """The parts as compact JSON."""
+    return json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical(frame: Frame) -> bytes:
@@ -97,6 +119,7 @@ def canonical(frame: Frame) -> bytes:
     A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
     the order of the fields and how JSON is spelled do not count: they may differ between two deliveries.
     """
+    assert not isinstance(frame.data, Oversize)
     data = canonical_json(frame.data)
     if frame.name is None and frame.id is None and b"\n" not in data:
         return data
@@ -104,11 +127,14 @@ def canonical(frame: Frame) -> bytes:
     return "".join(fields).encode() + b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
 
 
-def _hash(frame: Frame) -> str:
+def hashed(frame: Frame) -> str:
+    """The key of a frame that nothing names: the SHA-256 of its canonical bytes, or of one that is too long."""
+    if isinstance(frame.data, Oversize):
+        return frame.data.sha256
     return hashlib.sha256(canonical(frame)).hexdigest()
 
 
-def _fitting(key: str | None) -> str | None:
+def fitting(key: str | None) -> str | None:
     """`key` where DynamoDB accepts it as a sort key, its hash where it is too long, None where it is empty."""
     if not key:
         return None
@@ -118,7 +144,7 @@ def _fitting(key: str | None) -> str | None:
     return key if len(data) <= MAX_KEY_BYTES else hashlib.sha256(data).hexdigest()
 
 
-def parse_json(data: str | bytes) -> Any:
+def parse_json(data: Body) -> Any:
     """The JSON value of `data`, or None; it is shared, so nobody may change it.
 
     The last one is remembered, since several rules of a profile may look into one body. A number of thousands of digits
@@ -127,12 +153,17 @@ def parse_json(data: str | bytes) -> Any:
     seen, value = _last_parsed[0]
     if seen is not data:
         value = _parsed(data)
-        _last_parsed[0] = data, value
+        remember(data, value)
     return value
 
 
-def _parsed(data: str | bytes) -> Any:
-    if has_too_many_values(data):
+def remember(data: Body, value: Any) -> None:
+    """Lets the next `parse_json` of `data` return `value`, which is what it holds."""
+    _last_parsed[0] = data, value
+
+
+def _parsed(data: Body) -> Any:
+    if isinstance(data, Oversize) or has_too_many_values(data):
         return None
     try:
         if isinstance(data, str):
@@ -160,7 +191,7 @@ def at(value: Any, path: JsonPath) -> tuple[bool, Any]:
     return value is not None, value
 
 
-def _text_at(body: Any, path: JsonPath) -> str | None:
+def text_at(body: Any, path: JsonPath) -> str | None:
     """What stands at `path` as text: a string as it is, any other value as compact JSON; None where nothing does."""
     there, value = at(body, path)
     if not there:

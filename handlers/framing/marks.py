@@ -1,8 +1,9 @@
 """Recognises the frames that a profile names: a heartbeat, the end, a loss, a disconnect.
 
 For example the mark `{ event = "error", json = { "$.code" = 410 } }` fits a frame with that event name whose body has
-that code. Invariant: a frame that lacks what a mark names does not fit it; nothing is raised, whatever the upstream
-sent.
+that code, and `{ absent = ["$.items"] }` a frame of JSON in which nothing stands there. Invariant: a frame that lacks
+what a mark names does not fit it, nor does what is not JSON fit a mark that looks into it; nothing is raised, whatever
+the upstream sent.
 """
 
 import enum
@@ -36,13 +37,24 @@ class Mark:
     """How a frame of one kind looks; what is not None must hold, all of it.
 
     `event` is the event's name, `data` its whole text; `comment` is how a comment begins. `json` are places in the body
-    with their values: ANYTHING is whatever stands there.
+    with their values: ANYTHING is whatever stands there. `absent` are places where nothing stands, or null.
+
+    Of a heartbeat or a disconnect `cursor` is where it says how far the stream has come, and `first_cursor` where a
+    heartbeat says that to a connection alone which asked for no place.
     """
 
     event: str | None = None
     data: str | None = None
     comment: str | None = None
     json: tuple[tuple[JsonPath, Value], ...] = ()
+    absent: tuple[JsonPath, ...] = ()
+    cursor: JsonPath | None = None
+    first_cursor: JsonPath | None = None
+
+    @property
+    def reads_json(self) -> bool:
+        """Whether it looks into the body."""
+        return bool(self.json or self.absent)
 
     def fits(self, frame: Frame, body: Any) -> bool:
         """Whether `frame`, whose data is the JSON value `body` (None where it is not JSON), is of this kind."""
@@ -53,6 +65,8 @@ class Mark:
         if self.event is not None and (frame.name or "message") != self.event:
             return False
         if self.data is not None and frame.data != self.data:
+            return False
+        if self.absent and not (isinstance(body, dict | list) and not any(at(body, path)[0] for path in self.absent)):
             return False
         return all(_holds(body, path, value) for path, value in self.json)
 
@@ -78,13 +92,18 @@ class Marks:
                     return kind
         return Kind.COMMENT if frame.is_comment else Kind.EVENT
 
+    def first(self, kind: Kind, frame: Frame) -> Mark | None:
+        """The first mark of this kind that `frame` fits."""
+        body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
+        return next((mark for of, mark in self.of if of is kind and mark.fits(frame, body)), None)
+
 
 def marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:
     """The marks in this order."""
     names = {mark.event for _, mark in kinds}
     return Marks(
         tuple(kinds),
-        read_json=any(mark.json for _, mark in kinds),
+        read_json=any(mark.reads_json for _, mark in kinds),
         read_comments=any(mark.comment is not None for _, mark in kinds),
         names=None if None in names or not kinds else frozenset(name for name in names if name is not None),
     )

@@ -12,8 +12,17 @@ from typing import Any, Literal
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
-from handlers.framing.events import Rule, StreamEvent, cursor_after, to_event
+from handlers.framing.events import (
+    OnConflict,
+    Rule,
+    StreamEvent,
+    cursor_after,
+    cursor_at,
+    parse_json,
+    to_event,
+)
 from handlers.framing.marks import Kind, Marks
+from handlers.framing.splitting import Split
 from handlers.profile import placeholders
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
 from handlers.profile.header_fields import FIELD_VALUE
@@ -23,6 +32,7 @@ from handlers.profile.sections import Meaning
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
+Oversize = Literal["dead-letter", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +74,12 @@ class Profile:
     retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
     max_frame_bytes: int
+    oversize: Oversize
     partitions: int
     keep_days: int
     resume: Resume | None
+    on_conflict: OnConflict
+    split: Split | None
     key: Rule
     cursor: Rule | None
 
@@ -102,7 +115,8 @@ class Profile:
 
     def decoder(self) -> Decoder:
         """A new decoder for one connection."""
-        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments)
+        skips = self.oversize == "dead-letter"
+        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 
     def kind(self, frame: Frame) -> Kind:
         """What `frame` is."""
@@ -115,6 +129,36 @@ class Profile:
     def cursor_after(self, frame: Frame) -> str | None:
         """Where to resume after `frame`, whatever it is; None where it says nothing about that."""
         return cursor_after(frame, self.cursor)
+
+    def events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
+        """The events of a frame that is a batch, in order, none where it is empty; None where it is not a batch."""
+        batch = self.split.batch(frame) if self.split is not None else None
+        if self.split is None or batch is None:
+            return None
+        return self.split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor)
+
+    def cursor_beside(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
+        """Where to resume after a heartbeat or a disconnect: by its mark's own paths, where it has any.
+
+        `is_resumed` is whether the connection asked for what came after a cursor.
+        """
+        mark = self.marks.first(kind, frame)
+        if mark is None or (mark.cursor is None and mark.first_cursor is None):
+            return self.cursor_after(frame) if kind is Kind.HEARTBEAT else None
+        paths = (mark.cursor, None if is_resumed else mark.first_cursor)
+        body = parse_json(frame.data)
+        cursors = (cursor_at(body, path) for path in paths if path is not None)
+        return next((cursor for cursor in cursors if cursor is not None), None)
+
+    def oldest_after(self, frame: Frame) -> str | None:
+        """The oldest place that can be asked for, as a frame names it that says that the cursor is too old."""
+        path = self.resume.oldest if self.resume is not None else None
+        return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
+
+    @property
+    def key_conflict(self) -> OnConflict | None:
+        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery."""
+        return None if self.key in ("hash", "each") else self.on_conflict
 
     @property
     def reach_ms(self) -> int | None:

@@ -8,6 +8,7 @@ body, for any of them may hold a secret.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from handlers.framing.events import JsonPath, parse_path
 from handlers.profile.addresses import ProfileError
 
 T = TypeVar("T")
@@ -61,6 +62,14 @@ class Fields:
             return value
         self.wrong(field, "must be a text")
         return default
+
+    def path(self, field: str) -> JsonPath | None:
+        """A JSON path; None where it is absent or, with a note, not a path."""
+        value = self._table.pop(field, None)
+        path = parse_path(value) if isinstance(value, str) else None
+        if value is not None and path is None:
+            self.wrong(field, f"must be {PATH}")
+        return path
 
     def checked(self, field: str, check: Callable[[str], T], default: T) -> T:
         """What `check` returns for the text of a required field; `check` raises ProfileError where it is wrong."""

@@ -1,9 +1,11 @@
 """Parses the marks of a profile: which frames say something about the stream, such as its end or a heartbeat.
 
 Each mark that is returned without a note in `Fields` is sound. For example `end = { json = { "$.type" = "BYE" } }` is
-one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two.
+one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two. Of a heartbeat and a disconnect it
+may say besides where in the frame a cursor stands.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from handlers.framing.events import JsonPath, parse_path
@@ -11,7 +13,13 @@ from handlers.framing.marks import Kind, Mark, Value
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import PATH, Fields
 
-_MARK = '{ event = "..." }, { data = "..." }, { comment = "..." } or { json = { "$.type" = "..." } }, or a list of such'
+_MARK = (
+    '{ event = "..." }, { data = "..." }, { comment = "..." }, { json = { "$.type" = "..." } } or '
+    '{ absent = ["$.items"] }, or a list of such'
+)
+_PARTS = frozenset({"event", "data", "comment", "json", "absent"})
+# Which kinds may carry a cursor of their own, and how it may be named.
+_CURSORS = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",)}
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
@@ -22,25 +30,62 @@ def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     named = []
     for one in value if isinstance(value, list) else [value]:
         try:
-            named.append((kind, _mark(one)))
+            named.append((kind, _mark(one, _CURSORS.get(kind, ()))))
         except ProfileError as error:
             fields.wrong(field, str(error))
     return named
 
 
-def _mark(value: Any) -> Mark:
-    if not isinstance(value, dict) or not value or not set(value) <= {"event", "data", "comment", "json"}:
+def mark(value: Any) -> Mark:
+    """The mark of a table that has no cursors; raises ProfileError."""
+    return _mark(value, ())
+
+
+def _mark(value: Any, cursors: Sequence[str]) -> Mark:
+    table = dict(value) if isinstance(value, dict) else {}
+    paths = {name: _one_path(table, name) for name in ("cursor", "first_cursor") if name in table}
+    for name in paths:
+        if name not in cursors:
+            raise ProfileError(f"can have no {name}: a heartbeat can, and a disconnect a cursor")
+    if not table or not set(table) <= _PARTS:
         raise ProfileError(f"must be {_MARK}")
-    texts = {name: text for name, text in value.items() if name != "json"}
-    if not all(isinstance(text, str) for text in texts.values()) or ("comment" in value and len(value) > 1):
+    json, absent = _values(table), _absent(table)
+    if not all(isinstance(text, str) for text in table.values()) or ("comment" in table and len(value) > 1):
         raise ProfileError(f"must be {_MARK}; a comment stands alone")
-    table = value.get("json", {})
-    if not isinstance(table, dict) or ("json" in value and not table):
+    return Mark(json=json, absent=absent, cursor=paths.get("cursor"), first_cursor=paths.get("first_cursor"), **table)
+
+
+def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:
+    """The places of `json` with their values, taken out of the mark's table."""
+    wanted = table.pop("json", None)
+    if wanted is None:
+        return ()
+    if not isinstance(wanted, dict) or not wanted:
         raise ProfileError('must give json a table of places and values such as { "$.type" = "ERROR" }')
     places: list[tuple[JsonPath, Value]] = []
-    for spelled, wanted in table.items():
+    for spelled, value in wanted.items():
         path = parse_path(spelled)
-        if path is None or not isinstance(wanted, str | int | float | bool):
+        if path is None or not isinstance(value, str | int | float | bool):
             raise ProfileError(f'must give {PATH} a text, a number, true, false or "*" (anything at all) in json')
-        places.append((path, wanted))
-    return Mark(json=tuple(places), **texts)
+        places.append((path, value))
+    return tuple(places)
+
+
+def _absent(table: dict[str, Any]) -> tuple[JsonPath, ...]:
+    """The places of `absent`, taken out of the mark's table."""
+    wanted = table.pop("absent", None)
+    if wanted is None:
+        return ()
+    paths = [parse_path(one) if isinstance(one, str) else None for one in wanted] if isinstance(wanted, list) else []
+    sound = tuple(path for path in paths if path is not None)
+    if not sound or len(sound) < len(paths):
+        raise ProfileError(f"must give absent a list of paths, each {PATH}")
+    return sound
+
+
+def _one_path(table: dict[str, Any], name: str) -> JsonPath | None:
+    wanted = table.pop(name, None)
+    path = parse_path(wanted) if isinstance(wanted, str) else None
+    if wanted is not None and path is None:
+        raise ProfileError(f"must give {name} {PATH}")
+    return path

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from handlers.framing.decoders import FRAMINGS, Framing
+from handlers.framing.events import OnConflict
 from handlers.framing.marks import Kind, Mark, marks
-from handlers.profile import mark_fields, sections
+from handlers.profile import mark_fields, sections, split_field
 from handlers.profile.addresses import check_address, expand
-from handlers.profile.behaviour import Overlap, Profile, Standby
+from handlers.profile.behaviour import Overlap, Oversize, Profile, Standby
 from handlers.profile.checked_fields import BadProfile, Fields
 from handlers.profile.resume import LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
@@ -36,7 +37,8 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     framing = cast(Framing, fields.choice("framing", tuple(FRAMINGS), None))
     has_ids = FRAMINGS[framing].has_ids
     method = fields.choice("method", ("GET", "POST"), "GET")
-    cursor = sections.rule(fields, "cursor", ("id",), has_ids) or ("id" if has_ids else None)
+    split = split_field.split(fields)
+    cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
     resume, expired = parse_resume(fields, LAST_EVENT_ID if cursor == "id" else None)
     marked = [
         *expired,
@@ -64,16 +66,21 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
         retry_max_s=fields.number("retry_max_s", 60, above=-1, most=3600),
         backoff=sections.backoff(fields),
+        oversize=cast(Oversize, fields.choice("oversize", ("dead-letter", "reject"), "dead-letter")),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         partitions=fields.whole("partitions", 1, most=64),
         keep_days=fields.whole("keep_days", 0, least=0, most=3650),
+        on_conflict=cast(OnConflict, fields.choice("on_conflict", ("first", "both"), "first")),
         resume=resume,
-        key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids) or ("id" if has_ids else "hash"),
+        split=split,
+        key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash"),
         cursor=cursor,
     )
     sections.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
+    if split is not None:
+        split_field.check_key(fields, profile.key, split)
     if "retry_max_s" in table and framing != "sse":
         fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     if fields.problems:
@@ -85,7 +92,9 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
     """Notes fields that are sound alone and not together."""
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
-    if profile.resume is not None and profile.cursor is None:
+    has_cursor = profile.cursor is not None or any(mark.cursor is not None for mark in marked)
+    if profile.resume is not None and not has_cursor:
         fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')
+    marked = [*marked, *(profile.split.unfinished if profile.split is not None else ())]
     if not has_ids and any(mark.event is not None or mark.comment is not None for mark in marked):
         fields.wrong("framing", 'must be "sse" where a mark names an event or a comment')

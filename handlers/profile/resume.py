@@ -6,13 +6,16 @@ Invariant: a `Resume` that is returned without a note in `Fields` is sound.
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
+from handlers.framing.events import JsonPath
 from handlers.framing.marks import Kind, Mark
 from handlers.profile.checked_fields import Fields, did_you_mean
 from handlers.profile.header_fields import is_header
 from handlers.profile.mark_fields import marks
 
+# More digits Python reads no more; a cursor of so many is a text.
+_NUMBER = re.compile(r"-?[0-9]{1,1000}")
 _POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
 
 
@@ -24,6 +27,7 @@ class Resume:
     taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
     `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
     `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
+    `oldest` is where a frame that says that the cursor is too old names the oldest place that can be asked for.
     `is_default` is true where the profile says nothing: nobody knows whether this upstream keeps what it has sent.
     """
 
@@ -35,6 +39,7 @@ class Resume:
     reach_s: int = 0
     fallback: str = ""
     confirmed_by: str = ""
+    oldest: JsonPath | None = None
     is_default: bool = False
 
     def spelled(self, cursor: str) -> str:
@@ -42,12 +47,26 @@ class Resume:
         # The fallback is the upstream's own word, and no place of an event that was seen.
         if cursor == self.fallback:
             return cursor
-        moved = cursor
-        if self.add and cursor.isascii() and cursor.isdigit():
-            moved = str(int(cursor) + self.add)
-        if self.back_s:
-            moved = _earlier(cursor, self.back_s)
-        return self.pattern.replace("{cursor}", moved)
+        return self.pattern.replace("{cursor}", self._moved(cursor, 1))
+
+    def after_expiry(self, cursor: str, oldest: str | None) -> tuple[str, bool]:
+        """Where to go on when the upstream has forgotten what came after `cursor`, and whether anything may be lost.
+
+        `oldest` is the place that the upstream says is the first it still has, None where it names none. It is asked
+        for as it stands. Nothing is lost where that is no later than what is asked for behind `cursor`.
+        """
+        if oldest is None:
+            return self.fallback, True
+        asked, first = _comparable(self._moved(cursor, 1)), _comparable(oldest)
+        if type(asked) is type(first) and not _is_later(first, asked):
+            return cursor, False
+        return self._moved(oldest, -1), True
+
+    def _moved(self, cursor: str, sign: int) -> str:
+        """The place that is asked for behind `cursor`, or with -1 the cursor behind which `cursor` is asked for."""
+        if self.add and _NUMBER.fullmatch(cursor):
+            return str(int(cursor) + sign * self.add)
+        return _earlier(cursor, sign * self.back_s) if self.back_s else cursor
 
 
 # WHATWG, "processing model", reconnection: "If the EventSource object's last event ID string is not the empty string",
@@ -62,6 +81,26 @@ def _earlier(cursor: str, back_s: int) -> str:
         return (datetime.fromisoformat(cursor) - timedelta(seconds=back_s)).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):
         return cursor
+
+
+def _comparable(place: str) -> int | datetime | str:
+    """The place as a number or an instant, where it is one."""
+    if _NUMBER.fullmatch(place):
+        return int(place)
+    try:
+        return datetime.fromisoformat(place)
+    except ValueError:
+        return place
+
+
+def _is_later(place: Any, than: Any) -> bool:
+    """Whether `place` is later, of two of one type; of two texts nobody knows, so it is unless they are the same."""
+    if isinstance(place, str):
+        return place != str(than)
+    try:
+        return bool(place > than)
+    except TypeError:  # of two instants one has an offset
+        return True
 
 
 def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
@@ -94,10 +133,13 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
         reach_s=inner.whole("reach_s", 0, least=0, most=31_536_000),
         fallback=inner.text("fallback", ""),
         confirmed_by=inner.text("confirmed_by", "").lower(),
+        oldest=inner.path("oldest"),
     )
     expired = marks(inner, "expired", Kind.EXPIRED)
+    if parsed.oldest is not None and not expired:
+        inner.wrong("oldest", "needs expired, the marks of the frame in which it stands")
     inner.refuse_the_rest(
-        "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired"
+        "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
     )
     if parsed.add and parsed.back_s:
         inner.wrong("back_s", "is for a cursor that is an instant, add for one that is a number: give one of them")

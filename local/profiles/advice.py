@@ -64,4 +64,7 @@ def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str 
 
 def _cursor(profile: Profile) -> str:
     cursor = profile.cursor
-    return "the last event ID" if cursor == "id" or cursor is None else getattr(cursor, "text", str(cursor))
+    if cursor is None:  # heartbeats alone have one
+        paths = [mark.cursor.text for _, mark in profile.marks.of if mark.cursor is not None]
+        return paths[0] if paths else "the last event ID"
+    return "the last event ID" if cursor == "id" else getattr(cursor, "text", str(cursor))

@@ -17,9 +17,10 @@ import boto3
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
-from handlers.connection.reading import cursor_behind
+from handlers.connection.reading import cursor_behind, taken_apart
 from handlers.errors import StreamkeeperError
-from handlers.framing.decoders import Frame, FramingError, as_frames
+from handlers.framing.decoders import Frame, FramingError, Oversize, as_frames
+from handlers.framing.events import StreamEvent
 from handlers.framing.marks import Kind
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
@@ -79,18 +80,31 @@ class Trial:
         """Prints one frame; nothing after an end counts."""
         if self.ended:
             return
-        kind = self.profile.kind(frame)
-        self.counts[kind.value] += 1
-        shown = frame.data if isinstance(frame.data, str) else f"{len(frame.data)} bytes"
-        shown = printable(shown[:_SHOWN_CHARACTERS].replace("\n", " "))
-        event = self.profile.event(frame, 0)
-        if not frame.is_comment and event.cursor is not None:
-            self.cursor = event.cursor
-        key = "unique" if self.profile.key == "each" else printable(event.key)
-        self.say(f"{kind.value:<10} key {key}  {shown}" if kind is Kind.EVENT else f"{kind.value:<10} {shown}")
+        kind, batch = taken_apart(self.profile, frame, 0)
+        for event in batch:
+            self._event(Kind.EVENT, event)
+        is_beside = kind in (Kind.HEARTBEAT, Kind.DISCONNECT)
+        if is_beside and not batch and not frame.is_comment:
+            after = self.profile.cursor_beside(kind, frame, is_resumed=self.profile.asks(self.requested))
+            self.cursor = self.cursor if after is None else after
+        if not batch:
+            self._event(kind, self.profile.event(frame, 0), moves=not frame.is_comment and not is_beside)
+        elif kind is not Kind.EVENT:
+            self.say(f"{kind.value:<10} beside these events")
         if kind in _ENDS:
             self.ended = True
             self.say(_ENDS[kind])
+        if kind is Kind.EXPIRED and (oldest := self.profile.oldest_after(frame)) is not None:
+            self.say(f"it names the place from which it has everything, and is asked for that: {printable(oldest)}")
+
+    def _event(self, kind: Kind, event: StreamEvent, *, moves: bool = True) -> None:
+        """Prints one event, or a frame that is none; `moves` where its cursor counts."""
+        self.counts[kind.value] += 1
+        shown = printable(_body(event.data)[:_SHOWN_CHARACTERS].replace("\n", " "))
+        if moves and event.cursor is not None:
+            self.cursor = event.cursor
+        key = "unique" if self.profile.key == "each" else printable(event.key)
+        self.say(f"{kind.value:<10} key {key}  {shown}" if kind is Kind.EVENT else f"{kind.value:<10} {shown}")
 
     def chunk_ended(self, last_id: str | None) -> None:
         """Records the last event ID; a block without an event may set it."""
@@ -176,6 +190,12 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
     if not was_stream and not trial.ended:
         trial.say("no answer within this time")
     return was_stream
+
+
+def _body(data: str | bytes | Oversize) -> str:
+    if isinstance(data, Oversize):
+        return f"{data.size_bytes} bytes, more than max_frame_bytes: to the dead-letter queue"
+    return data if isinstance(data, str) else f"{len(data)} bytes"
 
 
 def _profile(stream_id: str, *, is_played: bool = False) -> Profile:

@@ -5,6 +5,7 @@ template. Invariants: an execution's input is the request template applied to pa
 unless the template asks for one; a refused request starts nothing.
 """
 
+import asyncio
 import json
 import re
 import time
@@ -20,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
 from local.service import lambda_proxy
+from local.service.capacity import Room
 from local.service.vtl import Call, TemplateFailure, render
 from local.stack import ACCOUNT, ProxyRoute, Route
 from local.stepfunctions.executions import Executions
@@ -27,6 +29,8 @@ from local.stepfunctions.parameters import Refusal, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 _JSON = "application/json"
+# When a stream ends nobody knows; nothing is gained by asking more often.
+_RETRY_AFTER_S = 60
 # Returns a stream id's problem as (status, sentence), None where the stream may be started.
 CheckStream = Callable[[str], tuple[int, str] | None]
 # Answers an action of Step Functions with these parameters; raises Refusal.
@@ -47,12 +51,14 @@ class Gateway:
 
     def __init__(
         self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
-        states: CallStates, invoke: lambda_proxy.Invoke,
+        states: CallStates, invoke: lambda_proxy.Invoke, room: Room,
     ) -> None:  # fmt: skip
         self.serve(routes)
         self._executions = executions
+        self._room = room
         self._check_stream = check_stream
         self._states = states
+        self._starting = asyncio.Lock()
         self._invoke = invoke
         self.app = Starlette(
             routes=[Path("/health", self._health), Path("/{path:anything}", self._any, methods=_METHODS)]
@@ -93,14 +99,31 @@ class Gateway:
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template let it through: its profile is wrong, or has changed since the template was compiled.
                 return JSONResponse({"message": problem[1]}, problem[0])
-            action = "StartSyncExecution" if route.waits else "StartExecution"
-            answer = await self._states(action, start)
+            if problem is None and "streamId" in path:
+                return await self._start_stream(route, unquote(path["streamId"]), start, call)
+            return _mapped(route, 200, await self._states(_action(route), start), call)
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return JSONResponse({"message": "Internal server error"}, 500)
         except Refusal as refusal:
             answer = {"__type": refusal.code, "message": str(refusal)}
             return _mapped(route, 400, answer, call)
+
+    async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
+        # One at a time: between the look at the room and the start nobody else is let in.
+        async with self._starting:
+            if not self._room.admits(stream_id):
+                return JSONResponse({"message": self._room.refusal}, 503, {"Retry-After": str(_RETRY_AFTER_S)})
+            answer = await self._states(_action(route), start)
+        streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
+        if "output" in answer:
+            answer["output"] = json.dumps(json.loads(answer["output"]) | streams)
+        elif not route.waits:
+            answer |= streams
         return _mapped(route, 200, answer, call)
+
+
+def _action(route: Route) -> str:
+    return "StartSyncExecution" if route.waits else "StartExecution"
 
 
 def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:

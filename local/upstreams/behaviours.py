@@ -97,8 +97,10 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     ),
     "etcd": Behaviour(
         method="POST",
-        greeting='{"result": {"created": true}}\n',
+        greeting='{"result": {"header": {"revision": "<n>"}, "created": true}}\n',
         event='{"result": {"events": [{"kv": {"key": "Zm9v", "mod_revision": "<n>"}}]}}\n',
+        heartbeat='{"result": {"header": {"revision": "<n>"}}}\n',
+        heartbeat_ms=600_000,
         has_key=False,
         resume=("body", "/create_request/start_revision"),
         inclusive=True,

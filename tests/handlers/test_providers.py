@@ -5,22 +5,19 @@ docs/profiles.md has the same as a table; the last test holds the two together.
 
 import contextlib
 import re
-import threading
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import urllib3
 
-from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Progress
-from handlers.connection.steps import Invocation, Report
+from handlers.connection.steps import Report
 from handlers.driver import Clock
 from handlers.framing.decoders import Frame
-from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from local.profiles.profile_files import placeholders
@@ -28,6 +25,7 @@ from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
 from local.upstreams.player_server import moved, playing
 from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.lanes import Lane, start
 from tests.local.support import until
 from tests.shipped import PROVIDERS, STREAMS
 
@@ -42,37 +40,8 @@ RESUMED = sorted(name for name, one in BEHAVIOURS.items() if one.resume[0])
 PASSING = sorted(set(FOLLOWED) - set(RESUMED))
 BEATING = sorted(name for name, one in BEHAVIOURS.items() if one.heartbeat)
 TOO_OLD: list[tuple[str, dict[str, int]]] = [
-    ("companies-house", {}), ("etcd", {}), ("kubernetes", {}), ("kubernetes", {"expired": 410}),
+    ("companies-house", {}), ("kubernetes", {}), ("kubernetes", {"expired": 410}),
 ]  # fmt: skip
-
-
-class OneSecret:
-    """Secrets Manager and the Parameter Store, where everything has the same value."""
-
-    def get_secret_value(self, **_named: str) -> dict[str, str]:
-        return {"SecretString": "s3cret"}
-
-    def get_parameter(self, **_named: Any) -> dict[str, Any]:
-        return {"Parameter": {"Value": "s3cret"}}
-
-
-ONE_SECRET = OneSecret()
-
-
-@dataclass
-class Lane:
-    """One invocation that runs in a thread; `reports` are its connections so far."""
-
-    reports: list[Report] = field(default_factory=list)
-    thread: threading.Thread | None = None
-
-    @property
-    def last(self) -> Report:
-        """Its last connection, once the invocation has ended."""
-        assert self.thread is not None
-        self.thread.join(60)
-        assert not self.thread.is_alive()
-        return self.reports[-1]
 
 
 @dataclass
@@ -87,26 +56,7 @@ class Stage:
 
     def start(self, lane: str = "A", lasts_ms: int = 120_000, profile: Profile | None = None) -> Lane:
         """Starts an invocation."""
-        clock, started = Clock(), Lane()
-        invocation = Invocation(
-            stream_id=self.stream_id, lane=lane, execution="", request_id=lane, deadline_ms=clock.now_ms() + lasts_ms,
-            margin_ms=200, lease_every_ms=20, progress_every_ms=50, overlap_max_ms=100,
-        )  # fmt: skip
-
-        def run() -> None:
-            secrets = SecretValues(lambda _: ONE_SECRET)
-            run_invocation(
-                profile or self.profile,
-                self.aws.store(),
-                secrets,
-                invocation,
-                clock,
-                lambda report, _blocked_ms: started.reports.append(report),
-            )
-
-        started.thread = threading.Thread(target=run, daemon=True)
-        started.thread.start()
-        return started
+        return start(self.aws, profile or self.profile, self.stream_id, lane, lasts_ms)
 
     def connect(self, lasts_ms: int = 60_000) -> Report:
         """The one connection of an invocation that may not connect again by itself."""
@@ -378,7 +328,8 @@ TESTED = {
     "resume": set(RESUMED),
     "heartbeat": set(BEATING),
     "refusal": set(BEHAVIOURS),
-    "loss": {"alpaca", "mercure", "x-filtered"} | {name for name, _ in TOO_OLD},
+    # What etcd does is seen at etcd itself, in tests/handlers/test_etcd.py.
+    "loss": {"alpaca", "etcd", "mercure", "x-filtered"} | {name for name, _ in TOO_OLD},
     "end": set(BEHAVIOURS),
 }
 

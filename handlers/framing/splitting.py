@@ -1,0 +1,252 @@
+"""Takes a frame apart that is a batch: each element of a list within its JSON is an event.
+
+    path $.result.events    {"result": {"events": [{"n": 1}, {"n": 2}]}}    the events {"n": 1} and {"n": 2}
+
+A server batches as it likes: what came in two frames comes in one when it is asked for again. So an event is known by
+its element, never by its frame. A rule reads an element as the frame that holds it alone: what the profile spells
+`$.result.events[*].n` is `$.result.events[0].n` here.
+
+A cursor may be passed once all that has it is stored. The changes of one transaction have one revision: so of elements
+in a row with the same cursor the last alone has it, and where the frame goes on in the next one, not even that.
+
+Invariants: the elements stand in their order, each as the upstream spelled it; a frame without a list at the path, or
+with more elements than a small function can hold, is not taken apart; nothing is raised, whatever the upstream sent.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from json.decoder import scanstring  # type: ignore[attr-defined]  # it is in C, and not in the stubs
+from typing import Any, NamedTuple, Union
+
+from handlers.framing.canonical import has_too_many_values
+from handlers.framing.events import (
+    JsonPath,
+    Rule,
+    StreamEvent,
+    as_key,
+    cursor_after,
+    cursor_at,
+    fitting,
+    hashed,
+    named_by,
+    remember,
+    text_at,
+)
+from handlers.framing.frames import Frame
+from handlers.framing.marks import Mark
+
+# An event takes some 300 bytes besides its text, and the smallest function has 128 MB.
+MOST_ELEMENTS = 100_000
+_value_at = json.JSONDecoder().raw_decode
+_blanks = re.compile(r"[ \t\n\r]*").match
+# Which members of an object are of interest, by their names: LIST is where the elements stand, KEPT what is stored too.
+LIST, KEPT = "list", "kept"
+_Members = Mapping[str, Union["_Members", str]]
+
+
+class Batch(NamedTuple):
+    """A frame that was taken apart: its JSON value, and its elements as values and as the texts that stood there.
+
+    `kept` are the texts of the members that are stored with each.
+    """
+
+    body: Any
+    values: list[Any]
+    texts: list[str]
+    kept: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Where the elements stand, and what each takes from the frame; paths hold nothing but names.
+
+    `keep` are members of the frame that are stored with each element. `name` is the place of an event's name.
+    `unfinished` are marks of a frame that goes on in the next.
+    """
+
+    path: JsonPath
+    keep: tuple[JsonPath, ...] = ()
+    name: JsonPath | None = None
+    unfinished: tuple[Mark, ...] = ()
+    _members: _Members | str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        members: Any = {}
+        for path, leaf in ((self.path, LIST), *((kept, KEPT) for kept in self.keep)):
+            inner = members
+            for step in path.steps[:-1]:
+                inner = inner.setdefault(step, {})
+            if path.steps:
+                inner[path.steps[-1]] = leaf
+            else:
+                members = leaf
+        object.__setattr__(self, "_members", members)
+
+    def is_of_element(self, path: JsonPath) -> bool:
+        """Whether `path` leads into an element."""
+        length = len(self.path.steps)
+        return path.steps[:length] == self.path.steps and path.steps[length : length + 1] in ((0,), (-1,))
+
+    def batch(self, frame: Frame) -> Batch | None:
+        """The elements of `frame`; None where there is no list of them. `parse_json` then need not parse it again."""
+        text = frame.data
+        if frame.is_comment or not isinstance(text, str) or has_too_many_values(text):
+            return None
+        reader = _Reader(text)
+        try:
+            body, end = reader.read(_skip(text, 0), self._members, reader.kept)
+        except (ValueError, IndexError, RecursionError):
+            return None
+        if reader.texts is None or len(reader.texts) > MOST_ELEMENTS or _skip(text, end) != len(text):
+            return None
+        remember(text, body)
+        return Batch(body, reader.values, reader.texts, reader.kept)
+
+    def events(
+        self, frame: Frame, batch: Batch, received_at_ms: int, *, key: Rule, cursor: Rule | None
+    ) -> list[StreamEvent]:
+        """The events of the elements, in order."""
+        if not batch.texts:
+            return []
+        alone: list[Any] = [None]
+        body = _with_list(batch.body, self.path.steps, alone)
+        before, after = _around(batch.kept, self.path.steps) if self.keep else ("", "")
+        inner = cursor if isinstance(cursor, JsonPath) and self.is_of_element(cursor) else None
+        cursors: list[str | None] = []
+        events = []
+        for place, (value, text) in enumerate(zip(batch.values, batch.texts, strict=True)):
+            alone[0] = value
+            name = text_at(body, self.name) if self.name is not None else None
+            name = frame.name if name is None else name
+            if isinstance(key, str):
+                named = as_key([frame.id, place]) if key == "id" and frame.id is not None else None
+            else:
+                named = named_by(body, key)
+            own_key = fitting(named) or hashed(Frame(text, name=name))
+            if inner is not None:
+                cursors.append(cursor_at(body, inner))
+            events.append(StreamEvent(own_key, before + text + after, frame.id, name, None, received_at_ms))
+        is_unfinished = any(mark.fits(frame, batch.body) for mark in self.unfinished)
+        if inner is None:
+            passed = None if is_unfinished else cursor_after(frame, cursor)
+            events[-1] = events[-1]._replace(cursor=passed)
+            return events
+        return [
+            event if passed is None else event._replace(cursor=passed)
+            for event, passed in zip(events, _passed(cursors, is_unfinished), strict=True)
+        ]
+
+
+def _passed(cursors: Sequence[str | None], is_unfinished: bool) -> list[str | None]:
+    """The cursors as they may be passed: of those in a row that are the same, the last alone."""
+    passed: list[str | None] = []
+    following = None
+    if is_unfinished:
+        following = next((cursor for cursor in reversed(cursors) if cursor is not None), None)
+    for cursor in reversed(cursors):
+        passed.append(None if cursor == following else cursor)
+        following = following if cursor is None else cursor
+    return passed[::-1]
+
+
+def _with_list(body: Any, steps: Sequence[str | int], elements: list[Any]) -> Any:
+    """`body` with `elements` in place of the list at `steps`; what it shares with `body` nobody may change."""
+    if not steps:
+        return elements
+    return {**body, steps[0]: _with_list(body[steps[0]], steps[1:], elements)}
+
+
+def _around(kept: Mapping[str, Any], steps: Sequence[str | int]) -> tuple[str, str]:
+    """What stands before and behind an element in the text of the frame that holds it alone, with what is kept."""
+    if not steps:
+        return "[", "]"
+    name, *further = steps
+    inner = kept.get(str(name), {})
+    before, after = _around(inner, further)
+    beside = "".join(f"{json.dumps(other)}:{_spelled(one)}," for other, one in kept.items() if other != name)
+    return f"{{{beside}{json.dumps(name)}:{before}", f"{after}}}"
+
+
+def _spelled(kept: str | Mapping[str, Any]) -> str:
+    if isinstance(kept, str):
+        return kept
+    return "{" + ",".join(f"{json.dumps(name)}:{_spelled(one)}" for name, one in kept.items()) + "}"
+
+
+def _skip(text: str, at: int) -> int:
+    """Where the blanks end that stand at `at`, if any do."""
+    return at if text[at : at + 1] > " " else _blanks(text, at).end()  # type: ignore[union-attr]  # it always matches
+
+
+class _Reader:
+    """Reads one text of JSON, and notes how the elements and what is kept are spelled in it.
+
+    `texts` is None as long as no list was met where the elements should stand. The methods raise ValueError, IndexError
+    or RecursionError where the text is not valid JSON.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.values: list[Any] = []
+        self.texts: list[str] | None = None
+        self.kept: dict[str, Any] = {}
+
+    def read(self, at: int, wanted: _Members | str, kept: dict[str, Any]) -> tuple[Any, int]:
+        """The value at `at` and where it ends; `kept` takes the texts of the members that are `wanted`."""
+        first = self._text[at]
+        if first == "[" and wanted == LIST:
+            return self._list(at + 1)
+        if first == "{" and not isinstance(wanted, str):
+            return self._object(at + 1, wanted, kept)
+        return _value_at(self._text, at)
+
+    def _object(self, at: int, wanted: _Members, kept: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        text = self._text
+        members: dict[str, Any] = {}
+        at = _skip(text, at)
+        while text[at] != "}" or members:
+            if text[at] != '"':
+                raise ValueError("a name is missing")
+            name, at = scanstring(text, at + 1)
+            at = _skip(text, at)
+            if text[at] != ":":
+                raise ValueError("a colon is missing")
+            begin = _skip(text, at + 1)
+            if name not in wanted:
+                members[name], at = _value_at(text, begin)
+            elif name in members:
+                raise ValueError("a name stands twice: which of the two lists is meant?")
+            elif wanted[name] == KEPT:
+                members[name], at = _value_at(text, begin)
+                if members[name] is not None:
+                    kept[name] = text[begin:at]
+            else:
+                inside: dict[str, Any] = {}
+                members[name], at = self.read(begin, wanted[name], inside)
+                if inside:
+                    kept[name] = inside
+            at = _skip(text, at)
+            if text[at] == "}":
+                break
+            if text[at] != ",":
+                raise ValueError("a comma is missing")
+            at = _skip(text, at + 1)
+        return members, at + 1
+
+    def _list(self, at: int) -> tuple[list[Any], int]:
+        text, values = self._text, self.values
+        self.texts = texts = []
+        at = _skip(text, at)
+        while text[at] != "]" or values:
+            value, end = _value_at(text, at)
+            values.append(value)
+            texts.append(text[at:end])
+            at = _skip(text, end)
+            if text[at] == "]":
+                break
+            if text[at] != ",":
+                raise ValueError("a comma is missing")
+            at = _skip(text, at + 1)
+        return values, at + 1

@@ -1,0 +1,100 @@
+"""Parses the profile's field `split`: where in a frame the list stands each element of which is an event.
+
+In a path of the profile `[*]` behind the path of the list is the element: with `split = { path = "$.items" }` the path
+`$.items[*].id` is the element's own id. Invariant: a `Split` that is returned without a note in `Fields` is sound.
+"""
+
+from typing import Any
+
+from handlers.framing.events import JsonPath, Rule, parse_path
+from handlers.framing.marks import Mark
+from handlers.framing.splitting import Split
+from handlers.profile.addresses import ProfileError
+from handlers.profile.checked_fields import Fields
+from handlers.profile.mark_fields import mark
+
+ELEMENT = "[*]"
+_NAMES = 'a JSON path of names alone, such as "$.result.events"'
+
+
+def split(fields: Fields) -> Split | None:
+    """How a frame is taken apart; None where it is one event."""
+    inner = fields.table("split", '{ path = "$.items" }')
+    if inner is None:
+        return None
+    value = inner.take("path")
+    path = _of_names(value)
+    if path is None:
+        inner.wrong("path", "is missing" if value is None else f'must be {_NAMES}, or "$" where the frame is the list')
+    path = path or JsonPath("$", ())
+    parsed = Split(path, _kept(inner, path), _name(inner, path), _unfinished(inner))
+    inner.refuse_the_rest("split: path, keep, name, unfinished")
+    return parsed
+
+
+def element_path(spelled: Any, split: Split | None) -> JsonPath | None:
+    """The path that a rule of the profile spells, read in a frame that holds one element; None where it spells none."""
+    if not isinstance(spelled, str):
+        return None
+    if split is None or not spelled.startswith(split.path.text + ELEMENT):
+        return parse_path(spelled)
+    path = parse_path(spelled.replace(ELEMENT, "[0]", 1))
+    return None if path is None else JsonPath(spelled, path.steps)
+
+
+def check_key(fields: Fields, key: Rule, split: Split) -> None:
+    """Notes a key that all elements of a frame share: they would be one event."""
+    paths = () if isinstance(key, str) else (key,) if isinstance(key, JsonPath) else key
+    if paths and not any(split.is_of_element(path) for path in paths):
+        fields.wrong("key", f'must hold a path into the element, such as "{split.path.text}{ELEMENT}.id"')
+
+
+def _of_names(value: Any) -> JsonPath | None:
+    if value == "$":
+        return JsonPath("$", ())
+    path = parse_path(value) if isinstance(value, str) else None
+    return path if path is not None and all(isinstance(step, str) for step in path.steps) else None
+
+
+def _kept(inner: Fields, path: JsonPath) -> tuple[JsonPath, ...]:
+    value = inner.take("keep")
+    if value is None:
+        return ()
+    paths = [_of_names(one) for one in (value if isinstance(value, list) else [value])]
+    kept = [one for one in paths if one is not None and one.steps]
+    if not kept or len(kept) < len(paths):
+        inner.wrong("keep", f"must be a list of paths, each {_NAMES}")
+    elif any(_is_within(one, other) for one in kept for other in (path, *kept) if one is not other):
+        inner.wrong("keep", "must name members beside the list and beside each other, none of which holds another")
+    elif not path.steps:
+        inner.wrong("keep", "cannot be where the frame is the list: nothing is beside it")
+    else:
+        return tuple(kept)
+    return ()
+
+
+def _is_within(one: JsonPath, other: JsonPath) -> bool:
+    """Whether one of the two places holds the other."""
+    length = min(len(one.steps), len(other.steps))
+    return one.steps[:length] == other.steps[:length]
+
+
+def _name(inner: Fields, path: JsonPath) -> JsonPath | None:
+    value = inner.take("name")
+    if value is None:
+        return None
+    name = element_path(value, Split(path))
+    if name is None:
+        inner.wrong("name", f'must be a JSON path such as "{path.text}{ELEMENT}.type"')
+    return name
+
+
+def _unfinished(inner: Fields) -> tuple[Mark, ...]:
+    value = inner.take("unfinished")
+    marks = []
+    for one in value if isinstance(value, list) else [] if value is None else [value]:
+        try:
+            marks.append(mark(one))
+        except ProfileError as error:
+            inner.wrong("unfinished", str(error))
+    return tuple(marks)

@@ -1,0 +1,175 @@
+"""Batches, heartbeats with cursors and cursors that expire, as the manager makes effects of them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from handlers.connection.effects import Effect, RecordLoss, SaveProgress, Write
+from handlers.connection.inputs import Chunk, Claimed, Closed, CursorRead, LeaseRead, Opened, Written
+from handlers.connection.intake import MOST_EVENTS
+from handlers.connection.lease import Lease
+from handlers.connection.manager import Manager
+from tests.handlers.connection.managers import FENCE, fresh, outcome
+
+FIELDS: dict[str, Any] = {
+    "framing": "ndjson",
+    "split": {"path": "$.items"},
+    "key": "$.items[*].n",
+    "cursor": "$.items[*].r",
+    "heartbeat": [
+        {"json": {"$.made": True}, "first_cursor": "$.at"},
+        {"json": {"$.at": "*"}, "cursor": "$.at"},
+    ],
+    "end": {"json": {"$.end": True}},
+    "loss": {"json": {"$.loss": True}},
+    "disconnect": {"json": {"$.bye": True}, "cursor": "$.at"},
+    "resume": {"query": "since", "add": 1, "expired": {"json": {"$.old": True}}, "oldest": "$.from"},
+}
+
+
+def reading(cursor: str | None = None, saved_ms: int | None = None, **fields: Any) -> Manager:
+    manager = fresh(**(FIELDS | fields))
+    manager.start(0)
+    manager.handle(10, Claimed(Lease(fence=FENCE)))
+    manager.handle(20, CursorRead(cursor, saved_ms))
+    manager.handle(30, Opened(200))
+    return manager
+
+
+def chunk(manager: Manager, now_ms: int, *frames: Any) -> list[Effect]:
+    return manager.handle(now_ms, Chunk("".join(json.dumps(frame) + "\n" for frame in frames).encode()))
+
+
+def keys(effects: list[Effect]) -> list[str]:
+    return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
+
+
+def saved(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | None:
+    """The cursor that is saved once all writes among `effects` are answered."""
+    cursors = []
+    for effect in effects:
+        if isinstance(effect, Write):
+            after = manager.handle(now_ms, Written(len(effect.events), 0))
+            cursors += [one.cursor for one in after if isinstance(one, SaveProgress)]
+    return next((cursor for cursor in reversed(cursors) if cursor is not None), None)
+
+
+def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
+    """What follows once the writes among `effects` are answered and the upstream is closed."""
+    for effect in effects:
+        if isinstance(effect, Write):
+            assert manager.handle(1100, Written(len(effect.events), 0)) == []
+    return manager.handle(1200, Closed("closed"))
+
+
+def last_save(manager: Manager, effects: list[Effect]) -> SaveProgress:
+    """The save at its end."""
+    return [effect for effect in ended(manager, effects) if isinstance(effect, SaveProgress)][-1]
+
+
+def batch(*revisions: int, **more: Any) -> dict[str, Any]:
+    return {"items": [{"n": f"{revision}/{at}", "r": revision} for at, revision in enumerate(revisions)]} | more
+
+
+def test_elements_are_stored_in_order_and_the_cursor_passes_whole_revisions() -> None:
+    """A transaction that two writes part: between them the cursor is the one before it."""
+    manager = reading("1")
+    revisions = [2] * (MOST_EVENTS - 5) + [3] * 10
+    effects = chunk(manager, 1000, batch(*revisions))
+    writes = [effect for effect in effects if isinstance(effect, Write)]
+    assert keys(effects) == [f"{revision}/{at}" for at, revision in enumerate(revisions)]
+    assert [(write.first, len(write.events)) for write in writes] == [(0, MOST_EVENTS), (MOST_EVENTS, 5)]
+    assert saved(manager, 20_000, writes[:1]) == "2"
+    assert saved(manager, 40_000, writes[1:]) == "3"
+
+
+def test_a_heartbeat_has_no_elements() -> None:
+    """A batch that a mark calls one is stored, and its frame's cursor does not count; an empty one is a heartbeat."""
+    manager = reading("1")
+    effects = chunk(manager, 1000, batch(2, at=9))
+    assert (keys(effects), saved(manager, 20_000, effects)) == (["2/0"], "2")
+    assert chunk(manager, 21_000, {"items": []}) == []
+    effects = chunk(manager, 22_000, {"items": [], "at": 9}, batch(10))
+    assert (keys(effects), saved(manager, 40_000, effects)) == (["10/0"], "10")
+
+
+def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:
+    """It is that of the mark, and counts when what came before is stored."""
+    manager = reading("1")
+    effects = chunk(manager, 1000, batch(2), {"at": 7})
+    assert saved(manager, 20_000, effects) == "7"
+
+
+def test_the_first_answers_cursor_counts_where_no_place_was_asked_for() -> None:
+    """Of a resumed watch the same answer says nothing: what came since is still on its way."""
+    for cursor, expected in ((None, "5"), ("1", None)):
+        manager = reading(cursor)
+        assert chunk(manager, 100, {"made": True, "at": 5}) == []
+        lease = Lease(fence=FENCE, connected_token=FENCE)
+        saves = [one for one in manager.handle(20_000, LeaseRead(lease)) if isinstance(one, SaveProgress)]
+        assert [save.cursor for save in saves] == [expected]
+
+
+def test_a_frame_without_the_list_is_stored_whole() -> None:
+    """What nobody thought of is an event by its hash; its cursor is none."""
+    manager = reading("1")
+    (write,) = (effect for effect in chunk(manager, 1000, {"new": "thing"}) if isinstance(effect, Write))
+    assert [(event.data, event.cursor) for event in write.events] == [('{"new": "thing"}', None)]
+
+
+def test_elements_count_whatever_else_the_frame_says() -> None:
+    """An end, a loss, a disconnect, an expired cursor: all with their elements. Without any, an end is an event."""
+    for more, error in (
+        ({"end": True}, ""),
+        ({"bye": True}, "StreamDropped"),
+        ({"old": True}, "StreamDropped"),
+    ):
+        manager = reading("1")
+        effects = chunk(manager, 1000, batch(2, 3, **more), batch(4))
+        assert keys(effects) == ["2/0", "3/1"]
+        lease = Lease(fence=FENCE, connected_token=FENCE)
+        after = [*ended(manager, effects), *manager.handle(1300, LeaseRead(lease))]
+        assert outcome(after).error == error
+    effects = chunk(reading("1"), 1000, batch(2, loss=True))
+    assert [type(effect) for effect in effects] == [RecordLoss, Write]
+    assert len(keys(chunk(reading("1"), 1000, {"items": [], "end": True}))) == 1
+
+
+def test_a_disconnect_may_carry_the_cursor() -> None:
+    """By its mark's own path; it is saved when the connection ends."""
+    manager = reading("1")
+    assert last_save(manager, chunk(manager, 1000, {"bye": True, "at": 8})).cursor == "8"
+
+
+def test_each_element_is_an_event_where_nothing_names_it() -> None:
+    """With the key "each" equal elements are different events, numbered on over frames."""
+    effects = chunk(reading(key="each", cursor="$.at", heartbeat=[]), 1000, {"items": ["ha", "ha"]}, {"items": ["ha"]})
+    assert keys(effects) == [f"{FENCE:012d}-{number:09d}" for number in range(3)]
+
+
+def test_the_oldest_place_is_asked_for_and_what_lies_between_is_lost() -> None:
+    """The cursor in front of the place is saved, and the record says until when the upstream has forgotten."""
+    manager = reading("5", saved_ms=-60_000)
+    save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))
+    assert save.cursor == "11"
+    assert (save.progress.resumed, save.progress.ended_by, save.progress.forgot_ms) == (False, "cursor_expired", 1000)
+
+
+def test_nothing_is_lost_where_the_oldest_place_is_not_behind_the_cursor() -> None:
+    """The cursor stays where it is, also one that this connection has reached; it ends as by a disconnect."""
+    manager = reading("5")
+    save = last_save(manager, chunk(manager, 1000, batch(8), {"old": True, "from": 9}))
+    assert save.cursor == "8"
+    assert (save.progress.resumed, save.progress.ended_by, save.progress.forgot_ms) == (
+        True,
+        "disconnected_by_upstream",
+        None,
+    )
+
+
+def test_a_loss_begins_where_the_connection_last_moved_the_cursor() -> None:
+    """A progress report proves that nothing was missing until then, though no event came."""
+    manager = reading("5", saved_ms=-60_000)
+    chunk(manager, 500, {"at": 7})
+    save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))
+    assert (save.progress.resumed, save.progress.closed_ms, save.progress.forgot_ms) == (True, 500, 1000)

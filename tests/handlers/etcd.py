@@ -1,0 +1,253 @@
+"""etcd itself for a test, or what was recorded of it: the same answers in the same steps, on a real socket.
+
+A `Gateway` stands between the function and etcd's own gateway. Each request of the test to etcd begins a *step*; what a
+watch answers is written down with the step in which it came. A recording is played back by the same class: it returns
+to the test what etcd had answered, and sends to a watch what had come in the steps so far, where that asks for the same
+as it did then. So a test holds at etcd and at its recording. It must wait in each step for what it expects of it.
+
+With STREAMKEEPER_RECORD=1 the tests at etcd write the recordings anew.
+"""
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.local.support import until
+
+RECORDINGS = Path(__file__).parent / "data" / "etcd"
+RECORDS = bool(os.environ.get("STREAMKEEPER_RECORD"))
+# How often etcd reports the progress of a quiet watch: by either name of the setting, which other releases ignore.
+SETTING = "WATCH_PROGRESS_NOTIFY_INTERVAL"
+PROGRESS = {f"ETCD_{SETTING}": "200ms", f"ETCD_EXPERIMENTAL_{SETTING}": "200ms"}
+
+
+def base64_of(text: str) -> str:
+    """The Base64 of a key, as etcd's gateway has it."""
+    return base64.b64encode(text.encode()).decode()
+
+
+class Server:
+    """A process of etcd with its data in a folder; it can be killed and started again."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+        self._ports = [_free_port(), _free_port()]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        """Where its clients ask."""
+        return self._ports[0]
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        client, peer = (f"http://127.0.0.1:{port}" for port in self._ports)
+        flags = {
+            "data-dir": self._folder / "data", "listen-client-urls": client, "advertise-client-urls": client,
+            "listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}",
+        }  # fmt: skip
+        command = [self._program, *(f"--{name}={value}" for name, value in flags.items())]
+        with (self._folder / "etcd.log").open("ab") as log:
+            self._process = subprocess.Popen(command, env={**os.environ, **PROGRESS}, stdout=log, stderr=log)
+        assert until(self._answers, 30), (self._folder / "etcd.log").read_text()
+
+    def kill(self) -> None:
+        """Kills it, as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(60)
+
+    def ask(self, path: str, body: Any) -> Any:
+        """The answer to a request."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError, urllib.error.HTTPError):
+            self.ask("/v3/kv/range", {"key": base64_of("any")})
+            return True
+        return False
+
+
+@dataclass
+class Watch:
+    """One watch as it was recorded: what was asked for, and each line with the step in which it came."""
+
+    asked: Any
+    lines: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Gateway:
+    """What a test asks, and where a profile watches; without a server it plays `recording`."""
+
+    def __init__(self, recording: Path, server: Server | None) -> None:
+        self._recording = recording
+        self._server = server
+        self._step = 0
+        self._changed = threading.Condition()
+        self._open: list[socket.socket] = []
+        self._answers: list[Any] = []
+        self._watches: list[Watch] = []
+        self.problems: list[str] = []
+        if server is not None:
+            server.start()
+        else:
+            played = json.loads(recording.read_text())
+            self._answers = played["answers"]
+            self._watches = [Watch(one["asked"], one["lines"]) for one in played["watches"]]
+        self._count = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    # --- what the test asks -------------------------------------------------------------------------------------------
+
+    def put(self, key: str, value: str = "v") -> int:
+        """The revision in which the key has the value."""
+        return self._revision("/v3/kv/put", {"key": base64_of(key), "value": base64_of(value)})
+
+    def delete(self, key: str) -> int:
+        """The revision in which the key is gone."""
+        return self._revision("/v3/kv/deleterange", {"key": base64_of(key)})
+
+    def put_together(self, *keys: str) -> int:
+        """The revision in which all the keys are changed, in one transaction."""
+        puts = [{"request_put": {"key": base64_of(key), "value": base64_of("t")}} for key in keys]
+        return self._revision("/v3/kv/txn", {"success": puts})
+
+    def compact(self, revision: int) -> None:
+        """Lets etcd forget what came before the revision."""
+        server = self._server
+        self._do(
+            lambda: server.ask("/v3/kv/compaction", {"revision": str(revision), "physical": True}) if server else None
+        )
+
+    def cut(self) -> None:
+        """Ends every watch, without a word of HTTP."""
+        self._do(lambda: None)
+        self._cut()
+
+    def restart(self) -> None:
+        """Kills etcd and starts it again on what it has written."""
+
+        def again() -> None:
+            if self._server is not None:
+                self._server.kill()
+                self._server.start()
+
+        self._do(again)
+        self._cut()
+
+    def close(self) -> None:
+        """Ends everything, and writes the recording where there is to be one."""
+        self._listening.close()
+        self._cut()
+        if self._server is None:
+            return
+        self._server.kill()
+        if RECORDS:
+            with self._changed:
+                watches = [{"asked": watch.asked, "lines": watch.lines} for watch in self._watches]
+            self._recording.parent.mkdir(parents=True, exist_ok=True)
+            written = {"answers": self._answers, "watches": watches}
+            self._recording.write_text(json.dumps(written, indent=1) + "\n")
+
+    def _revision(self, path: str, body: Any) -> int:
+        server = self._server
+        return int(self._do(lambda: server.ask(path, body)["header"]["revision"] if server is not None else None))
+
+    def _do(self, ask: Callable[[], Any]) -> Any:
+        with self._changed:
+            step = self._step
+            self._step += 1
+            self._changed.notify_all()
+        if self._server is None:
+            return self._answers[step]
+        self._answers.append(ask())
+        return self._answers[-1]
+
+    def _cut(self) -> None:
+        with self._changed:
+            ends, self._open = self._open, []
+            self._changed.notify_all()
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    # --- what the function is answered --------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listening.accept()[0]
+                threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            asked = _request(client)
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+            with self._changed:
+                self._open.append(client)
+                number, self._count = self._count, self._count + 1
+            if self._server is not None:
+                self._watch(client, asked, self._server)
+            elif number >= len(self._watches) or self._watches[number].asked != asked:
+                self.problems.append(f"watch {number} is not as recorded: {asked}")
+                client.close()
+            else:
+                self._play(client, self._watches[number])
+
+    def _watch(self, client: socket.socket, asked: Any, server: Server) -> None:
+        watch = Watch(asked)
+        with self._changed:
+            self._watches.append(watch)
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)) as connection:
+            connection.request("POST", "/v3/watch", json.dumps(asked))
+            for line in connection.getresponse():
+                with self._changed:
+                    if client not in self._open:
+                        return
+                    watch.lines.append((self._step, line.decode()))
+                _send(client, line)
+
+    def _play(self, client: socket.socket, watch: Watch) -> None:
+        for step, line in watch.lines:
+            with self._changed:
+                self._changed.wait_for(lambda step=step: self._step >= step or client not in self._open)  # type: ignore[misc]
+                if client not in self._open:
+                    return
+            _send(client, line.encode())
+
+
+def _request(client: socket.socket) -> Any:
+    """The JSON of a request's body."""
+    with client.makefile("rb") as reader:
+        length = 0
+        while (line := reader.readline()) not in (b"\r\n", b""):
+            name, _, value = line.decode().partition(":")
+            length = int(value) if name.lower() == "content-length" else length
+        return json.loads(reader.read(length))
+
+
+def _send(client: socket.socket, line: bytes) -> None:
+    client.sendall(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port

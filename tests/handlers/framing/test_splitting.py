@@ -1,0 +1,189 @@
+"""Frames that are batches: which events they come to, with which keys, and which cursors may be passed when."""
+
+import hashlib
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.framing.decoders import Frame
+from handlers.framing.events import JsonPath, StreamEvent, parse_json, parse_path
+from handlers.framing.marks import Mark
+from handlers.framing.splitting import MOST_ELEMENTS, Split
+
+ITEMS = JsonPath("$.items", ("items",))
+REVISION = JsonPath("$.items[0].r", ("items", 0, "r"))
+WHOLE = Split(JsonPath("$", ()))
+SPLIT = Split(ITEMS)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+BLANKS = st.sampled_from(["", " ", "\n", "\t\r "])
+
+
+def path(text: str) -> JsonPath:
+    parsed = parse_path(text)
+    assert parsed is not None
+    return parsed
+
+
+def events(split: Split, frame: Frame | str, **rules: Any) -> list[StreamEvent] | None:
+    whole = frame if isinstance(frame, Frame) else Frame(frame)
+    batch = split.batch(whole)
+    return None if batch is None else split.events(whole, batch, 7, **({"key": "hash", "cursor": None} | rules))
+
+
+def data(split: Split, text: str) -> list[Any]:
+    return [event.data for event in events(split, text) or []]
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@given(st.lists(st.tuples(BLANKS, VALUES, BLANKS)), BLANKS, BLANKS)
+def test_the_elements_stand_as_they_were_spelled(elements: list[tuple[str, Any, str]], before: str, after: str) -> None:
+    """Whatever stands around them, and however the upstream spells a number or a character."""
+    texts = [json.dumps(value) for _, value, _ in elements]
+    inner = ",".join(f"{left}{text}{right}" for (left, _, right), text in zip(elements, texts, strict=True))
+    frame = f'{before}{{"a": [1, {{}}],{after}"items"{before}:{after}[{inner}]{before}, "z": null}}{after}'
+    assert data(SPLIT, frame) == texts
+    assert data(WHOLE, f"{before}[{inner}]{after}") == texts
+
+
+@pytest.mark.parametrize("spelled", ["1.0", "1e400", "-0", "12345678901234567890.5", r'"\ud800"', '{"b":1,"a":2}'])
+def test_a_number_or_a_character_is_not_written_anew(spelled: str) -> None:
+    """What Python would spell otherwise, or cannot hold, is stored byte for byte."""
+    assert data(SPLIT, f'{{"items": [{spelled}]}}') == [spelled]
+
+
+@given(st.text() | VALUES.map(json.dumps) | VALUES.map(lambda value: json.dumps({"items": value})))
+def test_nothing_raises_and_what_is_read_is_what_stands_there(text: str) -> None:
+    """A frame with a list comes apart, any other stays whole; the value that the marks see is JSON's own."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    batch = SPLIT.batch(Frame(text))
+    is_batch = isinstance(body, dict) and isinstance(body.get("items"), list)
+    assert (batch is not None) is is_batch
+    if batch is not None:
+        assert (batch.body, batch.values, len(batch.texts)) == (body, body["items"], len(body["items"]))
+        assert parse_json(text) == body
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"items": [1], "items": [2]}', '{"items": [1,]}', '{"items": [1 2]}', '{"items": [1]', '{"items": [1]} x',
+        '{"items": [1],}', '{"items" [1]}', '{items: [1]}', '{"items": {"0": 1}}', '{"items": null}',
+        '{"items": "[1]"}',
+        '{"a": {"items": [1]}}', "[1]", "", "{", '{"items": [' + "[" * 100_000 + "]}", '{"items": [1], 2: 3}',
+        '{"items": [' + "0," * MOST_ELEMENTS + "0]}", '{"a": "' + "," * 400_001 + '", "items": [1]}',
+    ],
+)  # fmt: skip
+def test_a_frame_without_one_such_list_stays_whole(text: str) -> None:
+    """No list, two lists, no valid JSON, or more than a function can hold."""
+    assert events(SPLIT, text) is None
+
+
+def test_bytes_and_comments_are_no_batches() -> None:
+    """A frame that is not UTF-8, and a comment of an event stream, have no elements."""
+    assert events(SPLIT, Frame(b'{"items": [1]}')) is None
+    assert events(SPLIT, Frame('{"items": [1]}', is_comment=True)) is None
+
+
+def test_no_elements_are_no_events() -> None:
+    """An empty list is a batch of nothing."""
+    assert events(SPLIT, '{"items": [ ]}') == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1), st.data())
+def test_however_it_is_batched_an_element_is_the_same_event(
+    changes: list[tuple[int, int]], draw: st.DataObject
+) -> None:
+    """The keys and texts of the elements do not depend on the frames that they came in."""
+    texts = [json.dumps({"k": key, "r": revision}) for key, revision in changes]
+    cuts = sorted(draw.draw(st.sets(st.integers(0, len(texts)))) | {0, len(texts)})
+    key = (path("$.items[0].k"), path("$.items[0].r"))
+    for rule in (key, "hash"):
+        once = events(SPLIT, f'{{"items": [{", ".join(texts)}]}}', key=rule) or []
+        parts = [
+            event
+            for begin, end in itertools.pairwise(cuts)
+            for event in events(SPLIT, f'{{"n": {begin}, "items": [{",".join(texts[begin:end])}]}}', key=rule) or []
+        ]
+        assert [(event.key, event.data) for event in parts] == [(event.key, event.data) for event in once]
+
+
+@given(
+    st.lists(st.integers(0, 5) | st.none(), min_size=1, max_size=12).map(
+        lambda revisions: sorted(revisions, key=lambda one: -1 if one is None else one)
+    ),
+    st.booleans(),
+)
+def test_a_cursor_passes_only_what_is_stored_whole(revisions: list[int | None], is_unfinished: bool) -> None:
+    """However many of the events are stored before a kill, no element behind them has the cursor's revision."""
+    split = Split(ITEMS, unfinished=(Mark(json=((path("$.more"), True),)),))
+    text = json.dumps({"more": is_unfinished, "items": [{"r": revision} for revision in revisions]})
+    cursors = [event.cursor for event in events(split, text, cursor=REVISION) or []]
+    following = [*revisions, revisions[-1] if is_unfinished else None]
+    for stored in range(len(revisions) + 1):
+        cursor = next((one for one in reversed(cursors[:stored]) if one is not None), None)
+        assert cursor is None or int(cursor) not in following[stored:]
+    passed = [one for one in cursors if one is not None]
+    named = [str(one) for one in dict.fromkeys(revisions) if one is not None]
+    assert passed == (named[:-1] if is_unfinished else named)
+
+
+def test_a_cursor_of_the_frame_counts_behind_its_last_element() -> None:
+    """By a path outside the list, and by the frame's own id; not where the frame goes on in the next."""
+    frame = Frame('{"at": 9, "items": [1, 2, 3]}', "i", None, "i")
+    at = path("$.at")
+    assert [event.cursor for event in events(SPLIT, frame, cursor=at) or []] == [None, None, "9"]
+    assert [event.cursor for event in events(SPLIT, frame, cursor="id") or []] == [None, None, "i"]
+    unfinished = Split(ITEMS, unfinished=(Mark(json=((at, 9),)),))
+    assert [event.cursor for event in events(unfinished, frame, cursor=at) or []] == [None, None, None]
+
+
+def test_keys_names_and_ids() -> None:
+    """Of the element, of the frame, of both; what the rule does not find is the hash of the element and its name."""
+    frame = Frame('{"of": "f", "items": [{"i": 1, "t": "put"}, {"i": 2}, 5]}', "id-1", "change", "id-1")
+    split = Split(ITEMS, name=path("$.items[0].t"))
+
+    def keys(rule: Any, split: Split = split, frame: Frame = frame) -> list[str]:
+        return [event.key for event in events(split, frame, key=rule) or []]
+
+    hashed = sha("event: change\ndata: 5\n")
+    assert keys(path("$.items[0].i")) == ["1", "2", hashed]
+    assert keys((path("$.of"), path("$.items[-1].i"))) == ['["f","1"]', '["f","2"]', hashed]
+    assert keys("id") == ['["id-1",0]', '["id-1",1]', '["id-1",2]']
+    assert keys("id", SPLIT, Frame('{"items": [5]}')) == [sha("5")]
+    assert keys("hash", SPLIT, Frame('{"items": [{"b": 1.0, "a": 2}]}')) == [sha('{"a":2,"b":1}')]
+    told = [(event.id, event.name, event.received_at_ms) for event in events(split, frame) or []]
+    assert told == [("id-1", "put", 7), ("id-1", "change", 7), ("id-1", "change", 7)]
+
+
+def test_what_is_kept_stands_before_the_element_in_the_frames_own_shape() -> None:
+    """As the upstream spelled it; what a frame lacks is left out, and the key is the element's as before."""
+    split = Split(
+        JsonPath("$.result.events", ("result", "events")),
+        keep=(path("$.result.header.revision"), path("$.result.header.u"), path("$.at"), path("$.none")),
+    )
+    frame = '{"at": 1.50, "result": {"header": {"u": {"a":1}, "revision": "7", "x": 1}, "events": [{"n":1}, 2]}}'
+    around = '{{"at":1.50,"result":{{"header":{{"u":{{"a":1}},"revision":"7"}},"events":[{}]}}}}'
+    assert data(split, frame) == [around.format('{"n":1}'), around.format("2")]
+    assert [event.key for event in events(split, frame) or []] == [sha('{"n":1}'), sha("2")]
+    assert data(split, '{"result": {"events": [3]}, "at": null}') == ['{"result":{"events":[3]}}']
+
+
+def test_which_paths_lead_into_an_element() -> None:
+    """Those that begin with the list's and its only element."""
+    paths = ["$.items[0].r", "$.items[-1]", "$.items[1].r", "$.items", "$.other[0]"]
+    assert [SPLIT.is_of_element(path(text)) for text in paths] == [True, True, False, False, False]
+    assert WHOLE.is_of_element(path("$[0].r"))

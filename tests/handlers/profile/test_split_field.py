@@ -1,0 +1,133 @@
+"""The field `split`, marks with `absent` and cursors, and `resume.oldest`, as a profile spells them."""
+
+from typing import Any
+
+import pytest
+
+from handlers.framing.decoders import Frame
+from handlers.framing.marks import Kind
+from handlers.profile.resume import Resume
+from tests.handlers.profile.profiles import profile, refusal
+
+SPLIT = {"path": "$.items"}
+NAMES = 'a JSON path of names alone, such as "$.result.events"'
+PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
+NOON = "2026-01-01T12:00:00Z"
+KEPT = "must name members beside the list and beside each other, none of which holds another"
+NO_CURSOR = "can have no {}: a heartbeat can, and a disconnect a cursor"
+LINES: dict[str, Any] = {"framing": "ndjson"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"split": "$.items"}, 'split must be { path = "$.items" }'),
+        ({"split": {}}, "split.path is missing"),
+        ({"split": {"path": "$.items[*]"}}, f'split.path must be {NAMES}, or "$" where the frame is the list'),
+        ({"split": {"path": "$.items[0]"}}, f'split.path must be {NAMES}, or "$" where the frame is the list'),
+        ({"split": {"path": 7}}, f'split.path must be {NAMES}, or "$" where the frame is the list'),
+        ({"split": SPLIT | {"keep": "$.a[0]"}}, f"split.keep must be a list of paths, each {NAMES}"),
+        ({"split": SPLIT | {"keep": []}}, f"split.keep must be a list of paths, each {NAMES}"),
+        ({"split": SPLIT | {"keep": ["$.items.a"]}}, f"split.keep {KEPT}"),
+        ({"split": SPLIT | {"keep": ["$.a", "$.a.b"]}}, f"split.keep {KEPT}"),
+        ({"split": {"path": "$", "keep": ["$.a"]}}, f"split.keep {KEPT}"),
+        ({"split": SPLIT | {"name": "type"}}, 'split.name must be a JSON path such as "$.items[*].type"'),
+        ({"split": SPLIT | {"unfinished": {}}}, "split.unfinished must be {"),
+        ({"split": SPLIT | {"unfinished": {"json": {"$.a": 1}, "cursor": "$.a"}}}, NO_CURSOR.format("cursor")),
+        ({"split": SPLIT | {"unfinished": {"event": "x"}}, **LINES}, 'framing must be "sse" where a mark names'),
+        ({"split": SPLIT | {"each": 1}}, "split.each is not a field of split: path, keep, name, unfinished"),
+        ({"split": SPLIT, "key": "$.id"}, 'key must hold a path into the element, such as "$.items[*].id"'),
+        ({"split": SPLIT, "key": ["$.id", "$.items"]}, "key must hold a path into the element"),
+        ({"split": {"path": "$"}, "key": "$.id"}, 'key must hold a path into the element, such as "$[*].id"'),
+        ({"key": "$.items[*].id"}, f'key must be "id", "hash", "each" or {PATH}'),
+        ({"heartbeat": {"absent": "$.a"}}, f"heartbeat must give absent a list of paths, each {PATH}"),
+        ({"heartbeat": {"absent": []}}, f"heartbeat must give absent a list of paths, each {PATH}"),
+        ({"heartbeat": {"absent": ["a"]}}, f"heartbeat must give absent a list of paths, each {PATH}"),
+        ({"heartbeat": {"cursor": "$.a"}}, "heartbeat must be {"),
+        ({"heartbeat": {"event": "x", "cursor": "a"}}, f"heartbeat must give cursor {PATH}"),
+        ({"heartbeat": {"comment": "x", "cursor": "$.a"}}, "a comment stands alone"),
+        ({"end": {"event": "x", "cursor": "$.a"}}, f"end {NO_CURSOR.format('cursor')}"),
+        ({"disconnect": {"event": "x", "first_cursor": "$.a"}}, f"disconnect {NO_CURSOR.format('first_cursor')}"),
+        (
+            {"resume": {"query": "a", "oldest": "$.a"}},
+            "resume.oldest needs expired, the marks of the frame",
+        ),
+        ({"resume": {"query": "a", "oldest": "a", "expired": {"event": "x"}}}, f"resume.oldest must be {PATH}"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:
+    """Each names the field and what would be right."""
+    assert sentence in refusal(**fields)
+
+
+def test_a_path_into_the_element_keeps_its_spelling() -> None:
+    """It is shown as the profile spells it, and read in a frame that holds the element alone."""
+    parsed = profile(framing="ndjson", split={"path": "$"}, key=["$[*].id"], cursor="$[*].at")
+    assert (getattr(parsed.cursor, "text", ""), getattr(parsed.cursor, "steps", ())) == ("$[*].at", (0, "at"))
+    (first, second) = parsed.events(Frame('[{"id": 1, "at": 5}, {"id": 2, "at": 6}]'), 0) or []
+    assert [(one.key, one.cursor) for one in (first, second)] == [('["1"]', "5"), ('["2"]', "6")]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"r": 1}', Kind.HEARTBEAT),
+        ('{"r": 1, "e": null}', Kind.HEARTBEAT),
+        ('{"r": 1, "e": []}', Kind.EVENT),
+        ('{"r": 1, "e": "absent"}', Kind.EVENT),
+        ('{"r": 1, "c": {"d": 0}}', Kind.EVENT),
+        ("[]", Kind.HEARTBEAT),
+        ("5", Kind.EVENT),
+        ("no JSON", Kind.EVENT),
+    ],
+)
+def test_a_mark_may_ask_that_nothing_stands_somewhere(text: str, kind: Kind) -> None:
+    """Nothing, or null; what is not an object or a list has no fields that could be absent."""
+    parsed = profile(framing="ndjson", heartbeat={"absent": ["$.e", "$.c.d"]})
+    assert parsed.kind(Frame(text)) is kind
+
+
+def test_heartbeats_alone_may_carry_the_cursor() -> None:
+    """A profile whose events have none can resume by what its heartbeats say."""
+    heartbeat = {"json": {"$.at": "*"}, "cursor": "$.at"}
+    assert profile(framing="ndjson", resume={"query": "since"}, heartbeat=heartbeat).cursor is None
+
+
+@pytest.mark.parametrize(
+    ("resume", "cursor", "oldest", "expected"),
+    [
+        (Resume("query", "q", add=1), "5", "12", ("11", True)),
+        (Resume("query", "q", add=1), "5", "7", ("6", True)),
+        (Resume("query", "q", add=1), "5", "6", ("5", False)),
+        (Resume("query", "q", add=1), "5", "3", ("5", False)),
+        (Resume("query", "q", add=1), "", "0", ("-1", True)),
+        (Resume("query", "q"), "99", "100", ("100", True)),
+        (Resume("query", "q"), "99", "99", ("99", False)),
+        (Resume("query", "q"), "a-5", "a-5", ("a-5", False)),
+        (Resume("query", "q"), "a-5", "a-4", ("a-4", True)),
+        (Resume("query", "q"), "a-5", "4", ("4", True)),
+        (Resume("query", "q", add=1), "1" * 5000, "12", ("11", True)),
+        (
+            Resume("query", "q", back_s=60),
+            NOON,
+            "2026-01-01T11:59:00Z",
+            (NOON, False),
+        ),
+        (
+            Resume("query", "q", back_s=60),
+            NOON,
+            "2026-01-01T11:59:30Z",
+            ("2026-01-01T12:00:30Z", True),
+        ),
+        (Resume("query", "q"), "2026-01-01T12:00:00", "2026-01-01T11:59:30Z", ("2026-01-01T11:59:30Z", True)),
+        (Resume("query", "q", fallback="now"), "5", None, ("now", True)),
+    ],
+)
+def test_where_to_go_on_behind_a_cursor_that_expired(
+    resume: Resume, cursor: str, oldest: str | None, expected: tuple[str, bool]
+) -> None:
+    """The place is asked for as it was named; nothing is lost where it is no later than what the cursor asks for."""
+    assert resume.after_expiry(cursor, oldest) == expected
+    following, is_lost = expected
+    if is_lost and oldest is not None:
+        assert resume.spelled(following) == oldest

@@ -1,0 +1,192 @@
+"""The profile of etcd at etcd itself: batches, transactions, compaction, quiet keys, restarts.
+
+Each test runs at what was recorded of etcd, and at etcd where it is installed; `tests/handlers/etcd.py` says how.
+"""
+
+import json
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.etcd import RECORDINGS, Gateway, Server, base64_of
+from tests.handlers.lanes import Lane, start
+from tests.local.support import until
+
+PROFILE = Path(__file__).parents[2] / "env" / "streams" / "etcd.toml"
+PROGRAM = shutil.which("etcd")
+STREAM, PREFIX = "etcd:k/a", "etcd:k/*"
+
+
+@dataclass
+class Stage:
+    """etcd, and a stream of it."""
+
+    aws: Aws
+    etcd: Gateway
+    stream_id: str = STREAM
+
+    def profile(self) -> Profile:
+        """The profile as it ships."""
+        return parse("etcd", tomllib.loads(PROFILE.read_text()), {"UPSTREAM_ETCD": self.etcd.address})
+
+    def start(self) -> Lane:
+        """Starts an invocation, which makes one connection."""
+        return start(self.aws, self.profile(), self.stream_id)
+
+    def changes(self) -> list[tuple[int, str]]:
+        """The stored changes in the order in which they came: their revisions and keys."""
+        items = sorted(self.aws.items(EVENTS, self.stream_id).values(), key=lambda item: str(item["position"]))
+        stored = [json.loads(item["data"])["kv"] for item in items]
+        return [(int(kv["mod_revision"]), kv["key"]) for kv in stored]
+
+    def revisions(self) -> list[int]:
+        """Those revisions."""
+        return [revision for revision, _ in self.changes()]
+
+    def cursor(self) -> int:
+        """The saved cursor, 0 where there is none."""
+        return int(self.aws.store().read_cursor(self.stream_id) or 0)
+
+    def losses(self) -> list[str]:
+        """The causes of the losses that were recorded."""
+        control = self.aws.items(CONTROL, self.stream_id)
+        return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
+
+    def gaps(self) -> list[bool]:
+        """Of each gap between two connections, whether the cursor has closed it."""
+        control = self.aws.items(CONTROL, self.stream_id)
+        return [item["closed_by_cursor"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+", key)]
+
+    def stop(self, lane: Lane) -> None:
+        """Stops the stream, and allows it to start again."""
+        self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
+        assert lane.last.outcome.status == "stopped"
+        self.aws.put_control(self.stream_id, "lease", stop={"BOOL": False})
+
+
+@pytest.fixture(params=["recorded", "etcd"] if PROGRAM else ["recorded"])
+def stage(request: pytest.FixtureRequest, aws: Aws, tmp_path: Path) -> Iterator[Stage]:
+    """etcd with nothing in it, or its recording."""
+    server = Server(PROGRAM, tmp_path) if request.param == "etcd" and PROGRAM is not None else None
+    name = request.node.originalname.removeprefix("test_")
+    etcd = Gateway(RECORDINGS / f"{name}.json", server)
+    yield Stage(aws, etcd)
+    etcd.close()
+    assert etcd.problems == []
+
+
+def test_batches_and_transactions(stage: Stage) -> None:
+    """Live, after an interruption, and again from the start: each change once, in order, whatever the batch."""
+    stage.stream_id = PREFIX
+    first = stage.start()
+    assert until(stage.cursor)
+    before = stage.cursor()
+    expected = []
+    for number in range(3):
+        expected += [(stage.etcd.put(f"k/{number}"), f"k/{number}")]
+        together = stage.etcd.put_together("k/x", "other", "k/y", "k/z")
+        expected += [(together, key) for key in ("k/x", "k/y", "k/z")]
+        expected += [(stage.etcd.delete("k/x"), "k/x")]
+    expected = [(revision, base64_of(key)) for revision, key in expected]
+    assert until(lambda: len(stage.changes()) == len(expected))
+    assert until(lambda: stage.cursor() >= expected[-1][0])
+    stage.etcd.cut()
+    assert first.last.outcome.error == "StreamDropped"
+
+    for _ in range(3):
+        together = stage.etcd.put_together("k/x", "k/y")
+        expected += [(together, base64_of(key)) for key in ("k/x", "k/y")]
+    second = stage.start()
+    assert until(lambda: len(stage.changes()) == len(expected))
+    assert until(lambda: stage.cursor() >= expected[-1][0])
+    stage.stop(second)
+
+    # From before the first: what was live in ten answers and behind in one comes in another one, and nothing is new.
+    stage.aws.put_control(stage.stream_id, "cursor", cursor={"S": str(before)}, fence={"N": "0"})
+    third = stage.start()
+    assert until(lambda: stage.cursor() >= expected[-1][0])
+    stage.stop(third)
+    progress = third.last.progress
+    assert (progress.stored, progress.duplicates) == (0, len(expected))
+    assert stage.changes() == expected
+    assert stage.losses() == []
+    names = {item.get("name") for item in stage.aws.items(EVENTS, stage.stream_id).values()}
+    assert names == {None, "DELETE"}
+
+
+def test_compaction_while_away(stage: Stage) -> None:
+    """What etcd still has is asked for, from the revision that its cancel names; what it has not is one loss."""
+    first = stage.start()
+    assert until(stage.cursor)
+    stored = [stage.etcd.put("k/a") for _ in range(3)]
+    assert until(lambda: stage.cursor() >= stored[-1])
+    stage.etcd.cut()
+    assert first.last.outcome.error == "StreamDropped"
+    away = [stage.etcd.put("k/a") for _ in range(8)]
+    stage.etcd.compact(away[4])
+
+    refused = stage.start().last
+    assert (refused.outcome.error, refused.progress.ended_by) == ("StreamDropped", "cursor_expired")
+    assert (stage.cursor(), stage.losses()) == (away[4] - 1, ["cursor_expired"])
+    again = stage.start()
+    stored += away[4:]
+    assert until(lambda: stage.revisions() == stored), stage.revisions()
+    stage.stop(again)
+    assert again.last.progress.resumed
+    assert stage.losses() == ["cursor_expired"]
+
+
+def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
+    """Progress reports move the cursor of a key that does not change: a compaction of others' changes loses nothing."""
+    first = stage.start()
+    # From the answer that made the watch on: what the first connection does not see is asked for by the next.
+    assert until(stage.cursor)
+    others = [stage.etcd.put("other") for _ in range(5)]
+    assert until(lambda: stage.cursor() >= others[-1])
+    stage.etcd.cut()
+    assert first.last.outcome.error == "StreamDropped"
+    stage.etcd.compact(others[-1])
+    changed = stage.etcd.put("k/a")
+    again = stage.start()
+    assert until(lambda: stage.revisions() == [changed])
+    assert until(stage.gaps) == [True]
+    stage.stop(again)
+    assert stage.losses() == []
+
+
+def test_a_first_watch_that_breaks_before_any_change(stage: Stage) -> None:
+    """The answer that made a watch names where it begins: what changes before the next connection is not lost."""
+    first = stage.start()
+    assert until(stage.cursor)
+    stage.etcd.cut()
+    assert first.last.outcome.error == "StreamDropped"
+    changed = stage.etcd.put("k/a")
+    again = stage.start()
+    assert until(lambda: stage.revisions() == [changed])
+    stage.stop(again)
+    assert again.last.progress.resumed
+
+
+def test_a_restart(stage: Stage) -> None:
+    """etcd is killed and starts again on its data: each change once, also those made before anybody watches again."""
+    first = stage.start()
+    assert until(stage.cursor)
+    stored = [stage.etcd.put("k/a") for _ in range(3)]
+    assert until(lambda: stage.revisions() == stored)
+    stage.etcd.restart()
+    assert first.last.outcome.error == "StreamDropped"
+    stored += [stage.etcd.put("k/a") for _ in range(3)]
+    again = stage.start()
+    stored += [stage.etcd.put("k/a")]
+    assert until(lambda: stage.revisions() == stored)
+    assert until(stage.gaps) == [True]
+    stage.stop(again)
+    assert stage.losses() == []
