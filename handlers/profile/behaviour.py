@@ -8,19 +8,21 @@ For example `profile.request("prices:EUR", cursor, secrets)` is the request that
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
 from handlers.framing.events import Rule, StreamEvent, cursor_after, cursor_at, parse_json, to_event
 from handlers.framing.marks import Kind, Marks
-from handlers.framing.splitting import Split
 from handlers.profile import placeholders
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
 from handlers.profile.header_fields import FIELD_VALUE
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
 from handlers.profile.sections import Meaning
+
+if TYPE_CHECKING:
+    from handlers.framing.splitting import Split
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
@@ -68,7 +70,7 @@ class Profile:
     partitions: int
     keep_days: int
     resume: Resume | None
-    split: Split | None
+    split: "Split | None"
     key: Rule
     cursor: Rule | None
 
