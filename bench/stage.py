@@ -38,7 +38,8 @@ _NEVER_S = (86_400.0, 86_400.0)
 class Stage:
     """The actions of a benchmark on the running service."""
 
-    def __init__(self, service: Service, upstreams: Upstreams, upstream_port: int, logs: Path) -> None:
+    def __init__(self, stage: str, service: Service, upstreams: Upstreams, upstream_port: int, logs: Path) -> None:
+        self._stage = stage
         self._service = service
         self._logs = logs
         self._upstreams = upstreams
@@ -47,7 +48,7 @@ class Stage:
 
     async def start(self, stream: Stream) -> None:
         """Start an execution of the stream's machine."""
-        name = f"{stages.SERVICE}-{STAGE}-{stream.machine}"
+        name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
         arn = next(described.arn for described in self._service.stack.machines if described.name == name)
         text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
         client = self._endpoints.client("stepfunctions")
@@ -88,36 +89,42 @@ class Stage:
 
     def _bodies(self, stream_id: str) -> list[str | bytes]:
         client = self._endpoints.client("dynamodb")
-        reader = EventReader(client, f"{stages.SERVICE}-{STAGE}-events", lambda _: None)
+        reader = EventReader(client, f"{stages.SERVICE}-{self._stage}-events", lambda _: None)
         entries = reader.entries(stream_id, partitions=1, now_ms=0, after="", limit=sys.maxsize)
         return [entry.event.data for entry in entries if entry.event is not None and entry.event.data is not None]
 
     def _records(self, stream_id: str) -> list[dict[str, Any]]:
         pages = self._endpoints.client("dynamodb").get_paginator("query").paginate(
-            TableName=f"{stages.SERVICE}-{STAGE}-control", ConsistentRead=True,
+            TableName=f"{stages.SERVICE}-{self._stage}-control", ConsistentRead=True,
             KeyConditionExpression="PK = :stream", ExpressionAttributeValues={":stream": {"S": stream_id}},
         )  # fmt: skip
         return [item for page in pages for item in page["Items"]]
 
 
 @contextlib.asynccontextmanager
-async def open_stage(watch: Callable[[str, int], None]) -> AsyncIterator[Stage]:
+async def open_stage(watch: Callable[[str, int], None], stage: str = STAGE) -> AsyncIterator[Stage]:
     """Yield the running stage; `watch` is called at each change of a stream's connections. Raises UserError."""
     listener: Listener
     upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=_NEVER_S, watch=watch)
     listener = Listener(upstreams.app, bind(0, "the benchmark's upstream"))
     variables = {"UPSTREAM_DEMO": f"http://{HOST}:{listener.port}"}
-    template = osls.template(STAGE)
+    template = osls.template(stage)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, lock(Path(folder)) as held:
         sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
         write_profiles(ROOT / "env" / "streams", Path(folder) / "streams")
         service = Service(
-            Path(folder), _changed(template, Path(folder) / "streams"), sockets, held, variables, _Silence(), _fail
+            Path(folder),
+            _changed(template, stage, Path(folder) / "streams"),
+            sockets,
+            held,
+            variables,
+            _Silence(),
+            _fail,
         )
         await listener.start()
         try:
             await service.start()
-            yield Stage(service, upstreams, listener.port, Path(folder) / "logs")
+            yield Stage(stage, service, upstreams, listener.port, Path(folder) / "logs")
         finally:
             upstreams.close()
             await service.stop()
@@ -135,10 +142,10 @@ class _Silence(Screen):
         """Print nothing."""
 
 
-def _changed(template: dict[str, Any], streams: Path) -> dict[str, Any]:
+def _changed(template: dict[str, Any], stage: str, streams: Path) -> dict[str, Any]:
     """Return the template with the plain machine, which is not deployed, and the benchmark's profiles."""
     definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
-    whole = stages.resolve(definition, stages.load(STAGE), stages.names(STAGE))
+    whole = stages.resolve(definition, stages.load(stage), stages.names(stage))
     changed = copy.deepcopy(template)
     for resource in changed["Resources"].values():
         if resource["Type"] == "AWS::Lambda::Function":
@@ -146,7 +153,7 @@ def _changed(template: dict[str, Any], streams: Path) -> dict[str, Any]:
     changed["Resources"]["PlainMachine"] = {
         "Type": "AWS::StepFunctions::StateMachine",
         "Properties": {
-            "StateMachineName": f"{stages.SERVICE}-{STAGE}-{STAGGERED}",
+            "StateMachineName": f"{stages.SERVICE}-{stage}-{STAGGERED}",
             "DefinitionString": json.dumps(whole),
         },
     }

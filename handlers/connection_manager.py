@@ -155,6 +155,9 @@ def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
     metrics.add_metric("Stored", MetricUnit.Count, progress.stored)
     metrics.add_metric("Duplicates", MetricUnit.Count, progress.duplicates)
     metrics.add_metric("DeadLettered", MetricUnit.Count, progress.dead_lettered)
+    if progress.conflicts:
+        logger.warning("known keys came with other bodies", extra={"conflicts": progress.conflicts})
+        metrics.add_metric("Conflicts", MetricUnit.Count, progress.conflicts)
     metrics.add_metric("BlockedMs", MetricUnit.Milliseconds, blocked_ms)
     if report.connect_ms is not None:
         metrics.add_metric("ConnectMs", MetricUnit.Milliseconds, report.connect_ms)
@@ -182,6 +185,7 @@ def _counts(report: Report) -> dict[str, int]:
         "stored": progress.stored,
         "duplicates": progress.duplicates,
         "dead_lettered": progress.dead_lettered,
+        "conflicts": progress.conflicts,
         "frames": progress.frames,
         "bytes": progress.bytes,
         "unterminated_bytes": progress.unterminated_bytes,

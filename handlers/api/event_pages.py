@@ -67,6 +67,7 @@ def _head(event: StoredEvent) -> dict[str, Any]:
         "id": event.id,
         "name": event.name,
         "key": event.key,
+        **({} if event.conflict_of is None else {"conflict_of": event.conflict_of}),
     }
 
 

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
-from handlers.framing.events import Rule, StreamEvent, cursor_after, cursor_at, parse_json, to_event
+from handlers.framing.events import (
+    OnConflict,
+    Rule,
+    StreamEvent,
+    cursor_after,
+    cursor_at,
+    parse_json,
+    to_event,
+)
 from handlers.framing.marks import Kind, Marks
 from handlers.profile import placeholders
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
+Oversize = Literal["dead-letter", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +76,11 @@ class Profile:
     retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
     max_frame_bytes: int
+    oversize: Oversize
     partitions: int
     keep_days: int
     resume: Resume | None
+    on_conflict: OnConflict
     split: "Split | None"
     key: Rule
     cursor: Rule | None
@@ -106,7 +117,8 @@ class Profile:
 
     def decoder(self) -> Decoder:
         """A new decoder for one connection."""
-        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments)
+        skips = self.oversize == "dead-letter"
+        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 
     def kind(self, frame: Frame) -> Kind:
         """What `frame` is."""
@@ -144,6 +156,11 @@ class Profile:
         """The oldest place that can be asked for, as a frame names it that says that the cursor is too old."""
         path = self.resume.oldest if self.resume is not None else None
         return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
+
+    @property
+    def key_conflict(self) -> OnConflict | None:
+        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery."""
+        return None if self.key in ("hash", "each") else self.on_conflict
 
     @property
     def reach_ms(self) -> int | None:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import OnConflict, StreamEvent
+from handlers.framing.frames import Body
+from handlers.framing.oversize import Oversize
 from handlers.store.control_items import Item, expiry
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
@@ -30,10 +32,14 @@ _GZIP = 31
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
-    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever)."""
+    """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
+
+    `on_conflict` is what follows where one key has two bodies; None where the key is made of the body.
+    """
 
     partitions: int = 1
     keep_days: int = 0
+    on_conflict: OnConflict | None = None
 
 
 DEFAULT_POLICY = StoragePolicy()
@@ -45,6 +51,7 @@ Fetch = Callable[[str], bytes | None]
 class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object that holds its body, where one does.
 
+    `conflict_of` is the key that it came under, where another body has that one.
     `data` is None where the event went to the dead-letter queue, for the reason `dead_letter`, and where the body was
     too large for the reader or could not be read.
     """
@@ -58,6 +65,7 @@ class StoredEvent:
     position: str
     dead_letter: str | None = None
     object: str | None = None
+    conflict_of: str | None = None
 
 
 # --- where an event lies ----------------------------------------------------------------------------------------------
@@ -124,7 +132,9 @@ def event_item(
     return item
 
 
-def _put_body(item: Item, data: str | bytes) -> None:
+def _put_body(item: Item, data: Body) -> None:
+    if isinstance(data, Oversize):
+        return  # the item will be a mark, which has no body
     is_text = isinstance(data, str)
     item["data"] = {"S": data} if is_text else {"B": data}
     if len(data) < COMPRESS_FROM_BYTES:
@@ -191,6 +201,7 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
         position=item["position"]["S"],
         dead_letter=text("dead_letter"),
         object=text("object"),
+        conflict_of=text("conflict_of"),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
-from handlers.errors import StoreUnavailable
+from handlers.store.batch_get import BatchGet
 from handlers.store.control_items import Item
 from handlers.store.event_items import Fetch, StoredEvent, partition_keys, stored_event
 
@@ -21,8 +21,6 @@ INDEX = "by-position"
 # room for a quarter of 40 MB.
 KEYS = 100
 BATCH = 25
-# How often what BatchGetItem left out is asked for again: a throttled one answers with less.
-TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +37,7 @@ class EventReader:
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
         self._dynamodb = dynamodb
         self._table = events_table
+        self._items = BatchGet(dynamodb, events_table)
         self._fetch = fetch
 
     def entries(
@@ -63,7 +62,9 @@ class EventReader:
             limit -= count
 
     def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
-        items = {(item["PK"]["S"], item["SK"]["S"]): item for item in self._items(wanted)}
+        keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in wanted]
+        read = self._items.items(keys, consistent=True)
+        items = {(item["PK"]["S"], item["SK"]["S"]): item for item in read}
         for entry in wanted:
             item = items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
             # DynamoDB deletes within days after the instant; until then an expired item is still there.
@@ -85,18 +86,3 @@ class EventReader:
             )
         entries: list[Item] = response["Items"]
         return entries
-
-    def _items(self, entries: Sequence[Item]) -> Iterator[Item]:
-        """The items that are still there, in any order."""
-        keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in entries]
-        for _ in range(TRIES):
-            if not keys:
-                return
-            with translate_errors("BatchGetItem"):
-                response = self._dynamodb.batch_get_item(
-                    RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}
-                )
-            yield from response["Responses"].get(self._table, [])
-            keys = response.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-        if keys:
-            raise StoreUnavailable("AWS left keys of BatchGetItem out again and again")

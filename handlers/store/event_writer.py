@@ -2,7 +2,7 @@
 
 It says what goes into one request, what is sent again and what no request can carry; it never waits to fill a batch.
 Invariants: the first writer of an event wins; when `write` returns, each event is stored, was known already, or lies
-whole in the dead-letter queue; what is sent twice is stored once.
+in the dead-letter queue, whole but where it was too long to be read; what is sent twice is stored once.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
 from handlers.store.control_items import Item
 from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import (
@@ -79,9 +80,14 @@ class EventWriter:
         fresh: dict[str, tuple[int, StreamEvent]] = {}
         for number, event in enumerate(events, first):
             fresh.setdefault(event.key, (number, event))
-        outcomes = [DUPLICATE] * (len(events) - len(fresh))
-        outcomes += OneWrite(self, Inserts(self.table, stream_id, fence, policy)).outcomes(fresh.values())
-        return Written(outcomes.count(STORED), outcomes.count(DUPLICATE), outcomes.count(DEAD_LETTERED))
+        one = OneWrite(self, Inserts(self.table, stream_id, fence, policy))
+        outcomes = [DUPLICATE] * (len(events) - len(fresh)) + one.outcomes(fresh.values())
+        duplicates = outcomes.count(DUPLICATE)
+        written = Written(outcomes.count(STORED), duplicates, outcomes.count(DEAD_LETTERED))
+        if not duplicates or policy.on_conflict is None:
+            return written
+        repeated = [known for known in enumerate(events, first) if fresh[known[1].key][0] != known[0]]
+        return one.settled(written, repeated, keeps_both=policy.on_conflict == "both")
 
 
 class OneWrite:
@@ -92,6 +98,7 @@ class OneWrite:
         self._dynamodb = writer.dynamodb
         self._inserts = inserts
         self._tries = _Tries(writer.sleep)
+        self._known: list[tuple[int, StreamEvent]] = []  # those whose key was refused
 
     def outcomes(self, events: Iterable[tuple[int, StreamEvent]]) -> list[str]:
         """The outcome of each, in any order."""
@@ -102,8 +109,11 @@ class OneWrite:
             text = self._inserts.of_short(number, event)
             if text is None:
                 item = self._inserts.item(number, event)
+                if isinstance(event.data, Oversize):
+                    outcomes.append(self._noted(self._put_whole(event, item), number, event))
+                    continue
                 if size_bytes(item) > MAX_ITEM_BYTES:
-                    outcomes.append(self._put_large(event, item))
+                    outcomes.append(self._noted(self._put_large(event, item), number, event))
                     continue
                 text = self._inserts.of_item(item)
             if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
@@ -112,6 +122,43 @@ class OneWrite:
             batch.append((number, event, text))
             batch_bytes += len(text)
         return outcomes + self._put_batch(batch)
+
+    def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]], *, keeps_both: bool) -> Written:
+        """What was written, with what follows where a refused or `repeated` event has another body than is stored."""
+        # Not before there is a duplicate: most connections meet none.
+        from handlers.store.conflicts import Conflicts
+
+        writer = self._writer
+        conflicts = Conflicts(
+            self._dynamodb,
+            writer.table,
+            writer.objects.find,
+            self._inserts.item,
+            self._put_whole,
+            keeps_both=keeps_both,
+        ).settle([*self._known, *repeated])
+        return Written(
+            stored=written.stored + conflicts.stored,
+            duplicates=written.duplicates - conflicts.stored - conflicts.dead_lettered,
+            dead_lettered=written.dead_lettered + conflicts.dead_lettered,
+            conflicts=conflicts.conflicts,
+        )
+
+    def _noted(self, outcome: str, number: int, event: StreamEvent) -> str:
+        """The outcome; the event of a known key is remembered."""
+        if outcome == DUPLICATE:
+            self._known.append((number, event))
+        return outcome
+
+    def _put_one(self, number: int, event: StreamEvent, was_sent: bool) -> str:
+        return self._noted(self._put_alone(event, self._inserts.item(number, event), was_sent), number, event)
+
+    def _put_whole(self, event: StreamEvent, item: Item) -> str:
+        """Puts the item by itself, whatever its size; what is left of one that was too long goes to the queue."""
+        if isinstance(event.data, Oversize):
+            return self._dead_letter(event, item, _of_oversize(event.data))
+        is_large = size_bytes(item) > MAX_ITEM_BYTES
+        return self._put_large(event, item) if is_large else self._put_alone(event, item, False)
 
     def _put_large(self, event: StreamEvent, item: Item) -> str:
         """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
@@ -127,7 +174,7 @@ class OneWrite:
     def _put_batch(self, batch: list[Pending]) -> list[str]:
         """The outcome of each, in any order."""
         if len(batch) < 2:
-            return [self._put_alone(event, self._inserts.item(number, event), False) for number, event, _ in batch]
+            return [self._put_one(number, event, False) for number, event, _ in batch]
         outcomes: list[str] = []
         was_sent = False
         while batch:
@@ -135,8 +182,7 @@ class OneWrite:
                 answers, retries = self._insert([text for *_, text in batch])
             except Refused:
                 # The request as a whole: one of the statements must be at fault, and alone it says so.
-                alone = [(event, self._inserts.item(number, event)) for number, event, _ in batch]
-                return outcomes + [self._put_alone(event, item, was_sent) for event, item in alone]
+                return outcomes + [self._put_one(number, event, was_sent) for number, event, _ in batch]
             if len(answers) == len(batch) and not [answer for answer in answers if "Error" in answer]:
                 return outcomes + [STORED] * len(batch)
             was_sent = was_sent or retries > 0
@@ -148,7 +194,7 @@ class OneWrite:
                 elif code in TRANSIENT:
                     again.append(pending)
                 else:
-                    outcomes.append(self._refused(pending, code, was_sent))
+                    outcomes.append(self._noted(self._refused(pending, code, was_sent), *pending[:2]))
             took_some, batch, was_sent = len(again) < len(batch), again, True
             if batch:
                 self._tries.count(took_some)
@@ -212,6 +258,11 @@ class OneWrite:
         with contextlib.suppress(Refused):
             self._put_once(mark(item, reason))
         return DEAD_LETTERED
+
+
+def _of_oversize(body: Oversize) -> str:
+    until = "" if body.is_whole else " until the connection ended"
+    return f"longer than max_frame_bytes: {body.size_bytes} bytes{until}"
 
 
 class _Tries:

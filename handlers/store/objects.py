@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
+from handlers.errors import StoreUnavailable
 
 
 class Objects:
@@ -32,6 +33,16 @@ class Objects:
         with translate_errors("GetObject"):
             content: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
         return content
+
+    def find(self, key: str) -> bytes | None:
+        """As `get`; None where it is not there, which S3 answers with AccessDenied to who may not list a bucket."""
+        try:
+            return self.get(key)
+        except StoreUnavailable as error:
+            code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
+            if code in ("NoSuchKey", "AccessDenied"):
+                return None
+            raise
 
 
 def no_client() -> Any:

@@ -81,7 +81,7 @@ class Requests:
             partitions=self._profile.partitions,
         )
         if isinstance(answer, Claimed):
-            self._policy = StoragePolicy(answer.partitions, self._profile.keep_days)
+            self._policy = StoragePolicy(answer.partitions, self._profile.keep_days, self._profile.key_conflict)
         return answer
 
     def _save(self, effect: SaveProgress) -> list[Request]:

@@ -73,6 +73,11 @@ class VirtualFunction:
         self._waits = self._run()
 
     @property
+    def skew_ms(self) -> int:
+        """How far its clock is wrong."""
+        return self.task.skew_ms
+
+    @property
     def execution(self) -> str:
         """The execution that it runs for."""
         return self.task.invocation.execution
@@ -195,7 +200,7 @@ class VirtualFunction:
         elif isinstance(step, ChangeRest) and self.link is None:
             self._looked_ms, self._took_ms = asked_ms, asked_ms
         value = yield from self.slow.ask(*self._requests.of(step))
-        if isinstance(step, Write) and not isinstance(value, StoreFailed):
+        if isinstance(step, Write) and not isinstance(value, StoreFailed) and step.fence in self.links_by_fence:
             self.links_by_fence[step.fence].written += len(step.events)
         if isinstance(value, Claimed):
             self._fence = value.lease.fence

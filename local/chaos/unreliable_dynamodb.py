@@ -24,7 +24,7 @@ OUTCOMES = {"passes": 5, "is lost": 2, "loses its answer": 3, "lands late": 2, "
 # What a single statement of a batch meets then.
 STATEMENTS = {"passes": 6, "is throttled": 2, "fails when it is done": 1}
 LATEST_MS = 6_000
-READS = frozenset({"GetItem", "Query"})
+READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 
 
 class UnreliableDynamoDB:
@@ -60,6 +60,10 @@ class UnreliableDynamoDB:
     def get_item(self, **request: Any) -> dict[str, Any]:
         """As boto3's."""
         return self._send("GetItem", lambda: self._tables.get_item(**request))
+
+    def batch_get_item(self, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        return self._send("BatchGetItem", lambda: self._tables.batch_get_item(**request))
 
     def put_item(self, **request: Any) -> dict[str, Any]:
         """As boto3's."""

@@ -6,9 +6,11 @@ older sandbox gets another invocation; logs are bounded.
 
 import asyncio
 import contextlib
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from local.functions.sandbox import Answer, Sandbox
 from local.stack import Function
@@ -72,7 +74,9 @@ class Pool:
         self._idle: dict[str, list[tuple[Sandbox, asyncio.TimerHandle]]] = {}
         self._all: set[Sandbox] = set()
         self._stale: set[Sandbox] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        # Of each function as many start at a time as there are cores, in turn: a hundred at once would all be late.
+        self._starts: dict[str, asyncio.Semaphore] = {}
         self._closed = False
 
     def __contains__(self, name: object) -> bool:
@@ -135,8 +139,8 @@ class Pool:
             for _, timer in sandboxes:
                 timer.cancel()
         # An invocation that ends now closes its sandbox too.
-        while self._all or self._closing:
-            await asyncio.gather(*(self._close(sandbox) for sandbox in tuple(self._all)), *self._closing)
+        while self._all or self._background:
+            await asyncio.gather(*(self._close(sandbox) for sandbox in tuple(self._all)), *self._background)
         for log in self._open_logs.values():
             log.close()
 
@@ -163,13 +167,30 @@ class Pool:
             self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")
         sandbox = Sandbox(self._functions[name], self._environment, self._task_root, self._open_logs[name].write)
         self._all.add(sandbox)
-        await sandbox.start()
+        starts = self._starts.setdefault(name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
+        try:
+            await starts.acquire()
+        except BaseException:
+            self._discard(sandbox)
+            raise
+        try:
+            await sandbox.start()
+        finally:
+            self._in_background(self._end_start(sandbox, starts))
         return sandbox
 
+    async def _end_start(self, sandbox: Sandbox, starts: asyncio.Semaphore) -> None:
+        """Lets the next start begin once this sandbox has run its init phase."""
+        await sandbox.initialised()
+        starts.release()
+
     def _discard(self, sandbox: Sandbox) -> None:
-        closing = asyncio.create_task(self._close(sandbox))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._in_background(self._close(sandbox))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _close(self, sandbox: Sandbox) -> None:
         await sandbox.close()

@@ -73,6 +73,7 @@ class Sandbox:
         self._doomed = False
         self._signalled = False
         self._starting = asyncio.Lock()
+        self._initialised = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._listener = Listener(self._runtime_api(), bind(0, "a Lambda sandbox"))
 
@@ -82,6 +83,11 @@ class Sandbox:
         if self._process is None or self._doomed or self._init_failure is not None:
             return False
         return self._process.returncode is None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the subprocess runs its init phase."""
+        return self.alive and not self._initialised.is_set()
 
     @property
     def pid(self) -> int | None:
@@ -94,6 +100,11 @@ class Sandbox:
             if not self._doomed:
                 await self._listener.start()
                 await self._spawn()
+
+    async def initialised(self) -> None:
+        """Returns when the init phase is over, by a function that waits for its event or by an end; in ten seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._initialised.wait(), _INIT_LIMIT_S)
 
     async def _spawn(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
@@ -121,6 +132,7 @@ class Sandbox:
 
     def kill(self) -> None:
         """Ends the subprocess at once with SIGKILL; a running invocation is answered with Runtime.ExitError."""
+        self._initialised.set()
         self._doomed = True
         if self._process is not None and self._process.returncode is None and not self._signalled:
             # Once: a signal to a process that is just gone reaps it, and asyncio, which waits for it, loses its status.
@@ -170,6 +182,7 @@ class Sandbox:
         )
 
     async def _next(self, _: Request) -> Response:
+        self._initialised.set()
         invocation = await self._offered.get()
         if invocation is None:
             return Response(status_code=410)
@@ -222,6 +235,7 @@ class Sandbox:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         await process.wait()
+        self._initialised.set()
         self._died()
 
     def _died(self) -> None:

@@ -16,7 +16,7 @@ from typing import IO, Any
 from local import stages
 from local.aws_endpoints import needs_embedded, require_others
 from local.listener import HOST, bind, port_of
-from local.service import osls
+from local.service import capacity, osls
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service, Sockets
 from local.service.redeploy import Redeploy
@@ -43,8 +43,9 @@ def read_options(environment: Mapping[str, str]) -> Options:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
         raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
     port = int(text)
-    # A bad endpoint is reported before anything is started.
+    # A bad endpoint or number is reported before anything is started.
     require_others(environment, range(port, port + 3))
+    capacity.read(environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,
@@ -120,7 +121,7 @@ async def _serve(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _welcome(options, service, screen)
+            welcome(options, service, screen)
             following = asyncio.create_task(Redeploy(service, options.stage, screen.say).run())
         else:
             starting.cancel()
@@ -157,7 +158,8 @@ def _end(end: "asyncio.Future[int]", status: int) -> None:
         end.set_result(status)
 
 
-def _welcome(options: Options, service: Service, screen: Screen) -> None:
+def welcome(options: Options, service: Service, screen: Screen) -> None:
+    """Prints what runs where, what it may lose, and what to type next."""
     api = f"http://{HOST}:{options.port}"
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
@@ -168,6 +170,7 @@ def _welcome(options: Options, service: Service, screen: Screen) -> None:
         f"  HTTP API       {api}  (the deployed one needs an API key, this one does not)",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",
+        f"  Capacity       {service.capacity.sentence}",
         f"  Data folder    {options.data}  (functions' logs are in {options.data / 'logs'})",
     ]
     lines += [

@@ -21,8 +21,9 @@ _FAILED = {
     "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
 }
 _SUCCEEDED = ("TaskSucceeded", "LambdaFunctionSucceeded")
-# The errors of a function that was ended from outside.
-_KILLED = ("Sandbox.Timedout", "Runtime.ExitError", "Lambda.Unknown", "States.Timeout")
+# The errors of a function that was ended from outside, and those with which nobody knows whether it still runs.
+_KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
+_UNHEARD = ("Lambda.Unknown", "States.Timeout")
 _REQUEST = re.compile(r"^RequestId: \S+ Error: ")
 
 
@@ -39,7 +40,14 @@ class Failure:
     @property
     def reason(self) -> str:
         """A phrase that says why; the same for the same cause, whichever lane or request met it."""
+        if self.error in _UNHEARD:
+            return "its function did not answer"
         return "its function was killed" if self.error in _KILLED else self.message or self.error
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the function is known to have ended."""
+        return self.error not in _UNHEARD
 
 
 class Failures:

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
 from local.service import lambda_proxy
+from local.service.capacity import Room
 from local.service.vtl import Call, TemplateFailure, render
 from local.stack import ACCOUNT, ProxyRoute, Route
 from local.stepfunctions.executions import Executions
@@ -27,6 +28,8 @@ from local.stepfunctions.parameters import Refusal, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 _JSON = "application/json"
+# When a stream ends nobody knows; nothing is gained by asking more often.
+_RETRY_AFTER_S = 60
 # Returns a stream id's problem as (status, sentence), None where the stream may be started.
 CheckStream = Callable[[str], tuple[int, str] | None]
 
@@ -45,10 +48,11 @@ class Gateway:
 
     def __init__(
         self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
-        invoke: lambda_proxy.Invoke,
+        invoke: lambda_proxy.Invoke, room: Room,
     ) -> None:  # fmt: skip
         self.serve(routes)
         self._executions = executions
+        self._room = room
         self._check_stream = check_stream
         self._invoke = invoke
         self.app = Starlette(
@@ -90,13 +94,17 @@ class Gateway:
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template let it through: its profile is wrong, or has changed since the template was compiled.
                 return JSONResponse({"message": problem[1]}, problem[0])
+            if problem is None and "streamId" in path and not self._room.admits(unquote(path["streamId"])):
+                return JSONResponse({"message": self._room.refusal}, 503, {"Retry-After": str(_RETRY_AFTER_S)})
             known = self._executions.start(start["stateMachineArn"], start.get("input", "{}"), start.get("name"))
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return JSONResponse({"message": "Internal server error"}, 500)
         except Refusal as refusal:
             answer = {"__type": refusal.code, "message": str(refusal)}
             return _mapped(route, 400, answer, call)
-        started = {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
+        started: dict[str, Any] = {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
+        if known.stream_id:
+            started["streams"] = {"running": self._room.running(), "most": self._room.capacity.most}
         return _mapped(route, 200, started, call)
 
 

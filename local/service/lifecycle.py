@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from handlers import orphans
 from handlers.store import control_items
 from local.aws_endpoints import Endpoints, needs_dynamodb
@@ -21,7 +23,7 @@ from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import HOST, Listener, port_of
 from local.profiles import profile_files
-from local.service import embedded_dynamodb
+from local.service import capacity, embedded_dynamodb, takeover
 from local.service.aws_server import AwsServer
 from local.service.deployed_code import STREAMS, DeployedCode, with_names
 from local.service.embedded_aws import EmbeddedAws
@@ -69,6 +71,7 @@ class Service:
         self._template = template
         self._data = data
         self._environment = environment
+        self.capacity = capacity.read(environment)
         self._screen = screen
         self._on_failure = on_failure
         self._embedded_aws: EmbeddedAws | None = None
@@ -99,10 +102,13 @@ class Service:
 
     async def start(self) -> None:
         """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
+        if self._dynamodb is not None:
+            takeover.begin(self._data)
         for child in (self._embedded_aws, self._dynamodb):
             if child is not None:
                 await child.start()
         queue_urls = await asyncio.to_thread(self._provision)
+        await asyncio.to_thread(self._take_over)
         self.stack = read(self._template, queue_urls)
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
@@ -112,8 +118,7 @@ class Service:
         left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
         for listener in self._listeners:
             await listener.start()
-        for known in executions.resume(left):
-            self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+        self._resume(executions, left)
         self._watch_orphans(executions)
 
     async def use_code(self) -> list[str]:
@@ -167,19 +172,22 @@ class Service:
                 await child.stop()
 
     def _join(self, pool: Pool) -> Executions:
-        def changed(known: Any) -> None:
+        def changed(known: KnownExecution) -> None:
             watch.changed(known)
+            if known.closing is None and known.stream_id:
+                self._screen.say(f"{room.running()} of about {room.capacity.most} streams run")
 
         records = Journals(self._data / "executions")
         kept = self._deployed_machines = Machines(self._data / "machines", self._machines, self._clock.now_ms())
         executions = self._executions = Executions(kept, records, self._clock, changed)
+        room = self._room(executions)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsServer(step_functions, pool, self._endpoints)
-        gateway = self._gateway = Gateway(self._routes(), executions, self._check_stream, pool.invoke)
+        gateway = self._gateway = Gateway(self._routes(), executions, self._check_stream, pool.invoke, room)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [
@@ -189,6 +197,22 @@ class Service:
         self._tasks = [asyncio.create_task(watch.run())]
         return executions
 
+    def _resume(self, executions: Executions, left: list[KnownExecution]) -> None:
+        """Goes on with what an earlier run left, as far as there is room; for the rest the watch of orphans waits."""
+        streams = list(dict.fromkeys(known.stream_id for known in left if known.stream_id))
+        waiting = streams[self.capacity.most :]
+        for known in executions.resume(known for known in left if known.stream_id not in waiting):
+            self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
+        if waiting:
+            self._screen.say(
+                f"ALERT: {self.capacity.sentence}, so these are not resumed before there is room: {', '.join(waiting)}"
+            )
+
+    def _room(self, executions: Executions) -> capacity.Room:
+        return capacity.Room(
+            self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id)
+        )
+
     def _watch_orphans(self, executions: Executions) -> None:
         table, machine_arn = self._variable("CONTROL_TABLE"), self._variable("STATE_MACHINE_ARN")
         if table is None or machine_arn is None:
@@ -196,8 +220,9 @@ class Service:
         own = Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
         states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn)
         watch = OrphanWatch(
-            executions, lambda: self._endpoints.client("dynamodb"), states, table, lambda _: True, self._screen.say
-        )
+            executions, lambda: self._endpoints.client("dynamodb"), states, table, self._room(executions).admits,
+            self._screen.say,
+        )  # fmt: skip
         self._tasks.append(asyncio.create_task(watch.run()))
 
     def _stop_requested(self, known: KnownExecution) -> bool:
@@ -218,6 +243,17 @@ class Service:
     def keeps_every_write(self) -> bool:
         """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
         return self._dynamodb is not None or not needs_dynamodb(self._environment)
+
+    def _take_over(self) -> None:
+        if self._embedded_aws is None or self._dynamodb is None or not takeover.is_pending(self._data):
+            return
+        former = Endpoints({}, self._embedded_aws.url).client("dynamodb")
+        names = [str(table["TableName"]) for table in self.stack.tables]
+        try:
+            count = takeover.take_over(self._data, former, self._endpoints.client("dynamodb"), names)
+        except (BotoCoreError, ClientError) as problem:
+            raise UserError(f"The tables of an earlier version cannot be taken over: {problem}.") from None
+        self._screen.say(f"{count} items of the tables of an earlier version are taken over")
 
     def _provision(self) -> dict[str, str]:
         return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)

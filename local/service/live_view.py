@@ -154,8 +154,7 @@ class LiveView:
         # The picture's own scale starts at the left; here the right edge is now.
         *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
         scale = f"{'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
-        holder = view.holder()
-        held = f"lane {holder.lane} holds it (fencing token {holder.fence})" if holder else "no lane holds it"
+        held = view.held(now_ms)
         facts = (
             f"{view.rate():.1f} events/s · {view.stored} stored · {view.duplicates} duplicates turned away ·"
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
@@ -174,6 +173,16 @@ class LiveView:
         return lanes
 
 
+# How an execution of the deployed machine ended that needs nobody's help, by the status in its output.
+_ENDS = {
+    "stopped": "stopped, as somebody asked",
+    "ended": "the upstream ended the stream",
+    "superseded": "renewed: another execution keeps the stream connected",
+    "handed_on": "renewed: another execution goes on trying to claim the stream",
+    "AlreadyRunning": "another execution keeps the stream connected already",
+}
+
+
 def ending_of(closing: Closing) -> tuple[bool, str]:
     """Returns whether the deployed alarms would report an end, and the end in a phrase.
 
@@ -183,8 +192,11 @@ def ending_of(closing: Closing) -> tuple[bool, str]:
         output = json.loads(closing.output or "")
     except ValueError:
         output = None
-    if isinstance(output, dict) and output.get("status") == "rejected":
+    status = output.get("status") if isinstance(output, dict) else None
+    if isinstance(output, dict) and status == "rejected":
         return True, f"rejected by {output.get('error')}: {sentence(str(output.get('cause')))}"
+    if closing.status == "SUCCEEDED" and isinstance(status, str) and status in _ENDS:
+        return False, _ENDS[status]
     if closing.status in ("FAILED", "TIMED_OUT"):
         return True, f"{closing.status} {closing.error or ''}: {sentence(closing.cause or '')}"
     return False, f"{closing.status} {closing.error or closing.output or ''}".rstrip()

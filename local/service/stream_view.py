@@ -1,7 +1,8 @@
 """Turns a stream's records into news: connections that opened and ended, and events that were lost.
 
 Records are read as DynamoDB returns them, and failures of functions come from the history. Invariants: a piece of news
-is returned once; a connection whose function was killed ends where its record was last written.
+is returned once; a connection whose function was killed ends where its record was last written; a function is told as
+killed only where the history says so, for one that is slow, paused or cannot write is as silent.
 """
 
 from collections import deque
@@ -9,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.connection.ledger import Gap
+from handlers.api.instants import at
+from handlers.connection.ledger import UNRECORDED, Gap
 from handlers.store.control_items import lost
 from local.service.function_failures import Failure
 from timeline.coverage import Connection, gaps, overlap_ms
 
-# An open connection writes its record every PROGRESS_EVERY_S; one that was silent for this long counts as dead.
+# An open connection writes its record every PROGRESS_EVERY_S; of one that was silent for this long nobody knows more.
 SILENT_MS = 8_000
 _RATE_OVER_MS = 10_000
 _KEPT = 60
@@ -34,6 +36,13 @@ class ConnectionView:
     ended_by: str
     stored: int
     duplicates: int
+    saved_ms: int = 0
+    deadline_ms: int | None = None
+
+    @property
+    def heard_ms(self) -> int:
+        """When its function last wrote something."""
+        return max(self.seen_ms, self.saved_ms)
 
 
 def connection_view(item: Mapping[str, Any]) -> ConnectionView:
@@ -51,7 +60,13 @@ def connection_view(item: Mapping[str, Any]) -> ConnectionView:
         ended_by=item.get("ended_by", {}).get("S", ""),
         stored=number("stored") or 0,
         duplicates=number("duplicates") or 0,
+        saved_ms=number("saved_ms") or 0,
+        deadline_ms=number("deadline_ms"),
     )
+
+
+def _unheard_of(connection: ConnectionView) -> str:
+    return f"not heard of since {at(connection.heard_ms)}: its function is slow, paused or gone"
 
 
 def _within(connection: ConnectionView, failure: Failure) -> bool:
@@ -71,6 +86,7 @@ class StreamView:
     since_ms: int
     seen: dict[int, ConnectionView] = field(default_factory=dict)
     connected_token: int = 0
+    _silent: set[int] = field(default_factory=set)
     _reported: set[tuple[str, int]] = field(default_factory=set)
     _counts: deque[tuple[int, int]] = field(default_factory=deque)
     _forgotten: tuple[int, int] = (0, 0)
@@ -126,10 +142,18 @@ class StreamView:
         connection = self.seen.get(self.connected_token)
         return connection if connection is not None and connection.closed_ms is None else None
 
+    def held(self, now_ms: int) -> str:
+        """Returns who holds the stream, in a phrase."""
+        holder = self.holder()
+        if holder is None or self._is_over(holder, now_ms):
+            return "no lane holds it"
+        since = f", {_unheard_of(holder)}" if self._is_silent(holder, now_ms) else ""
+        return f"lane {holder.lane} holds it (fencing token {holder.fence}){since}"
+
     def connections(self, now_ms: int) -> list[Connection]:
         """Returns the connections that were answered, in order of opening."""
         return [
-            Connection(one.lane, one.opened_ms, self._end_ms(one, now_ms), one.ended_by or "killed")
+            Connection(one.lane, one.opened_ms, self._end_ms(one, now_ms), one.ended_by or UNRECORDED)
             for _, one in sorted(self.seen.items())
             if one.opened_ms is not None
         ]
@@ -145,15 +169,23 @@ class StreamView:
     def _end_ms(self, connection: ConnectionView, now_ms: int) -> int:
         if connection.closed_ms is not None:
             return connection.closed_ms
-        return connection.seen_ms if self._dead(connection, now_ms) else now_ms
+        is_known = not self._is_over(connection, now_ms) and not self._is_silent(connection, now_ms)
+        return now_ms if is_known else connection.seen_ms
 
-    def _dead(self, connection: ConnectionView, now_ms: int) -> bool:
-        silent = now_ms - connection.seen_ms > SILENT_MS
-        return connection.closed_ms is None and (silent or self._failure_of(connection) is not None)
+    def _is_over(self, connection: ConnectionView, now_ms: int) -> bool:
+        """Whether it has surely ended: by its record, by the history, or because its function's time is over."""
+        if connection.closed_ms is not None or self._failure_of(connection) is not None:
+            return True
+        return connection.deadline_ms is not None and now_ms > connection.deadline_ms + SILENT_MS
+
+    def _is_silent(self, connection: ConnectionView, now_ms: int) -> bool:
+        """Whether it has written nothing for so long that nobody knows how it stands."""
+        return connection.closed_ms is None and now_ms - connection.heard_ms > SILENT_MS
 
     def _failure_of(self, connection: ConnectionView) -> Failure | None:
-        """The failure of the function that had this connection, where it failed."""
-        return next((failure for failure in self._failures if _within(connection, failure)), None)
+        """The failure that ended the function that had this connection, where one is known to have."""
+        failures = (failure for failure in self._failures if failure.is_certain)
+        return next((failure for failure in failures if _within(connection, failure)), None)
 
     def _failed(self, failure: Failure) -> list[str]:
         """News of the first failed opening in a row, and of one that fails for another reason than the last."""
@@ -175,11 +207,12 @@ class StreamView:
                 f"{self.stream_id}: lane {connection.lane} is {word}"
                 f" (fencing token {connection.fence}){self._after(connection)}"
             )
-        over = connection.closed_ms is not None or self._dead(connection, now_ms)
+        news += self._silence(connection, now_ms)
+        over = self._is_over(connection, now_ms)
         if over and connection.opened_ms is not None and self._report_once("closed", connection.fence):
             failure = self._failure_of(connection)
             ended_by = connection.ended_by.replace("_", " ") or (
-                failure.reason if failure else "its function was killed"
+                failure.reason if failure else "nobody recorded how it ended"
             )
             lasted_s = (self._end_ms(connection, now_ms) - connection.opened_ms) / 1000
             news.append(
@@ -188,6 +221,19 @@ class StreamView:
                 f"{self._handover(connection, now_ms)}"
             )
         return news
+
+    def _silence(self, connection: ConnectionView, now_ms: int) -> list[str]:
+        """News of a connection that falls silent, and of one that is heard of again."""
+        was_silent, lane = connection.fence in self._silent, f"{self.stream_id}: lane {connection.lane}"
+        is_silent = self._is_silent(connection, now_ms) and not self._is_over(connection, now_ms)
+        if is_silent == was_silent or connection.opened_ms is None:
+            return []
+        if is_silent:
+            self._silent.add(connection.fence)
+            return [f"{lane} is {_unheard_of(connection)} (fencing token {connection.fence})"]
+        self._silent.discard(connection.fence)
+        is_back = connection.heard_ms > now_ms - SILENT_MS
+        return [f"{lane} is heard of again (fencing token {connection.fence})"] if is_back else []
 
     def _is_new(self, loss: Gap) -> bool:
         return loss.to_ms >= self.since_ms and self._report_once(f"lost until {loss.to_ms}", loss.fence)

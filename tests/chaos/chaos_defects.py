@@ -4,8 +4,10 @@ Each says in what way it must show, and among which schedules it can show at all
 the schedule that shows it is clean without it (`test_chaos_teeth.py` holds both).
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
@@ -20,10 +22,10 @@ from handlers.invocation import to_invocation
 from handlers.profile.behaviour import Profile
 from handlers.store import control_items
 from handlers.store.connection_store import Store
-from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
-from handlers.store.event_writer import STORED, OneWrite
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
+from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWrite
 from handlers.store.requests import Requests
-from local.chaos.schedule import Fault, Schedule
+from local.chaos.schedule import Fault, Schedule, requests
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
     CoversPastTheClose,
@@ -38,6 +40,7 @@ from tests.chaos.chaos_managers import (
     RestartsThePositions,
     SavesTheCursorFirst,
 )
+from tests.chaos.ledger_defects import LEDGER
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
@@ -163,6 +166,26 @@ def clears_a_younger_stop_request(definition: dict[str, Any]) -> None:
     claim["ConditionExpression"] = claim["ConditionExpression"].replace(sound, defective)
 
 
+def marks_before_it_sends(write: OneWrite, event: Any, item: Any, reason: str) -> str:
+    """The mark of a dead-lettered event is left before its message is sent."""
+    if write._position(item) is not None:
+        return DUPLICATE
+    write._put_once(mark(item, reason))
+    write._writer.dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
+    return DEAD_LETTERED
+
+
+def drops_what_is_refused(_write: OneWrite, _event: Any, _item: Any, _reason: str) -> str:
+    """What the table refuses counts as dead-lettered and is not."""
+    return DEAD_LETTERED
+
+
+def takes_whom_it_cannot_describe_for_dead(definition: dict[str, Any]) -> None:
+    """A holder whose execution cannot be described counts as forgotten."""
+    *_, anything = definition["States"]["Describe holder"]["Catch"]
+    anything["Assign"], anything["Next"] = {"holder_status": "FORGOTTEN"}, "Who holds the lease"
+
+
 def waits_after_a_drop(definition: dict[str, Any]) -> None:
     """A lane that was dropped goes to its Wait, though nobody else is connected."""
     for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
@@ -178,8 +201,41 @@ def _stays_stopped(schedule: Schedule) -> bool:
     return "stop" in kinds and not any("post" in kind for kind in kinds)
 
 
+def _describes_a_holder(schedule: Schedule) -> bool:
+    """Whether a POST finds the stream held while nobody can be described."""
+    return any(
+        one.kind == "no descriptions" and one.at_ms < at_ms < one.at_ms + one.for_ms
+        for one in schedule.faults
+        for at_ms, method in requests(schedule)
+        if method == "POST"
+    )
+
+
+def _kills_in_a_slow_store(schedule: Schedule) -> bool:
+    return not schedule.resumes and any(
+        slow.kind == "slow store"
+        and kill.kind.startswith("kill")
+        and slow.at_ms < kill.at_ms < slow.at_ms + slow.for_ms
+        for slow in schedule.faults
+        for kill in schedule.faults
+    )
+
+
+def _drops_last(schedule: Schedule) -> bool:
+    drops = schedule.faults[-1].kind in ("reset", "truncation", "hang-up")
+    return drops and not (schedule.pace or schedule.retry_after_s or schedule.reconnect_tries or schedule.hot)
+
+
+def _bursts(schedule: Schedule) -> bool:
+    return any(fault.kind == "burst" and fault.value > 5 for fault in schedule.faults)
+
+
 def _stops_a_takeover(schedule: Schedule) -> bool:
     return schedule.faults[-1].kind == "abort, post and stop"
+
+
+def _cannot_store_all(schedule: Schedule) -> bool:
+    return schedule.unstorable == "refused"
 
 
 def _comes_back_in_place(schedule: Schedule) -> bool:
@@ -229,13 +285,60 @@ class Defect:
     manager: type[Manager] | None = None
     store: tuple[str, Callable[..., Any]] | None = None
     machine: Callable[[dict[str, Any]], None] | None = None
-    function: tuple[str, Callable[..., Any]] | None = None
+    function: tuple[str, Any] | None = None
     among: Callable[[Schedule], bool] = lambda _schedule: True
     like: Schedule | None = None
     more_ms: int = 0
 
 
+def _forgets(schedule: Schedule) -> bool:
+    return schedule.resumes and schedule.memory.forgets
+
+
+def _has_losses(schedule: Schedule) -> bool:
+    return schedule.resumes and any(fault.kind == "losses" for fault in schedule.faults)
+
+
+OF_THE_LEDGER = [
+    Defect(
+        "a gap is closed by its length",
+        {"lost"},
+        function=LEDGER["a gap is closed by its length"],
+        among=lambda schedule: _forgets(schedule) and schedule.memory.word == "" and schedule.memory.keeps_ms > 0,
+    ),
+    Defect(
+        "one that broke off counts as caught up",
+        {"lost"},
+        function=LEDGER["one that broke off counts as caught up"],
+        among=_forgets,
+    ),
+    Defect(
+        "the cursor closes no gap",
+        {"invented"},
+        function=LEDGER["the cursor closes no gap"],
+        among=lambda schedule: schedule.resumes,
+    ),
+    Defect(
+        "a handover is told as a gap",
+        {"invented"},
+        function=LEDGER["a handover is told as a gap"],
+        among=lambda schedule: not schedule.resumes,
+    ),
+    Defect(
+        "a loss is told from the opening",
+        {"lost"},
+        function=LEDGER["a loss is told from the opening"],
+        among=_has_losses,
+    ),
+    Defect(
+        "the cursor is given up before the ledger says so",
+        {"cursor-ahead"},
+        function=LEDGER["the cursor is given up before the ledger says so"],
+        among=lambda schedule: _forgets(schedule) and schedule.memory.word != "",
+    ),
+]
 DEFECTS = [
+    *OF_THE_LEDGER,
     Defect("the tail is emitted as an event", {"torn"}, manager=EmitsTheTail),
     Defect("the cursor is saved before its events", {"cursor-ahead"}, manager=SavesTheCursorFirst),
     Defect(
@@ -244,13 +347,13 @@ DEFECTS = [
         manager=RecordsLossesLast,
         among=lambda schedule: any(fault.kind == "losses" for fault in schedule.faults),
     ),
-    Defect("the position counter restarts with each chunk", {"misplaced"}, manager=RestartsThePositions),
+    Defect("the position counter restarts with each chunk", {"misplaced"}, manager=RestartsThePositions, among=_bursts),
     Defect("claims after connecting", {"restless", "stuck"}, manager=ClaimsAfterConnecting),
     Defect(
         "the ledger covers what waits for the store",
         {"lost"},
         manager=CoversWhatWaits,
-        among=lambda schedule: not schedule.resumes and any(fault.kind == "slow store" for fault in schedule.faults),
+        among=_kills_in_a_slow_store,
     ),
     Defect(
         "a stop forgets the last batch",
@@ -326,7 +429,12 @@ DEFECTS = [
         among=_owes_rests,
     ),
     Defect("a rest is not read", {"impatient"}, store=("read_rest", lambda *_given: Rest()), among=_owes_rests),
-    Defect("all that rested try at once", {"impatient"}, store=("change_rest", overwrites_any_rest), among=_owes_rests),
+    Defect(
+        "all that rested try at once",
+        {"impatient"},
+        store=("change_rest", overwrites_any_rest),
+        among=lambda schedule: _owes_rests(schedule) and schedule.hot,
+    ),
     Defect(
         "a failure overwrites another's rest",
         {"impatient"},
@@ -363,6 +471,51 @@ DEFECTS = [
         function=("handlers.invocation.to_invocation", takes_milliseconds_for_seconds),
     ),
     Defect(
+        "partitions are read one after the other",
+        {"misread"},
+        function=(
+            "handlers.store.event_reader.heapq",
+            SimpleNamespace(merge=lambda *pages, key: itertools.chain(*pages)),  # noqa: ARG005
+        ),
+        among=lambda schedule: schedule.partitions > 1,
+    ),
+    Defect(
+        "a dead-lettered event is marked before it is sent",
+        {"dead-letters"},
+        function=("handlers.store.event_writer.OneWrite._dead_letter", marks_before_it_sends),
+        among=_cannot_store_all,
+    ),
+    Defect(
+        "what the table refuses is dropped",
+        {"lost"},
+        function=("handlers.store.event_writer.OneWrite._dead_letter", drops_what_is_refused),
+        among=_cannot_store_all,
+    ),
+    Defect(
+        "duplicates count as stored",
+        {"wrong-counts"},
+        function=("handlers.store.event_writer.DUPLICATE", STORED),
+        among=lambda schedule: any(fault.kind == "duplicates" for fault in schedule.faults),
+    ),
+    Defect(
+        "a hash depends on how JSON is spelled",
+        {"duplicated"},
+        function=("handlers.framing.events.canonical_json", lambda data: data.encode()),
+        among=lambda schedule: schedule.key == "hash" and any(one.kind == "duplicates" for one in schedule.faults),
+    ),
+    Defect(
+        "a rejected stream is shown as ended",
+        {"wrong-status"},
+        function=("handlers.api.standing._ENDINGS", {"StreamRejected": "ended"}),
+        among=lambda schedule: any(fault.kind == "rejection" for fault in schedule.faults),
+    ),
+    Defect(
+        "who cannot be described is taken for dead",
+        {"usurped"},
+        machine=takes_whom_it_cannot_describe_for_dead,
+        among=_describes_a_holder,
+    ),
+    Defect(
         "two streams share a partition",
         {"cross-talk"},
         function=("handlers.store.event_items._without_signs", lambda stream_id: stream_id),
@@ -378,7 +531,7 @@ DEFECTS = [
         "a lane waits after a drop",
         {"stuck"},
         machine=waits_after_a_drop,
-        among=lambda schedule: not schedule.pace and not schedule.retry_after_s,
+        among=_drops_last,
     ),
     Defect(
         "a takeover clears a younger stop request",

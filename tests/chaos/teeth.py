@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from handlers.connection.manager import Manager
 from tests.chaos import chaos_defects, model_defects
+from tests.handlers.api import test_standing
+from tests.handlers.framing import test_events
+from tests.handlers.store import test_event_items
 
 # What any proof of a handover must catch; the table names them first.
 FOREMOST = (
@@ -58,6 +61,10 @@ OF_THE_STORE = {
     "the lease is not renewed": "test_only_the_connected_one_renews_and_only_forward",
     "errors of single statements of a batch are ignored": "test_each_statement_answers_for_itself",
     "the store's errors are ignored": "test_a_store_that_throttles_for_ever_is_unavailable",
+    "partitions are read one after the other": "test_pages_follow_one_another_in_order",
+    "a dead-lettered event is marked before it is sent": "test_without_a_queue_the_event_is_not_dropped",
+    "what the table refuses is dropped": "test_a_statement_that_is_refused_goes_to_the_queue_alone",
+    "duplicates count as stored": "test_a_write_answers_for_all_its_events",
     "the claim raises no fence": "test_a_claim_raises_the_fence_and_names_the_holder",
     "the standby ignores the stop": "test_a_claim_is_refused_while_a_stop_is_requested",
     "a claim asks for no execution's right": "test_a_claim_is_for_the_execution_that_holds_the_stream",
@@ -72,6 +79,7 @@ OF_THE_MACHINE = {
     ),
     "a second POST takes the stream": "test_a_second_execution_names_the_one_that_runs",
     "a claim clears a younger stop request": "test_a_stop_request_after_the_post_holds",
+    "who cannot be described is taken for dead": "test_a_claim_outlasts_an_outage",
     "a takeover clears a younger stop request": "test_a_stop_request_while_a_dead_claim_is_taken_over_holds",
 }
 # Seen in the local service on real processes and sockets (tests/chaos/real/test_real_teeth.py).
@@ -92,8 +100,35 @@ OF_THE_RESTS = {
     "the partitions are the profile's own": "test_the_first_claim_fixes_the_partitions",
 }
 OF_THE_ENTRY = {"the margin is in another unit": "test_what_a_function_is_asked_for"}
-OF_THE_ITEMS = {"two streams share a partition": "test_a_stream_may_be_called_as_a_partition_of_another"}
-UNITS = OF_THE_MANAGER | OF_THE_STORE | OF_THE_MACHINE | OF_THE_RESTS | OF_THE_ENTRY | OF_THE_ITEMS
+# Each with its module; they take no argument.
+ELSEWHERE = {
+    "two streams share a partition": (test_event_items, "test_a_stream_may_be_called_as_a_partition_of_another"),
+    "a hash depends on how JSON is spelled": (test_events, "test_the_hash_of_a_bare_line_is_that_of_its_bytes"),
+    "a rejected stream is shown as ended": (
+        test_standing,
+        "test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing",
+    ),
+}
+# tests/handlers/connection/test_ledger_teeth.py
+OF_THE_LEDGER = {
+    "a gap is closed by its length": "test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off",
+    "one that broke off counts as caught up": "test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off",
+    "the cursor closes no gap": "test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it",
+    "a handover is told as a gap": "test_an_upstream_that_ended_the_stream_has_sent_all_of_it",
+    "a loss is told from the opening": (
+        "test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up"
+    ),
+    "the cursor is given up before the ledger says so": "test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes",
+}
+UNITS = (
+    OF_THE_MANAGER
+    | OF_THE_STORE
+    | OF_THE_MACHINE
+    | OF_THE_RESTS
+    | OF_THE_ENTRY
+    | OF_THE_LEDGER
+    | {name: test for name, (_, test) in ELSEWHERE.items()}
+)
 
 
 def managers() -> Mapping[str, type[Manager]]:

@@ -6,7 +6,7 @@ import pytest
 
 from handlers.connection.manager import Manager
 from tests.chaos import chaos_defects, model_defects
-from tests.chaos.teeth import FOREMOST, OF_THE_MACHINE, OF_THE_MANAGER, OF_THE_STORE, UNITS, managers, table
+from tests.chaos.teeth import ELSEWHERE, FOREMOST, OF_THE_MACHINE, OF_THE_MANAGER, OF_THE_STORE, UNITS, managers, table
 from tests.chaos.unit_defects import MACHINE, STORE
 from tests.handlers.connection import managers as built
 from tests.handlers.connection import test_draining, test_hot_standby, test_intake, test_manager
@@ -45,3 +45,15 @@ def test_the_named_unit_test_catches_the_defect_of_the_manager(
     monkeypatch.setattr(built, "Manager", defective)
     with pytest.raises(AssertionError):
         unit_test()
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_named_unit_test_catches_the_defect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes without it and fails with it."""
+    module, test = ELSEWHERE[name]
+    vars(module)[test]()
+    defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
+    assert defect.function is not None
+    monkeypatch.setattr(*defect.function)
+    with pytest.raises(AssertionError):
+        vars(module)[test]()

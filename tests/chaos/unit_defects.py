@@ -39,7 +39,7 @@ def raises_no_fence(store: Store, *arguments: Any, sound: Callable[..., Any] = S
     return sound(store, *arguments[:5], values, *arguments[6:], **named)
 
 
-def _of_chaos(name: str) -> tuple[str, Callable[..., Any]]:
+def _of_chaos(name: str) -> tuple[str, Any]:
     defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
     if defect.function is not None:
         return defect.function
@@ -51,7 +51,7 @@ UPDATE = "handlers.store.connection_store.Store._update"
 CONNECTED = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
 RELEASED = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
 # What is replaced, and by what.
-STORE: dict[str, tuple[str, Callable[..., Any]]] = {
+STORE: dict[str, tuple[str, Any]] = {
     name: _of_chaos(name)
     for name in (
         "no fence on the cursor",
@@ -60,6 +60,10 @@ STORE: dict[str, tuple[str, Callable[..., Any]]] = {
         "the store's errors are ignored",
         "nobody is marked as connected",
         "the lease is not renewed",
+        "partitions are read one after the other",
+        "a dead-lettered event is marked before it is sent",
+        "what the table refuses is dropped",
+        "duplicates count as stored",
     )
 } | {
     "the claim raises no fence": (UPDATE, raises_no_fence),
@@ -104,6 +108,7 @@ MACHINE: dict[str, Edit] = {
     "a lane waits after a drop": chaos_defects.waits_after_a_drop,
     "an execution ends with a killed function": ends_with_a_killed_function,
     "a takeover clears a younger stop request": chaos_defects.clears_a_younger_stop_request,
+    "who cannot be described is taken for dead": chaos_defects.takes_whom_it_cannot_describe_for_dead,
     "a second POST takes the stream": _claims_without("attribute_not_exists(execution) AND"),
     "a claim clears a younger stop request": _claims_without("attribute_not_exists(stop_at)"),
 }

@@ -14,6 +14,7 @@ from tests.statemachines.test_definitions import states
 TABLES = {
     "ConnectionManagerRole": {
         "store/event_writer.py": "EventsTable",
+        "store/batch_get.py": "EventsTable",
         "store/connection_store.py": "ControlTable",
         "store/control_table.py": "ControlTable",
     },
@@ -21,6 +22,7 @@ TABLES = {
         "store/stream_records.py": "ControlTable",
         "store/control_table.py": "ControlTable",
         "store/event_reader.py": "EventsTable",
+        "store/batch_get.py": "EventsTable",
     },
 }
 # What else a role's function does.

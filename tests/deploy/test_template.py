@@ -73,10 +73,13 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     secrets, parameters = (account.replace("{service}", service) for service in ("secretsmanager", "ssm"))
     control = {"Fn::GetAtt": ["ControlTable", "Arn"]}
     assert statements(template, "ConnectionManagerRole") == [
-        (["dynamodb:GetItem", "dynamodb:PartiQLInsert", "dynamodb:PutItem"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
+        (
+            ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PartiQLInsert", "dynamodb:PutItem"],
+            {"Fn::GetAtt": ["EventsTable", "Arn"]},
+        ),
         (["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
         ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
-        ("s3:PutObject", {"Fn::Sub": "${EventsBucket.Arn}/*"}),
+        (["s3:GetObject", "s3:PutObject"], {"Fn::Sub": "${EventsBucket.Arn}/*"}),
         ("secretsmanager:GetSecretValue", {"Fn::Sub": f"arn:{secrets}:secret:/streamkeeper/*"}),
         ("ssm:GetParameter", {"Fn::Sub": f"arn:{parameters}:parameter/streamkeeper/*"}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),

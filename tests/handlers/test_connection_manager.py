@@ -128,6 +128,26 @@ def end_after(*bodies: bytes) -> Any:
     return lambda peer: [peer.send(part) for part in (UNTIL_CLOSE, *bodies)]
 
 
+def test_a_key_with_two_bodies_is_reported(
+    sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Aws
+) -> None:
+    """A warning and a metric, with how many and without what they were; the first body is what is stored."""
+    body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-other\n\nevent: end\ndata: x\n\n"
+    with serving(end_after(body)) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        answer = call(an_event(lane="A", execution="arn:1"))
+    assert (answer["stored"], answer["duplicates"], answer["conflicts"]) == (2, 1, 1)
+    out = capsys.readouterr().out
+    lines = [json.loads(line) for line in out.splitlines()]
+    (warning,) = [line for line in lines if line.get("level") == "WARNING"]
+    assert (warning["message"], warning["conflicts"]) == ("known keys came with other bodies", 1)
+    assert warning["service"] == sandbox.name
+    assert [line["Conflicts"] for line in lines if "_aws" in line] == [[1.0]]
+    assert "secret" not in out
+    assert aws.items(EVENTS, "demo")["1"]["data"] == "secret-data"
+    assert aws.items(CONTROL, "demo")["connection#000000000001"]["conflicts"] == 1
+
+
 def test_a_stream_that_has_ended_is_returned_with_counts(
     aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +163,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
         "stored": 2,
         "duplicates": 1,
         "dead_lettered": 0,
+        "conflicts": 0,
         "frames": 3,
         "bytes": len(body),
         "unterminated_bytes": 0,

@@ -6,11 +6,14 @@ import pytest
 
 from tests.chaos.teeth import OF_THE_MACHINE
 from tests.chaos.unit_defects import MACHINE
-from tests.statemachines import connections, test_connections, test_renewal, test_stop
+from tests.statemachines import connections, test_claims, test_connections, test_renewal, test_stop
 from tests.statemachines.connections import START, Aws
 
 # The further arguments of a test that takes more than the services.
-ARGUMENTS: dict[str, tuple[Any, ...]] = {"test_a_stop_request_after_the_post_holds": ({}, START)}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "test_a_stop_request_after_the_post_holds": ({}, START),
+    "test_a_claim_outlasts_an_outage": ("describeExecution",),
+}
 
 
 @pytest.mark.parametrize("name", OF_THE_MACHINE)
@@ -27,6 +30,6 @@ def test_the_named_unit_test_catches_the_defect_of_the_machine(
 
     monkeypatch.setattr(connections, "definition", defective)
     test = OF_THE_MACHINE[name]
-    unit_test = {**vars(test_connections), **vars(test_renewal), **vars(test_stop)}[test]
+    unit_test = {**vars(test_claims), **vars(test_connections), **vars(test_renewal), **vars(test_stop)}[test]
     with pytest.raises(AssertionError):
         unit_test(aws, *ARGUMENTS.get(test, ()))

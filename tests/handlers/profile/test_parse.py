@@ -75,9 +75,11 @@ def test_address_and_framing_are_enough() -> None:
         retry_max_s=60,
         backoff=(),
         max_frame_bytes=1048576,
+        oversize="dead-letter",
         compression=False,
         partitions=1,
         keep_days=0,
+        on_conflict="first",
         resume=LAST_EVENT_ID,
         split=None,
         key="id",
@@ -87,6 +89,15 @@ def test_address_and_framing_are_enough() -> None:
     assert (lines.key, lines.cursor, lines.resume) == ("hash", None, None)
     assert isinstance(profile().decoder(), SseDecoder)
     assert isinstance(lines.decoder(), NdjsonDecoder)
+
+
+def test_a_key_of_the_bodys_own_has_no_conflict() -> None:
+    """An id or a path may come with two bodies; a hash is of the body, and with "each" nothing comes twice."""
+    rules: dict[str, Any] = {"id": "both", "$.a": "both", "hash": None, "each": None}
+    assert {key: profile(key=key, on_conflict="both").key_conflict for key in rules} == rules
+    assert profile(key=["$.a", "$.b"]).key_conflict == "first"
+    with pytest.raises(BadProfile, match=r"^the profile 'demo': on_conflict must be one of first, both$"):
+        profile(on_conflict="last")
 
 
 def test_the_profiles_that_ship_are_sound() -> None:
@@ -144,6 +155,7 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds at least 0 and at most 3600"),
         ({"retry_max_s": 5, "framing": "raw"}, f"retry_max_s {SSE_ALONE}"),
         ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
+        ({"oversize": "drop"}, "oversize must be one of dead-letter, reject"),
         ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
         ({"resume": "Last-Event-ID"}, RESUME),
         ({"resume": {"header": "a", "query": "b"}}, RESUME),

@@ -22,8 +22,6 @@ from handlers.store.event_items import (
     stored_event,
     stream_of,
 )
-from tests.chaos import chaos_defects
-from tests.chaos.teeth import OF_THE_ITEMS
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 LONG = st.builds(lambda text, times: text * times, TEXTS, st.integers(0, 2000))
@@ -132,16 +130,6 @@ def test_a_stream_may_be_called_as_a_partition_of_another() -> None:
     """Its items lie elsewhere."""
     assert partition_keys("demo:b", 2) == ["demo:b#0", "demo:b#1"]
     assert partition_keys("demo:b#1", 1) == ["demo:b%231"]
-
-
-@pytest.mark.parametrize("name", OF_THE_ITEMS)
-def test_the_named_unit_test_catches_the_defect_of_the_items(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It passes without it, as all here do."""
-    defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
-    assert defect.function is not None
-    monkeypatch.setattr(*defect.function)
-    with pytest.raises(AssertionError):
-        globals()[OF_THE_ITEMS[name]]()
 
 
 def test_the_longest_ids_fit_keys() -> None:

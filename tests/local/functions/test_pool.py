@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ def test_two_invocations_at_once_have_two_processes(tmp_path: Path) -> None:
     async def body(functions: Pool) -> None:
         answers = await asyncio.gather(functions.invoke("echo", b"1"), functions.invoke("echo", b"2"))
         assert len({json.loads(answer.payload)["pid"] for answer in answers}) == 2
+
+    in_sandbox(tmp_path, body)
+
+
+def test_functions_start_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many at a time as there are cores: here one, of three that are called at once."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+
+    async def body(functions: Pool) -> None:
+        calls = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(3)]
+        starting = []
+        while not all(call.done() for call in calls):
+            starting.append(sum(sandbox.is_starting for sandbox in functions.sandboxes))
+            await asyncio.sleep(0)
+        assert max(starting) == 1
+        assert len({json.loads((await call).payload)["pid"] for call in calls}) == 3
 
     in_sandbox(tmp_path, body)
 

@@ -52,10 +52,12 @@ def test_failures_are_read_from_a_history() -> None:
         ("StreamDropped", "", "StreamDropped"),
         ("Sandbox.Timedout", "Task timed out after 8.00 seconds", "its function was killed"),
         ("Runtime.ExitError", "Runtime exited with error: signal: killed", "its function was killed"),
+        ("Lambda.Unknown", "no answer", "its function did not answer"),
+        ("States.Timeout", "", "its function did not answer"),
     ],
 )
 def test_the_reason_is_the_message_or_the_error(error: str, message: str, reason: str) -> None:
-    """The function's message, else the error's name; a killed function is called so."""
+    """The function's message, else the error's name; one that is known to be killed is called so, and no other."""
     assert Failure("A", 0, 0, error, message).reason == reason
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import urllib3
 from local.functions.sandbox import Answer
 from local.listener import Listener, bind
 from local.profiles import profile_files
+from local.service.capacity import Capacity, Room
 from local.service.gateway import Gateway
 from local.service.lambda_proxy import Invoke
 from local.service.lifecycle import machines
@@ -24,6 +25,7 @@ from states_language.clock import RealClock
 from tests.local.support import PROJECT, in_thread
 from tests.local.test_stack import recorded
 
+MOST = 3
 VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:3002"}
 
 
@@ -38,15 +40,20 @@ async def no_function(name: str, _payload: bytes) -> Answer:
 
 @contextlib.asynccontextmanager
 async def service(
-    folder: Path, invoke: Invoke = no_function, template: Any = None
+    folder: Path, invoke: Invoke = no_function, template: Any = None, streams: Sequence[str] = ()
 ) -> AsyncIterator[tuple[str, Executions]]:
-    """The gateway of a template, the recorded one where none is given; `invoke` stands for the sandboxes."""
+    """The gateway of a template, the recorded one where none is given; `invoke` stands for the sandboxes.
+
+    The machine holds MOST streams, and `streams` run.
+    """
     stack = read(template or recorded(), {})
     kept = Machines(folder / "machines", machines(stack), 0)
     executions = Executions(kept, Journals(folder), RealClock(), lambda _: None)
     executions.perform = nothing
+    room = Room(Capacity(MOST, "a test"), lambda: streams)
+    folder_of_profiles = PROJECT / "env" / "streams"
     gateway = Gateway(
-        stack.routes, executions, lambda name: profile_files.check(name, PROJECT / "env" / "streams", VARIABLES), invoke
+        stack.routes, executions, lambda name: profile_files.check(name, folder_of_profiles, VARIABLES), invoke, room
     )
     listener = Listener(gateway.app, bind(0, "a test"))
     await listener.start()
@@ -72,11 +79,11 @@ def post(address: str, **options: Any) -> tuple[int, Any]:
 
 
 def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
-    """The answer is Step Functions' own; the input is path and query, percent-decoded once, and no header."""
+    """The answer is Step Functions' own, and the room; the input is path and query, decoded once, and no header."""
     origin, executions = api
     headers = {"Authorization": "Bearer secret", "X-Api-Key": "any", "Cookie": "secret"}
     status, answer = post(f"{origin}/connections/demo%3Aone?from=it%27s%20%22here%22&empty=", headers=headers)
-    assert (status, sorted(answer)) == (200, ["executionArn", "startDate"])
+    assert (status, sorted(answer)) == (200, ["executionArn", "startDate", "streams"])
     (known,) = executions.all()
     assert known.opening.arn == answer["executionArn"]
     assert json.loads(known.opening.input) == {
@@ -118,6 +125,27 @@ def test_what_is_refused_starts_nothing(api: tuple[str, Executions], path: str, 
     code, answer = post(f"{origin}{path}")
     assert (code, words in answer["message"]) == (status, True)
     assert executions.all() == []
+
+
+def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
+    """503 with a Retry-After and one sentence; a stream that runs may be asked for, and a wrong id is still wrong."""
+    streams = ["demo:a", "demo:b", "demo:c", "demo:c"]
+    with (
+        in_thread(lambda: service(tmp_path, streams=streams)) as (origin, executions),
+        urllib3.PoolManager(retries=False) as http,
+    ):
+        refusal = http.request("POST", f"{origin}/connections/demo%3Ad")
+        assert (refusal.status, refusal.headers["Retry-After"]) == (503, "60")
+        assert refusal.json() == {
+            "message": "This machine holds 3 streams (a test), and 3 run; stop one, or set STREAMKEEPER_STREAMS to a"
+            " higher number and start the service again."
+        }
+        assert post(f"{origin}/connections/nobody")[0] == 404
+        assert executions.all() == []
+        status, answer = post(f"{origin}/connections/demo%3Ab")
+        assert (status, answer["streams"]) == (200, {"running": 3, "most": 3})
+        streams.remove("demo:a")
+        assert post(f"{origin}/connections/demo%3Ad")[0] == 200
 
 
 def test_health_lists_the_running_executions(api: tuple[str, Executions]) -> None:

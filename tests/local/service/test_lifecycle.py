@@ -17,7 +17,11 @@ import urllib3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.listener import bind
+from local.service import embedded_dynamodb, osls
+from local.service.command import Options, welcome
 from local.service.embedded_aws import lock
+from local.service.lifecycle import Service, Sockets
+from local.service.screen import Screen
 from tests.harness import free_port
 from tests.local.support import PROJECT, children, client, environment, running, until
 
@@ -35,6 +39,7 @@ class Run:
     process: subprocess.Popen[bytes] | None = None
     lives: int = 0
     seen: set[int] = field(default_factory=set)
+    variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def log(self) -> Path:
@@ -60,6 +65,7 @@ class Run:
                     PORT=str(self.port),
                     STREAMKEEPER_DATA=str(self.data),
                     PYTHONWARNINGS="error",
+                    **self.variables,
                 ),
             )
 
@@ -216,6 +222,26 @@ def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> N
     assert service.end(signal.SIGTERM) == 0
 
 
+def test_without_the_database_the_start_says_what_may_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where npm has no build of it, the embedded AWS keeps the tables; where somebody's own endpoint does, nothing."""
+    warning = "  The tables are saved about once a second: kill -9 may cost the writes since the last save."
+    own = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000"}
+    said = []
+    for program, variables in ((PROJECT / "dynoxide", {}), (None, {}), (None, own)):
+        monkeypatch.setattr(embedded_dynamodb, "program", lambda _, program=program: program)
+        sockets = Sockets(*(bind(0, "a test") for _ in range(4)))
+        with lock(tmp_path) as held:
+            service = Service(tmp_path, osls.template("test"), sockets, held, variables, Screen(), lambda: None)
+        welcome(Options("test", 3000, tmp_path), service, Screen())
+        said.append(warning in capsys.readouterr().out.splitlines())
+        for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
+            assert listening is not None
+            listening.close()
+    assert said == [False, True, False]
+
+
 def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
     """One sentence, exit status 2, and nothing is left of the attempt."""
     port = free_port()
@@ -236,7 +262,8 @@ def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:
 def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     """Four streams are connected when the stop comes: no traceback, no new process, and they resume later.
 
-    One with a stop request does not: the request holds, though the service ended first.
+    One with a stop request does not: the request holds, though the service ended first. Nor do more than the machine
+    holds, until one of them ends.
     """
     service.start()
     streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
@@ -247,8 +274,19 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     assert service.end(signal.SIGTERM) == 0
     assert service.log.read_text().splitlines()[-1].endswith(" stopping; Ctrl-C again to stop at once")
     assert not [pid for pid in service.seen if running(pid)]
+    service.variables["STREAMKEEPER_STREAMS"] = "2"
     service.start()
-    assert {line.split()[-1] for line in service.log.read_text().splitlines() if " resumed: " in line} == set(streams)
+    assert until(lambda: "ALERT: this machine holds" in service.log.read_text(), 5)
+    resumed = {line.split()[-1] for line in service.log.read_text().splitlines() if " resumed: " in line}
+    assert (len(resumed), resumed < set(streams)) == (2, True)
+    # The third waits, and is told of; nothing new starts; and when one ends, the third has its room.
+    (waiting,) = set(streams) - resumed
+    full = "this machine holds about 2 streams (STREAMKEEPER_STREAMS says so)"
+    assert until(lambda: f"  Capacity       {full}" in service.log.read_text().splitlines(), 5)
+    assert f"ALERT: {full}, so these are not resumed before there is room: {waiting}" in service.log.read_text()
+    assert service.post("demo:new")["message"].startswith("This machine holds 2 streams")
+    service.delete(resumed.pop())
+    assert until(lambda: f"{waiting}: lane B is connected" in service.log.read_text(), 30), service.log.read_text()
     assert service.end(signal.SIGTERM) == 0
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from local.listener import Listener, bind
+from local.service.live_view import ending_of
 from local.service.screen import Screen
+from local.stepfunctions.journals import Closing
 from local.upstreams.demo_streams import Upstreams
 from tests import harness
 from tests.local.support import client, in_thread, until
@@ -23,6 +25,29 @@ def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str
     screen.say(text)
     plain, said = capsys.readouterr().out.splitlines()
     assert (plain, said[len("00:00:00 ") :]) == (text, text)
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "alert", "words"),
+    [
+        ("SUCCEEDED", {"status": "stopped"}, False, "stopped, as somebody asked"),
+        ("SUCCEEDED", {"status": "ended"}, False, "the upstream ended the stream"),
+        (
+            "SUCCEEDED",
+            {"status": "rejected", "error": "StreamRejected", "cause": "No."},
+            True,
+            "rejected by StreamRejected: No.",
+        ),
+        ("SUCCEEDED", {"status": "superseded"}, False, "renewed: another execution keeps the stream connected"),
+        ("SUCCEEDED", {"status": "another's"}, False, 'SUCCEEDED {"status": "another\'s"}'),
+        ("ABORTED", {"status": "stopped"}, False, 'ABORTED {"status": "stopped"}'),
+    ],
+)
+def test_a_stopped_an_ended_and_a_rejected_stream_have_their_own_words(
+    status: Any, output: Any, alert: bool, words: str
+) -> None:
+    """Only a rejection is an alert; an output that is not the deployed machine's is shown as it is."""
+    assert ending_of(Closing(status, 5, json.dumps(output))) == (alert, words)
 
 
 def watched(service: harness.Service) -> dict[str, Any]:

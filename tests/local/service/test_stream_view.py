@@ -15,6 +15,10 @@ REFUSED = Failure("B", 900, 1_000, "StreamDropped", "nothing listens")
 OTHER = Failure("A", 1_500, 2_000, "StreamDropped", "the upstream answered 503")
 
 
+DEADLINE_MS = 60_000
+TIME_IS_OVER_MS = DEADLINE_MS + SILENT_MS + 1
+
+
 def record(fence: int, lane: str, **numbers: int) -> dict[str, Any]:
     """A connection's record as DynamoDB gives it."""
     values = {"fence": fence, "seen_ms": 0} | numbers
@@ -76,17 +80,18 @@ def test_an_opened_connection_is_not_a_failed_opening() -> None:
         ([Failure("B", 0, 1_000, "Sandbox.Timedout", "Task timed out")], 1_100, "its function was killed"),
         (
             [Failure("A", 0, 1_000, "StoreUnavailable", "AWS did not answer")],
-            1_000 + SILENT_MS,
-            "its function was killed",
+            TIME_IS_OVER_MS,
+            "nobody recorded how it ended",
         ),
+        ([Failure("B", 0, 1_000, "States.Timeout", "")], TIME_IS_OVER_MS, "nobody recorded how it ended"),
     ],
 )
 def test_a_connection_without_a_last_record_ends_as_its_function_did(
     failures: list[Failure], now_ms: int, words: str
 ) -> None:
-    """The history says why nothing more was written; where it says nothing, silence is taken for a kill."""
+    """The history says why nothing more was written; where it says nothing, the function's time must be over."""
     view = StreamView("demo", 0)
-    opened = record(1, "B", opened_ms=500, seen_ms=900)
+    opened = record(1, "B", opened_ms=500, seen_ms=900, deadline_ms=DEADLINE_MS)
     assert view.update([opened], 1, 950) == ["demo: lane B is connected (fencing token 1)"]
     *_, news = view.update([opened], 1, now_ms, failures)
     assert news == f"demo: lane B is closed after 0.4 s: {words}; 0 stored, 0 duplicates turned away"
@@ -101,3 +106,27 @@ def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> No
     news = view.update([first, record(2, "B", opened_ms=8_000, seen_ms=8_000)], 2, 8_500)
     assert news == [f"demo: lane B is connected (fencing token 2){said}"]
     assert view.gap_ms(8_500) == (5_000 if said else 0)
+
+
+def test_a_silent_function_is_not_called_dead() -> None:
+    """News once that it is not heard of, and once that it is again; who holds the stream is said with it."""
+    view = StreamView("demo", 0)
+    opened = record(1, "B", opened_ms=500, seen_ms=900, saved_ms=1_000, deadline_ms=DEADLINE_MS)
+    assert view.update([opened], 1, 1_000 + SILENT_MS) == ["demo: lane B is connected (fencing token 1)"]
+    assert view.held(1_000 + SILENT_MS) == "lane B holds it (fencing token 1)"
+    unheard = "not heard of since 1970-01-01T00:00:01.000Z: its function is slow, paused or gone"
+    silent_ms = 1_001 + SILENT_MS
+    assert view.update([opened], 1, silent_ms) == [f"demo: lane B is {unheard} (fencing token 1)"]
+    assert view.update([opened], 1, silent_ms + 1) == []
+    assert view.held(silent_ms) == f"lane B holds it (fencing token 1), {unheard}"
+    again = opened | record(1, "B", opened_ms=500, seen_ms=900, saved_ms=silent_ms, deadline_ms=DEADLINE_MS)
+    assert view.update([again], 1, silent_ms + 2) == ["demo: lane B is heard of again (fencing token 1)"]
+    assert view.gap_ms(silent_ms + 2) == 0
+
+
+def test_a_slow_store_is_no_silence() -> None:
+    """What is not stored yet holds `seen` back; that the record is written shows that the function lives."""
+    view = StreamView("demo", 0)
+    slow = record(1, "B", opened_ms=500, seen_ms=600, saved_ms=50_000, deadline_ms=DEADLINE_MS)
+    assert view.update([slow], 1, 50_001) == ["demo: lane B is connected (fencing token 1)"]
+    assert view.gap_ms(50_001) == 0

@@ -1,0 +1,198 @@
+"""`python -m bench.capacity`: finds how many streams this machine holds, with the service of `make run`.
+
+Streams of ten events a second are added, some at a time, and watched for more than one handover each. A number holds
+when every stream that was added connects in time, and no handover of any stream leaves a gap. The first number that
+does not hold ends the run. The upstream measures, as in bench.handover.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.gaps import Gauge
+from bench.goals import Goal
+from bench.stage import Stage, open_stage
+from bench.streams import CONNECTIONS, Stream
+from local.service import capacity
+from local.user_error import UserError
+
+STAGE = "local"
+# A stream that was asked for is connected within this time.
+CONNECTED_MS = 15_000
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured with so many streams.
+
+    `connected_ms` is how long the slowest of those that were added took to connect, None where one never did. `gaps`
+    and `gap_ms` are how many of the `handovers` left a gap, and the longest.
+    """
+
+    streams: int
+    connected_ms: float | None
+    handovers: int
+    gaps: int
+    gap_ms: float
+    cores: float
+    stream_mb: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether this machine holds so many."""
+        return self.connected_ms is not None and self.connected_ms <= CONNECTED_MS and self.gaps == 0
+
+
+class Streams:
+    """The streams of a run and what their upstream saw of each."""
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, Gauge] = {}
+        self.opened_ms: dict[str, float] = {}
+
+    def seen(self, upstream_id: str, connected: int) -> None:
+        """Record how many connections a stream has from now on."""
+        now_ms = time.monotonic() * 1000
+        self.opened_ms.setdefault(upstream_id, now_ms)
+        self.gauges[upstream_id].changed(now_ms, connected)
+
+    async def measure(self, stage: Stage, most: int, seconds: float) -> Row:
+        """Add streams until there are `most`, watch them for `seconds`, and return the row."""
+        asked_ms: dict[str, float] = {}
+        for number in range(len(self.gauges), most):
+            stream = Stream(CONNECTIONS, "evicts", "demo", "demo", f"capacity-{number}")
+            self.gauges[stream.upstream_id] = Gauge()
+            asked_ms[stream.upstream_id] = time.monotonic() * 1000
+            await stage.start(stream)
+        before = {upstream_id: len(gauge.gaps_ms["handover"]) for upstream_id, gauge in self.gauges.items()}
+        started_s, spent_s = time.monotonic(), _spent_s()
+        await asyncio.sleep(seconds)
+        elapsed_s, spent_s = time.monotonic() - started_s, _spent_s() - spent_s
+        waits_ms = [self.opened_ms[one] - at_ms for one, at_ms in asked_ms.items() if one in self.opened_ms]
+        gaps_ms = [ms for one, gauge in self.gauges.items() for ms in gauge.gaps_ms["handover"][before[one] :]]
+        # One that is without a connection now has a gap that has not ended.
+        open_gaps = sum(not gauge.connected for gauge in self.gauges.values())
+        return Row(
+            streams=most,
+            connected_ms=round(max(waits_ms, default=0), 1) if len(waits_ms) == len(asked_ms) else None,
+            handovers=len(gaps_ms),
+            gaps=sum(ms > 0 for ms in gaps_ms) + open_gaps,
+            gap_ms=round(max(gaps_ms, default=0), 1),
+            cores=round(spent_s / elapsed_s, 2),
+            stream_mb=round(_memory_mb() / most, 1),
+        )
+
+
+async def find(first: int, step: int, most: int, seconds: float, stage: str) -> list[Row]:
+    """Return a row for each number that was tried, the last of which did not hold or is `most`; raises UserError."""
+    streams, rows = Streams(), list[Row]()
+    async with open_stage(streams.seen, stage) as running:
+        for number in range(first, most + 1, step):
+            rows.append(await streams.measure(running, number, seconds))
+            print(line(rows[-1]), file=sys.stderr, flush=True)
+            if not rows[-1].holds:
+                break
+    return rows
+
+
+def held(rows: Iterable[Row]) -> int:
+    """Return the greatest number of streams that held; 0 where none did."""
+    return max((row.streams for row in rows if row.holds), default=0)
+
+
+def goal(rows: list[Row], promised: int) -> Goal:
+    """Return the goal: the machine holds what the service says at its start; missed where so many were not tried."""
+    words = f"the {promised} streams that `make run` promises are held (held: {held(rows)})"
+    return Goal("capacity", words, None, None, held(rows) >= promised)
+
+
+def head() -> str:
+    """Return the names of the columns."""
+    return "streams  connected within  handovers  gaps  longest  cores  MB a stream"
+
+
+def line(row: Row) -> str:
+    """Return a row as a person reads it."""
+    connected = "never" if row.connected_ms is None else f"{row.connected_ms:.0f} ms"
+    return (
+        f"{row.streams:>7}{connected:>18}{row.handovers:>11}{row.gaps:>6}{row.gap_ms:>6.0f} ms{row.cores:>7.2f}"
+        f"{row.stream_mb:>13.1f}  {'holds' if row.holds else 'does not hold'}"
+    )
+
+
+def _descendants() -> list[int]:
+    """The processes below this one."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    below = [os.getpid()]
+    for pid in below:
+        below += [child for child, parent in parents.items() if parent == pid]
+    return below[1:]
+
+
+def _spent_s() -> float:
+    """The processor time of this process and of all below it, user and system; source: proc(5), stat."""
+    spent = 0
+    for pid in [os.getpid(), *_descendants()]:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        # Of children that have ended too.
+        spent += sum(int(fields[at]) for at in (11, 12, 13, 14))
+    return spent / _TICKS
+
+
+def _memory_mb() -> float:
+    """The memory of the processes below this one; what several share is counted once. Source: proc(5), smaps_rollup."""
+    total_kb = 0
+    for pid in _descendants():
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total_kb += sum(int(text.split()[1]) for text in lines if text.startswith("Pss:"))
+    return total_kb / 1024
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the figures and return 0; 2 where the service cannot start."""
+    parser = argparse.ArgumentParser(prog="python -m bench.capacity", description="Finds how many streams are held.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--first", type=int, default=40, help="how many streams to begin with (default 40)")
+    parser.add_argument("--step", type=int, default=20, help="how many to add at a time (default 20)")
+    parser.add_argument("--most", type=int, default=400, help="where to end (default 400)")
+    parser.add_argument("--seconds", type=float, default=90, help="how long to watch each number (default 90)")
+    parser.add_argument("--stage", default=STAGE, help=f"whose settings to use (default {STAGE})")
+    options = parser.parse_args(argv)
+    promised = capacity.read({})
+    print(head(), file=sys.stderr)
+    try:
+        rows = asyncio.run(find(options.first, options.step, options.most, options.seconds, options.stage))
+    except UserError as mistake:
+        print(f"bench.capacity: {mistake}", file=sys.stderr)
+        return 2
+    judged = goal(rows, promised.most)
+    if options.json:
+        about = {"seconds": options.seconds, "stage": options.stage, "because": promised.because}
+        tried = [asdict(row) | {"holds": row.holds} for row in rows]
+        print(json.dumps(about | {"rows": tried, "held": held(rows), "goals": [asdict(judged)]}, indent=1))
+        return 0
+    print(f"held: {held(rows)} ({promised.because})")
+    print(judged.line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Says how many streams this machine holds, and whether it has room for one more.
+
+Every stream has a process of its own, and a second one beside it at a handover. Each reads, stores and asks for its
+lease, so cores are what is used up first: docs/bench.md has what was measured with ten events a second, and
+`python -m bench.capacity` measures again. Invariants: streams that run already are never refused; a number that
+somebody sets is taken as it is.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.user_error import UserError
+
+SETTING = "STREAMKEEPER_STREAMS"
+STREAMS_PER_CORE = 40
+# Two functions, as measured: what they share is counted once.
+STREAM_MB = 45
+# What is left to the service itself and to everything else.
+_RESERVED_MB = 500
+_MOST = 100_000
+_GROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many streams this machine holds; `because` says in a phrase why."""
+
+    most: int
+    because: str
+
+    @property
+    def sentence(self) -> str:
+        """The number and its reason."""
+        return f"this machine holds about {self.most} streams ({self.because})"
+
+
+def read(environment: Mapping[str, str]) -> Capacity:
+    """Returns what STREAMKEEPER_STREAMS says, or else what cores and memory allow; UserError for a bad number."""
+    text = environment.get(SETTING, "")
+    if not text:
+        return computed(cores(), free_mb())
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST):
+        raise UserError(f"{SETTING} must be a whole number from 1 to {_MOST}, not {text!r}.")
+    return Capacity(int(text), f"{SETTING} says so")
+
+
+def computed(cores: float, free_mb: int) -> Capacity:
+    """Returns what so many cores and so much free memory hold: one stream at least."""
+    by_memory = max(0, free_mb - _RESERVED_MB) // STREAM_MB
+    most = max(1, min(int(cores * STREAMS_PER_CORE), by_memory))
+    return Capacity(most, f"{cores:g} core{'' if cores == 1 else 's'}, {free_mb / 1024:.1f} GB free")
+
+
+def cores(group: Path = _GROUP) -> float:
+    """Returns how many cores this process may use; half a core is 0.5."""
+    usable = float(len(os.sched_getaffinity(0)))
+    # Source: Linux, "Control Group v2", cpu.max: "$MAX $PERIOD", and "max" for no limit.
+    quota, _, period = _text(group / "cpu.max").partition(" ")
+    return min(usable, int(quota) / int(period)) if quota.isdigit() and period.isdigit() else usable
+
+
+def free_mb(group: Path = _GROUP, meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Returns how much memory new processes may use."""
+    lines = dict(line.split(":", 1) for line in _text(meminfo).splitlines() if ":" in line)
+    free = int(lines.get("MemAvailable", "0 kB").split()[0]) // 1024
+    most, used = _text(group / "memory.max"), _text(group / "memory.current")
+    return min(free, (int(most) - int(used)) // 2**20) if most.isdigit() and used.isdigit() else free
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Room:
+    """The room for streams: `running` returns the ids of those that run, one of them perhaps twice."""
+
+    def __init__(self, capacity: Capacity, running: Callable[[], Iterable[str]]) -> None:
+        self.capacity = capacity
+        self._running = running
+
+    def running(self) -> int:
+        """Returns how many streams run."""
+        return len(set(self._running()))
+
+    def admits(self, stream_id: str) -> bool:
+        """Returns whether the stream runs already or there is room for it."""
+        streams = set(self._running())
+        return stream_id in streams or len(streams) < self.capacity.most
+
+    @property
+    def refusal(self) -> str:
+        """The sentence for who is refused."""
+        return (
+            f"This machine holds {self.capacity.most} streams ({self.capacity.because}), and {self.running()} run;"
+            f" stop one, or set {SETTING} to a higher number and start the service again."
+        )

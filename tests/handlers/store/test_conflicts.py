@@ -1,0 +1,225 @@
+"""One key with two bodies, against the embedded AWS: the first stays and is counted against, or both are stored."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handlers.connection.inputs import Written
+from handlers.errors import StoreUnavailable
+from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
+from handlers.framing.oversize import Oversize
+from handlers.store.conflicts import MOST_KEYS, _own_key
+from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with, is_sent_twice
+from tests.handlers.store.test_event_writer import Counted, noise
+
+STREAM = "demo"
+FIRST, BOTH = (StoragePolicy(on_conflict=policy) for policy in ("first", "both"))
+
+
+def event(key: str, data: str | bytes, name: str | None = None, at_ms: int = 5) -> StreamEvent:
+    return StreamEvent(key, data, key, name, None, at_ms)
+
+
+def bodies(aws: Aws, stream_id: str = STREAM) -> dict[str, Any]:
+    """What is stored, by key."""
+    return {key: item.get("data") for key, item in aws.items(EVENTS, stream_id).items()}
+
+
+def test_the_first_body_stays_and_another_one_is_counted(aws: Aws) -> None:
+    """Among the duplicates, each time that it comes: alone, in a batch, and within one write."""
+    store = aws.store()
+    assert store.write(STREAM, 1, 0, [event("1", "a"), event("2", "b"), event("1", "c")], FIRST) == Written(2, 1, 0, 1)
+    assert store.write(STREAM, 2, 0, [event("1", "d")], FIRST) == Written(0, 1, 0, 1)
+    assert store.write(STREAM, 2, 1, [event("1", "d"), event("2", "b"), event("3", "e")], FIRST) == Written(1, 2, 0, 1)
+    assert bodies(aws) == {"1": "a", "2": "b", "3": "e"}
+    assert aws.dead_letters() == []
+
+
+@pytest.mark.parametrize("policy", [FIRST, BOTH])
+def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(aws: Aws, policy: StoragePolicy) -> None:
+    """White space, the order of names and how a number is written say nothing; nor does when it came, or its id."""
+    store = aws.store()
+    assert store.write(STREAM, 1, 0, [event("1", '{"a": 1.0, "b": "\\u00e4"}')], policy) == Written(1, 0)
+    again = event("1", '{"b":"ä","a":1}', at_ms=9)._replace(id="other")
+    assert store.write(STREAM, 2, 0, [again, again], policy) == Written(0, 2)
+    assert store.write(STREAM, 2, 2, [event("1", '{"b":"ä","a":2}')], policy).conflicts == 1
+    assert store.write(STREAM, 2, 3, [event("1", '{"b":"ä","a":1}', name="deleted")], policy).conflicts == 1
+
+
+def test_both_bodies_are_stored_once_each(aws: Aws) -> None:
+    """The second under a key of its own that says of which; a third delivery of either is a duplicate of the right."""
+    store = aws.store()
+    assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
+    assert store.write(STREAM, 2, 0, [event("1", "b"), event("1", "a"), event("1", "b")], BOTH) == Written(1, 2, 0, 1)
+    assert store.write(STREAM, 3, 0, [event("1", "a"), event("1", "b")], BOTH) == Written(0, 2)
+    assert store.write(STREAM, 3, 2, [event("1", "c")], BOTH) == Written(1, 0, 0, 1)
+    items = aws.items(EVENTS, STREAM)
+    assert sorted((item["data"], item.get("conflict_of")) for item in items.values()) == [
+        ("a", None),
+        ("b", "1"),
+        ("c", "1"),
+    ]
+    assert [key for key, item in items.items() if item["data"] == "b"] == [_own_key("1", event("1", "b"))]
+    assert len({item["position"] for item in items.values()}) == 3
+
+
+def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(aws: Aws) -> None:
+    """Nor does anything that is new: only a key that was refused is read back, up to a hundred in a request."""
+    counted = Counted(aws.dynamodb)
+    store = aws.store(counted)
+    sent = [event(str(number), "a") for number in range(60)]
+    assert store.write(STREAM, 1, 0, sent, FIRST) == Written(60, 0)
+    assert store.write(STREAM, 2, 0, sent) == Written(0, 60)
+    assert [name for name, _ in counted.requests] == ["batch_execute_statement"] * 6
+    assert store.write(STREAM, 2, 0, sent, FIRST) == Written(0, 60)
+    assert [name for name, _ in counted.requests[6:]] == ["batch_execute_statement"] * 3 + ["batch_get_item"]
+
+
+def test_what_another_connection_wrote_a_moment_ago_is_read_again(aws: Aws) -> None:
+    """The cheaper read may not show it yet; the consistent one does, and is made for what is missing alone."""
+    asked: list[tuple[bool, int]] = []
+
+    def behind(call: Callable[..., Any], RequestItems: Any) -> Any:
+        wanted = RequestItems[EVENTS]
+        asked.append((wanted["ConsistentRead"], len(wanted["Keys"])))
+        if wanted["ConsistentRead"]:
+            return call(RequestItems=RequestItems)
+        return {"Responses": {EVENTS: call(RequestItems=RequestItems)["Responses"][EVENTS][:1]}}
+
+    assert aws.store().write(STREAM, 1, 0, [event("1", "a"), event("2", "b")], FIRST) == Written(2, 0)
+    late = aws.store(Client(aws.dynamodb, "batch_get_item", behind))
+    assert late.write(STREAM, 2, 0, [event("1", "x"), event("2", "y")], FIRST) == Written(0, 2, 0, 2)
+    assert asked == [(False, 2), (True, 1)]
+
+
+def test_a_read_that_is_refused_ends_the_function(aws: Aws) -> None:
+    """The events come again then: nothing is told as a duplicate that nobody has looked at."""
+    assert aws.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
+    refused = aws.store(Client(aws.dynamodb, "batch_get_item", fails_with("ThrottlingException")))
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchGetItem after its retries: ThrottlingException$"):
+        refused.write(STREAM, 2, 0, [event("1", "b")], BOTH)
+    assert aws.store().write(STREAM, 3, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
+
+
+def test_a_put_whose_answer_was_lost_was_new(aws: Aws) -> None:
+    """Sent again by the client it meets its own item, which is neither a duplicate nor another conflict."""
+    assert aws.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
+    twice = aws.store(Client(aws.dynamodb, "put_item", is_sent_twice))
+    assert twice.write(STREAM, 2, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
+
+
+def test_large_bodies_are_compared_by_their_objects(aws: Aws) -> None:
+    """The same content has the same object; another one is read, and a second body gets an object of its own."""
+    one, other = noise(MAX_ITEM_BYTES), noise(MAX_ITEM_BYTES + 1)
+    store = aws.store(bucket=BUCKET)
+    assert store.write(STREAM, 1, 0, [event("1", one)], BOTH) == Written(1, 0)
+    assert store.write(STREAM, 2, 0, [event("1", one), event("1", other)], BOTH) == Written(1, 1, 0, 1)
+    assert store.write(STREAM, 3, 0, [event("1", other), event("1", one)], BOTH) == Written(0, 2)
+    assert sorted(map(len, aws.objects().values())) == [MAX_ITEM_BYTES, MAX_ITEM_BYTES + 1]
+    spelled = '{"a": "' + "é" * MAX_ITEM_BYTES + '"}'
+    assert store.write(STREAM, 1, 2, [event("2", spelled.replace(" ", ""))], BOTH) == Written(1, 0)
+    assert store.write(STREAM, 2, 2, [event("2", spelled)], BOTH) == Written(0, 1)
+
+
+def test_an_object_that_is_gone_is_another_body(aws: Aws) -> None:
+    """A lifecycle rule may have deleted it: its name says that it differed, and nobody waits for it for ever."""
+    store = aws.store(bucket=BUCKET)
+    assert store.write(STREAM, 1, 0, [event("1", noise(MAX_ITEM_BYTES))], FIRST) == Written(1, 0)
+    for key in aws.objects():
+        aws.s3.delete_object(Bucket=BUCKET, Key=key)
+    assert store.write(STREAM, 2, 0, [event("1", b"a")], FIRST) == Written(0, 1, 0, 1)
+
+
+def test_what_lies_in_the_dead_letter_queue_cannot_be_compared(aws: Aws) -> None:
+    """Nobody can know whether it is the same: it is not told as a conflict."""
+    assert aws.store().write(STREAM, 1, 0, [event("1", noise(MAX_ITEM_BYTES))], BOTH) == Written(0, 0, 1)
+    assert aws.store().write(STREAM, 2, 0, [event("1", b"a")], BOTH) == Written(0, 1)
+
+
+def test_a_second_body_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
+    """Whole, and once: its mark is under its own key."""
+    assert aws.store().write(STREAM, 1, 0, [event("1", b"a")], BOTH) == Written(1, 0)
+    for fence, expected in ((2, Written(0, 0, 1, 1)), (3, Written(0, 1))):
+        assert aws.store().write(STREAM, fence, 0, [event("1", noise(MAX_ITEM_BYTES))], BOTH) == expected
+    assert len({message["key"] for message in aws.dead_letters()}) == 1
+
+
+def test_a_long_key_has_a_second_one_that_dynamodb_takes(aws: Aws) -> None:
+    """The key that both came under is in the item whole."""
+    key = "é" * (MAX_KEY_BYTES // 2)
+    sent = [event(key, "a"), event(key, "b")]
+    assert aws.store().write(STREAM, 1, 0, sent, BOTH) == Written(2, 0, 0, 1)
+    (second,) = (item for item in aws.items(EVENTS, STREAM).values() if item["data"] == "b")
+    assert (second["conflict_of"], len(second["SK"])) == (key, 129)
+
+
+def test_ids_that_look_like_second_keys_are_ids(aws: Aws) -> None:
+    """However many an upstream makes up; beyond a few it is counted as a conflict, and stays told as one."""
+    made_up = ["1"]
+    for _ in range(MOST_KEYS):
+        made_up.append(_own_key(made_up[-1], event("1", "b")))
+    store = aws.store()
+    assert store.write(STREAM, 1, 0, [event(key, "b") for key in made_up[1:3]], BOTH) == Written(2, 0)
+    assert store.write(STREAM, 1, 2, [event("1", "a"), event("1", "b")], BOTH) == Written(2, 0, 0, 1)
+    assert store.write(STREAM, 2, 0, [event("1", "b")], BOTH) == Written(0, 1)
+    items = aws.items(EVENTS, STREAM)
+    assert [items[key].get("conflict_of") for key in made_up[:4]] == [None, None, None, "1"]
+    other = f"{STREAM}:other"
+    assert store.write(other, 1, 0, [event(key, "b") for key in made_up[1:]], BOTH) == Written(MOST_KEYS, 0)
+    assert store.write(other, 1, 9, [event("1", "a"), event("1", "b")], BOTH) == Written(1, 1, 0, 1)
+
+
+deliveries = st.tuples(
+    st.sampled_from(["1", "2", _own_key("1", event("1", "b")), _own_key("2", event("2", '{"a":1}'))]),
+    st.sampled_from(["a", "b", '{"a":1}', '{ "a": 1.0 }', b"a"]),
+    st.sampled_from([None, "n"]),
+)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(deliveries, max_size=30), min_size=1, max_size=4), st.sampled_from([1, 3]))
+def test_each_content_of_a_key_is_stored_once(
+    aws: Aws, writes: list[list[tuple[str, str | bytes, str | None]]], partitions: int
+) -> None:
+    """Whatever keys, bodies and names come in whatever order: both stores each pair once, and the counts add up."""
+    stream_id = f"demo:{uuid4().hex}"
+    policy = StoragePolicy(partitions, on_conflict="both")
+    written = []
+    for fence, deliveries in enumerate(writes, 1):
+        events = [event(key, data, name) for key, data, name in deliveries]
+        written.append(aws.store().write(stream_id, fence, 0, events, policy))
+    every = {(key, name, _plain(data)) for deliveries in writes for key, data, name in deliveries}
+    items = [item for key in partition_keys(stream_id, partitions) for item in aws.items(EVENTS, key).values()]
+    stored = [(item.get("conflict_of", item["SK"]), item.get("name"), _plain(item["data"])) for item in items]
+    assert sorted(stored, key=str) == sorted(every, key=str)
+    assert sum(one.stored for one in written) == len(every)
+    assert sum(one.stored + one.duplicates for one in written) == sum(map(len, writes))
+    # An id that is a second key already counts as well: it came under a key that something else has.
+    assert sum(one.conflicts for one in written) >= len(every) - len({key for key, _, _ in every})
+
+
+def _plain(data: Any) -> str:
+    """The body as the two spellings of one have it, and as text and bytes have it."""
+    text = data if isinstance(data, str) else bytes(getattr(data, "value", data)).decode()
+    return '{"a":1}' if text == '{ "a": 1.0 }' else text
+
+
+def test_a_body_that_was_too_long_is_compared_by_its_hash(aws: Aws) -> None:
+    """It is the same event where its SHA-256 is; else what is left of it goes to the queue, once."""
+    store = aws.store()
+    assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
+    same, other = (
+        event("1", "")._replace(data=Oversize(1, hashlib.sha256(body).hexdigest(), body)) for body in (b"a", b"b")
+    )
+    assert store.write(STREAM, 2, 0, [same], BOTH) == Written(0, 1)
+    assert store.write(STREAM, 2, 1, [other], FIRST) == Written(0, 1, 0, 1)
+    assert aws.dead_letters() == []
+    assert store.write(STREAM, 2, 2, [other], BOTH) == Written(0, 0, 1, 1)
+    assert store.write(STREAM, 3, 0, [other], BOTH) == Written(0, 1)
+    assert [message["event"]["sha256"] for message in aws.dead_letters()] == [hashlib.sha256(b"b").hexdigest()]
