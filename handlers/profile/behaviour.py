@@ -159,8 +159,12 @@ class Profile:
 
     @property
     def key_conflict(self) -> OnConflict | None:
-        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery."""
-        return None if self.key in ("hash", "each") else self.on_conflict
+        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery.
+
+        So it is where an element is stored with what is kept of its frame, which is another in each delivery.
+        """
+        keeps = self.split is not None and bool(self.split.keep)
+        return None if self.key in ("hash", "each") or keeps else self.on_conflict
 
     @property
     def reach_ms(self) -> int | None:
