@@ -6,6 +6,7 @@ the body of a refusal is no part of the stream; what was read before an end is s
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 from handlers.connection import ends
@@ -15,7 +16,8 @@ from handlers.connection.judging import is_confirmed, is_expired, judge, refused
 from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.reading import Reading, read
 from handlers.connection.record import Record
-from handlers.framing.decoders import FramingError
+from handlers.framing.decoders import FrameTooLong, FramingError, Oversize
+from handlers.framing.events import StreamEvent
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
 
@@ -39,6 +41,7 @@ class Intake:
         self._profile = profile
         self._decoder = profile.decoder()
         self._discards = False
+        self._told_unfinished = False
 
     def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
@@ -100,6 +103,21 @@ class Intake:
         asked_ms = self._decoder.reconnection_ms
         return None if asked_ms is None else min(asked_ms, self._profile.retry_max_ms)
 
+    def unfinished(self, now_ms: int, record: Record) -> list[Effect]:
+        """Returns the write of what came of a frame that was skipped and has not ended; once, and nothing after.
+
+        The next connection may read it again, and then it has ended: so it stands under a key of its own.
+        """
+        is_told, self._told_unfinished = self._told_unfinished, True
+        frame = None if is_told or self._discards else self._decoder.unfinished_oversize()
+        if frame is None or not isinstance(frame.data, Oversize):
+            return []
+        key = f"unfinished-{hashlib.sha256(frame.data.head).hexdigest()}"
+        event = StreamEvent(key, frame.data, frame.id, frame.name, None, now_ms)
+        write = Write(record.fence, record.events, (event,))
+        record.sent(1, None)
+        return [write]
+
     def tail_bytes(self) -> int:
         """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""
         return self._decoder.close()
@@ -114,7 +132,9 @@ class Intake:
         if reading.stop is Kind.DISCONNECT:
             return End(ends.DISCONNECTED, "disconnected_by_upstream", asks_lease=True)
         assert failure is not None
-        return End(Outcome("StreamDropped", "", str(failure)), failure.reason)
+        # The profile rejects what is too long; where it does not, no decoder fails for that.
+        error = "StreamRejected" if isinstance(failure, FrameTooLong) else "StreamDropped"
+        return End(Outcome(error, "", str(failure)), failure.reason)
 
     def _cursor_expired(self, now_ms: int, record: Record, heard_ms: int, oldest: str | None) -> End:
         resume = self._profile.resume

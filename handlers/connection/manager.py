@@ -314,6 +314,8 @@ class Manager:
         draining, record = self._draining, self._record
         if not draining.is_drained(record):
             return []
+        if unfinished := self._intake.unfinished(now_ms, record):
+            return unfinished
         record.unterminated_bytes = self._intake.tail_bytes()
         effects: list[Effect] = [self._save(now_ms)]
         if record.opened_ms is not None or self._has_turn:

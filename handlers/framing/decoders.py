@@ -11,6 +11,7 @@ from handlers.framing.frames import BadFrame, Decoder, Frame, FrameTooLong, Fram
 from handlers.framing.json_seq import JsonSeqDecoder
 from handlers.framing.length_and_raw import LengthDecoder, RawDecoder
 from handlers.framing.ndjson import NdjsonDecoder
+from handlers.framing.oversize import Oversize
 from handlers.framing.sse import SseDecoder
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "FrameTooLong",
     "Framing",
     "FramingError",
+    "Oversize",
     "as_frames",
     "decoder",
     "refuses",
@@ -65,8 +67,11 @@ _FRAMED: dict[str, Framing] = {
 _READS: dict[Framing, frozenset[Framing]] = {"length": frozenset({"ndjson"}), "raw": frozenset(FRAMINGS)}
 
 
-def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False) -> Decoder:
+def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> Decoder:
     """A new decoder for one connection.
+
+    With `skips` a frame that is longer than `max_frame_bytes` comes as what is left of it (`Oversize`), once it has
+    ended, and the frames behind it follow; without, it is an error that ends the stream.
 
     With `comments` the comments of an event stream come as frames of their own (`Frame.is_comment`, the text behind the
     colon in `data` without one leading space), in their place among the events and as soon as their line ends: a
@@ -74,8 +79,8 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False) -
     are none.
     """
     if framing == "sse":
-        return SseDecoder(max_frame_bytes, comments=comments)
-    return FRAMINGS[framing].decoder(max_frame_bytes)
+        return SseDecoder(max_frame_bytes, comments=comments, skips=skips)
+    return FRAMINGS[framing].decoder(max_frame_bytes, skips=skips)
 
 
 def refuses(framing: Framing, content_type: str | None) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from handlers.framing.canonical import canonical_json, has_too_many_values
-from handlers.framing.frames import Frame
+from handlers.framing.frames import Body, Frame
+from handlers.framing.oversize import Oversize
 
 # DynamoDB: "Sort key ... maximum length of 1024 bytes"; an empty one is refused.
 MAX_KEY_BYTES = 1024
@@ -22,7 +23,7 @@ _MOST_BYTES_A_CHARACTER = 4  # of UTF-8
 MAX_CURSOR_CHARACTERS = 65_536
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _raw_decode = json.JSONDecoder().raw_decode
-_last_parsed: list[tuple[str | bytes, Any]] = [(b"", None)]
+_last_parsed: list[tuple[Body, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 
 
@@ -38,7 +39,7 @@ class StreamEvent(NamedTuple):
     """
 
     key: str
-    data: str | bytes
+    data: Body
     id: str | None
     name: str | None
     cursor: str | None
@@ -118,6 +119,7 @@ def canonical(frame: Frame) -> bytes:
     A bare line holds no line end and a block ends with one, so no two frames have the same bytes. Line ends, comments,
     the order of the fields and how JSON is spelled do not count: they may differ between two deliveries.
     """
+    assert not isinstance(frame.data, Oversize)
     data = canonical_json(frame.data)
     if frame.name is None and frame.id is None and b"\n" not in data:
         return data
@@ -126,7 +128,9 @@ def canonical(frame: Frame) -> bytes:
 
 
 def hashed(frame: Frame) -> str:
-    """The key of a frame that nothing names: the SHA-256 of its canonical bytes."""
+    """The key of a frame that nothing names: the SHA-256 of its canonical bytes, or of one that is too long."""
+    if isinstance(frame.data, Oversize):
+        return frame.data.sha256
     return hashlib.sha256(canonical(frame)).hexdigest()
 
 
@@ -140,7 +144,7 @@ def fitting(key: str | None) -> str | None:
     return key if len(data) <= MAX_KEY_BYTES else hashlib.sha256(data).hexdigest()
 
 
-def parse_json(data: str | bytes) -> Any:
+def parse_json(data: Body) -> Any:
     """The JSON value of `data`, or None; it is shared, so nobody may change it.
 
     The last one is remembered, since several rules of a profile may look into one body. A number of thousands of digits
@@ -153,13 +157,13 @@ def parse_json(data: str | bytes) -> Any:
     return value
 
 
-def remember(data: str | bytes, value: Any) -> None:
+def remember(data: Body, value: Any) -> None:
     """Lets the next `parse_json` of `data` return `value`, which is what it holds."""
     _last_parsed[0] = data, value
 
 
-def _parsed(data: str | bytes) -> Any:
-    if has_too_many_values(data):
+def _parsed(data: Body) -> Any:
+    if isinstance(data, Oversize) or has_too_many_values(data):
         return None
     try:
         if isinstance(data, str):

@@ -2,12 +2,15 @@
 
 Each framing has a module of its own, and handlers/framing/decoders.py lists them. Invariant of every decoder but `raw`:
 the frames, the error and the bytes that were dropped are the same however the bytes are cut into chunks; and at most
-one unfinished frame is kept, of `max_frame_bytes` at most.
+one unfinished frame is kept, of `max_frame_bytes` at most. A decoder that `skips` returns an `Oversize` in place of the
+body of a longer one; another fails there.
 """
 
 from collections.abc import Sequence
 from itertools import repeat
 from typing import ClassVar, NamedTuple, Protocol, cast
+
+from handlers.framing.oversize import Oversize, Skipping
 
 # The byte order mark in UTF-8. One at the start of a stream is not content: it would make the first line differ from
 # the same line read in the middle of another connection.
@@ -26,7 +29,7 @@ class Frame(NamedTuple):
     stream, which is not an event: only a decoder that was asked for comments returns them, in place among the events.
     """
 
-    data: str | bytes
+    data: "Body"
     id: str | None = None
     name: str | None = None
     last_id: str | None = None
@@ -36,7 +39,7 @@ class Frame(NamedTuple):
 # `new_frame(Frame, (data, id, name, last_id, is_comment))` is Frame(…) in half its time, for the loops that matter.
 new_frame = tuple.__new__
 # The data of a frame that has nothing besides: what a framing returns whose wire carries no ids and no names.
-Body = str | bytes
+Body = str | bytes | Oversize
 Decoded = Sequence[Frame] | Sequence[Body]
 # No id, no name, no last id; it is not a comment.
 _NOTHING = (repeat(None), repeat(None), repeat(None), repeat(False))
@@ -98,12 +101,17 @@ class Decoder(Protocol):
         They are all frames, or all bare bodies, each a frame with nothing else: `as_frames` turns those into frames.
         """
 
+    def unfinished_oversize(self) -> Frame | None:
+        """What came until now of a frame that is being skipped; None where none is, or where it has no body yet."""
+
     def close(self) -> int:
         """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
 
 
 class WithoutIds:
     """The answers of a framing that carries neither ids nor reconnection times."""
+
+    _skipped: Skipping | None = None
 
     @property
     def last_event_id(self) -> str | None:
@@ -114,6 +122,10 @@ class WithoutIds:
     def reconnection_ms(self) -> int | None:
         """None: this framing carries no reconnection time."""
         return None
+
+    def unfinished_oversize(self) -> Frame | None:
+        """What came until now of a frame that is being skipped; None where none is."""
+        return None if self._skipped is None else Frame(self._skipped.result(is_whole=False))
 
 
 class Head:

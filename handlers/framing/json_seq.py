@@ -2,12 +2,14 @@
 
 A text may hold line ends of its own (it may be laid out over lines), so a LF ends it only where every bracket is
 closed. Then it is returned at once, without waiting for the next RS. Beyond that a text is not checked for valid JSON.
+One that is too long is skipped up to the next RS, for its brackets are not counted, without the blanks before that.
 The invariant is that of handlers/framing/frames.py.
 """
 
 import re
 
 from handlers.framing.frames import BLANK, BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes, too_long
+from handlers.framing.oversize import Skipping
 
 RS = b"\x1e"
 # A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
@@ -19,8 +21,9 @@ _OPENS_ITSELF = (b"{", b"[", b'"')
 class JsonSeqDecoder(WithoutIds):
     """JSON text sequences; a text that was cut off is dropped and counted, and the next one goes on."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._skips = skips
         self._head = Head(markup_within=max_frame_bytes)
         self._began = False
         self._failure: FramingError | None = None
@@ -35,7 +38,8 @@ class JsonSeqDecoder(WithoutIds):
     @property
     def unfinished_bytes(self) -> int:
         """The bytes of the line, within a text, that has not ended."""
-        return len(self._text) - self._counted + self._head.held_bytes
+        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
+        return len(self._text) - self._counted + skipped_bytes + self._head.held_bytes
 
     def feed(self, data: bytes) -> list[Body]:
         """The texts that `data` completes; one that is not UTF-8 comes as bytes."""
@@ -57,9 +61,13 @@ class JsonSeqDecoder(WithoutIds):
     def close(self) -> int:
         """The bytes of texts that were cut off, and of a last one that no LF followed."""
         self._drop()
-        return self._dropped_bytes + self._head.held_bytes
+        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
+        return self._dropped_bytes + skipped_bytes + self._head.held_bytes
 
     def _take(self, piece: bytes, frames: list[Body]) -> None:
+        if self._skipped is not None:
+            self._skipped.add(piece)
+            return
         if not self._text:
             piece = piece.lstrip(BLANK)
         at = 0
@@ -67,6 +75,9 @@ class JsonSeqDecoder(WithoutIds):
             end = piece.find(b"\n", at)
             self._text += piece[at:] if end < 0 else piece[at:end]
             self._check(frames)
+            if self._skipped is not None:
+                self._skipped.add(piece[end:] if end >= 0 else b"")
+                return
             if end < 0:
                 return
             self._text += b"\n"
@@ -78,6 +89,11 @@ class JsonSeqDecoder(WithoutIds):
 
     def _check(self, frames: list[Body]) -> None:
         if len(self._text) > self._max_frame_bytes:
+            if self._skips:
+                self._skipped = Skipping(BLANK)
+                self._skipped.add(self._text)
+                self._forget()
+                return
             self._text.clear()
             self._failure = too_long(self._max_frame_bytes, frames)
             raise self._failure
@@ -92,6 +108,9 @@ class JsonSeqDecoder(WithoutIds):
 
     def _end(self, frames: list[Body]) -> None:
         """Ends a text that no LF ended, as the next RS does."""
+        if self._skipped is not None:
+            frames.append(self._skipped.result(is_whole=True))
+            self._skipped = None
         # Section 2.4: "parsers MUST drop JSON-text sequence elements consisting of non-self-delimited top-level values
         # that may have been truncated (that are not delimited by whitespace)": numbers, true, false and null.
         is_delimited = self._text.startswith(_OPENS_ITSELF) or self._text.endswith((b" ", b"\t", b"\r", b"\n"))
@@ -108,6 +127,9 @@ class JsonSeqDecoder(WithoutIds):
 
     def _drop(self) -> None:
         self._dropped_bytes += len(self._text.strip(BLANK))
+        self._forget()
+
+    def _forget(self) -> None:
         self._text.clear()
         self._counted = self._depth = 0
         self._is_broken = False

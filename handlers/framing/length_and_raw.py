@@ -4,6 +4,7 @@
 """
 
 from handlers.framing.frames import BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes, too_long
+from handlers.framing.oversize import Skipping
 
 # Nothing that is announced with more digits could be taken.
 MAX_DIGITS = 12
@@ -17,8 +18,9 @@ class LengthDecoder(WithoutIds):
     the end of a text is not content. Bytes that are not UTF-8 are returned whole.
     """
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._skips = skips
         self._head = Head()
         self._held = bytearray()
         self._wanted: int | None = None
@@ -27,7 +29,8 @@ class LengthDecoder(WithoutIds):
     @property
     def unfinished_bytes(self) -> int:
         """The bytes of a message, or of its length line, that has not ended."""
-        return len(self._held) + self._head.held_bytes
+        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
+        return len(self._held) + skipped_bytes + self._head.held_bytes
 
     def feed(self, data: bytes) -> list[Body]:
         """The messages that `data` completes."""
@@ -43,6 +46,14 @@ class LengthDecoder(WithoutIds):
                     break
                 self._read_length(bytes(self._held[at:end]).removesuffix(b"\r"))
                 at = end + 1
+            elif self._skipped is not None:
+                piece = self._held[at : at + self._wanted - self._skipped.seen_bytes]
+                self._skipped.add(piece)
+                at += len(piece)
+                if self._skipped.seen_bytes < self._wanted:
+                    break
+                frames.append(self._skipped.result(is_whole=True))
+                self._skipped = self._wanted = None
             elif len(self._held) - at < self._wanted:
                 break
             else:
@@ -60,6 +71,8 @@ class LengthDecoder(WithoutIds):
         """The bytes of a message that did not come whole; its length line does not count."""
         tail = bytes(self._held)
         self._held.clear()
+        if self._skipped is not None:
+            return self._skipped.seen_bytes
         return len(tail if self._wanted is not None else tail.strip(b"\r")) + self._head.held_bytes
 
     def _read_length(self, line: bytes) -> None:
@@ -69,15 +82,18 @@ class LengthDecoder(WithoutIds):
             self._failure = NO_LENGTH
             return
         self._wanted = int(line)
-        if self._wanted > self._max_frame_bytes:
+        if self._wanted > self._max_frame_bytes and self._skips:
+            self._skipped = Skipping()
+        elif self._wanted > self._max_frame_bytes:
             self._failure = too_long(self._max_frame_bytes, [])
 
 
 class RawDecoder(WithoutIds):
     """One frame a chunk, as it was read: for upstreams whose messages are the chunks of the transfer coding."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._skips = skips
         self._failed = False
 
     @property
@@ -87,6 +103,10 @@ class RawDecoder(WithoutIds):
 
     def feed(self, data: bytes) -> list[Body]:
         """The chunk, as text where it is UTF-8."""
+        if len(data) > self._max_frame_bytes and self._skips:
+            skipped = Skipping()
+            skipped.add(data)
+            return [skipped.result(is_whole=True)]
         if self._failed or len(data) > self._max_frame_bytes:
             self._failed = True
             raise too_long(self._max_frame_bytes, [])

@@ -5,26 +5,31 @@ A line is returned as it came, without parsing its JSON. The invariant is that o
 
 from collections.abc import Sequence
 
-from handlers.framing.frames import LONG, Body, Head, WithoutIds, too_long
+from handlers.framing.frames import BLANK, LONG, Body, Head, WithoutIds, too_long
+from handlers.framing.oversize import Skipping
 
 
 class NdjsonDecoder(WithoutIds):
     """JSON lines."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._skips = skips
+        self._is_blank = False  # whether nothing but blanks came yet of the line that is skipped
         self._head = Head(markup_within=max_frame_bytes)
         # The line that has not ended: the bytes as they came, and only from the second piece on what can grow.
         self._line: bytes | bytearray = b""
         self._failed = False
         # No line can be too long in a read of at most so many bytes, so its lines are taken all at once. None is so
-        # short while each byte must be looked at: at the start of the stream, and after an error.
+        # short while each byte must be looked at: at the start of the stream, after an error, and in a line that is
+        # skipped.
         self._room_bytes = -1
 
     @property
     def unfinished_bytes(self) -> int:
         """The bytes of the line that has not ended."""
-        return len(self._line) + self._head.held_bytes
+        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
+        return len(self._line) + skipped_bytes + self._head.held_bytes
 
     def feed(self, data: bytes) -> Sequence[Body]:
         """The lines that `data` completes; one that is not UTF-8 comes as bytes."""
@@ -49,7 +54,8 @@ class NdjsonDecoder(WithoutIds):
         """The bytes of a last line that no line end followed: 0 where it would have been a heartbeat."""
         tail = self._line.strip(b" \t\r")
         self._line = b""
-        return len(tail) + self._head.held_bytes
+        skipped_bytes = 0 if self._skipped is None or self._is_blank else self._skipped.seen_bytes
+        return len(tail) + skipped_bytes + self._head.held_bytes
 
     def _joined(self, data: bytes) -> Sequence[Body]:
         """As `feed`, for bytes the first of which belong to a line that has begun."""
@@ -81,23 +87,44 @@ class NdjsonDecoder(WithoutIds):
             data = self._head.strip(data)
         lines: list[Body] = []
         first, *rest = data.split(b"\n")
-        self._hold(first)
+        if self._skipped is None:
+            self._hold(first)
+        else:
+            self._skip(first)
         for piece in rest:
             self._check(lines)
-            lines += _visible(self._line)
+            lines += self._ended()
             self._line = piece
         self._check(lines)
-        self._room_bytes = self._max_frame_bytes - len(self._line) if self._head.is_passed else -1
+        is_free = self._head.is_passed and self._skipped is None
+        self._room_bytes = self._max_frame_bytes - len(self._line) if is_free else -1
         return lines
 
     def _check(self, lines: list[Body]) -> None:
         # A CR at the end may be half of a CRLF: it counts only when something other than LF has followed it.
         length = len(self._line) - self._line.endswith(b"\r")
         if self._failed or length > self._max_frame_bytes:
+            line, self._line = self._line, b""
+            if self._skips:
+                self._skipped, self._is_blank = Skipping(b"\r"), True
+                self._skip(line)
+                return
             self._failed = True
             self._room_bytes = -1
-            self._line = b""
             raise too_long(self._max_frame_bytes, lines)
+
+    def _skip(self, piece: bytes | bytearray) -> None:
+        """Takes the next bytes of a line that is skipped."""
+        assert self._skipped is not None
+        self._is_blank = self._is_blank and not piece.strip(BLANK)
+        self._skipped.add(piece)
+
+    def _ended(self) -> list[Body]:
+        """What the line holds whose LF has come."""
+        skipped, self._skipped = self._skipped, None
+        if skipped is None:
+            return _visible(self._line)
+        return [] if self._is_blank else [skipped.result(is_whole=True)]
 
 
 def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:

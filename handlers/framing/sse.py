@@ -1,10 +1,14 @@
 """Decodes an event stream: WHATWG HTML, section 9.2.6, complete.
 
-Two rules go beyond the specification: a block longer than `max_frame_bytes` is an error, and comments may be asked for.
-A line end is acted upon as soon as it is seen. The invariant is that of handlers/framing/frames.py.
+Two rules go beyond the specification: a block longer than `max_frame_bytes` is an error or is skipped, and comments may
+be asked for. A line end is acted upon as soon as it is seen. The invariant is that of handlers/framing/frames.py.
+
+Of a block that is skipped, the data goes by, joined by LF as in an event, and the other fields count: an id may stand
+behind the data. Where such a field alone is longer than 64 KB it is left out; so is what lies beyond in a comment.
 """
 
 from handlers.framing.frames import Frame, Head, new_frame, too_long, whole_lines
+from handlers.framing.oversize import HEAD_BYTES, Skipping
 
 # The upstream may ask for any reconnection time, with any number of digits; longer than a day counts as a day.
 MAX_RECONNECTION_MS = 86_400_000
@@ -13,9 +17,10 @@ MAX_RECONNECTION_MS = 86_400_000
 class SseDecoder:
     """Server-sent events: lines end with LF, CRLF or CR; a blank line dispatches the block before it."""
 
-    def __init__(self, max_frame_bytes: int, *, comments: bool = False) -> None:
+    def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._comments = comments
+        self._skips = skips
         self._head = Head()
         self._after_cr = False
         self._failed = False
@@ -24,6 +29,10 @@ class SseDecoder:
         self._room_bytes = -1
         # What is not complete: a line in bytes, and the lines of a block as the specification's buffers.
         self._line = bytearray()
+        self._gone_bytes = 0  # how much of the line was not kept
+        self._in_data = False  # whether the line is a `data` of a block that is skipped
+        self._skipped: Skipping | None = None
+        self._has_data = False  # whether the block that is skipped has any
         self._block_bytes = 0
         self._data: list[str] = []
         self._name = ""
@@ -45,7 +54,7 @@ class SseDecoder:
     @property
     def unfinished_bytes(self) -> int:
         """The bytes of the line that has not ended."""
-        return len(self._line) + self._head.held_bytes
+        return len(self._line) + self._gone_bytes + self._head.held_bytes
 
     def feed(self, data: bytes) -> list[Frame]:
         """The events that `data` dispatches, and the comments in it where they were asked for."""
@@ -56,7 +65,8 @@ class SseDecoder:
                 return self._take_whole_lines(whole_lines(text), data)
         self._room_bytes = -1
         frames = self._cut(data)
-        if self._head.is_passed and not self._line and not self._after_cr:
+        is_free = not self._after_cr and self._skipped is None and not self._gone_bytes
+        if self._head.is_passed and not self._line and is_free:
             self._room_bytes = self._max_frame_bytes - self._block_bytes
         return frames
 
@@ -67,7 +77,8 @@ class SseDecoder:
             data = self._head.strip(data)
         if self._after_cr or data.find(b"\r") >= 0:
             data = self._with_lf_alone(data)
-        if self._failed or self._block_bytes + len(self._line) + len(data) > self._max_frame_bytes:
+        is_bounded = self._block_bytes + self.unfinished_bytes + len(data) <= self._max_frame_bytes
+        if not is_bounded or self._failed or self._skipped is not None or self._gone_bytes:
             self._take_lines(data, frames)
             return frames
         # No block can be too long here, so all lines that end in `data` are taken at once.
@@ -91,8 +102,9 @@ class SseDecoder:
 
         "Once the end of the file is reached, any pending data must be discarded."
         """
-        dropped = self._block_bytes + len(self._line) + self._head.held_bytes
+        dropped = self._block_bytes + self.unfinished_bytes
         self._line.clear()
+        self._gone_bytes = 0
         self._forget_block()
         return dropped
 
@@ -108,20 +120,38 @@ class SseDecoder:
         """Acts upon every line that ends in `data`; what follows the last of them is kept."""
         *ends, tail = data.split(b"\n")
         for piece in ends:
-            self._line += piece
-            self._check(frames)
-            line = bytes(self._line)
-            self._line.clear()
-            if not line:
-                self._dispatch(frames)
-                continue
-            # A line is decoded with replacement, as the specification decodes the whole: no line end is ever part of a
-            # sequence of bytes, so it comes to the same.
+            self._grow(piece, frames)
+            self._end_line(frames)
+        self._grow(tail, frames)
+
+    def _grow(self, piece: bytes | bytearray, frames: list[Frame]) -> None:
+        """Takes the next bytes of the line."""
+        if self._in_data or self._gone_bytes:
+            self._gone_bytes += len(piece)
+            if self._in_data and self._skipped is not None:
+                self._skipped.add(piece)
+            return
+        self._line += piece
+        if self._skipped is not None:
+            self._skip_in_line()
+        elif self._failed or (self._line and self._block_bytes + len(self._line) > self._max_frame_bytes):
+            self._meet_limit(frames)
+
+    def _end_line(self, frames: list[Frame]) -> None:
+        # A line is decoded with replacement, as the specification decodes the whole: no line end is ever part of a
+        # sequence of bytes, so it comes to the same.
+        line, length = bytes(self._line), len(self._line) + self._gone_bytes
+        is_comment = line.startswith(b":")
+        if self._skipped is not None and line in (b"data", b"data:"):
+            self._begin_data(b"")
+        elif not length:
+            self._dispatch(frames)
+        elif is_comment or not self._gone_bytes:
             self._field(line.decode("utf-8", "replace"), frames)
-            if not line.startswith(b":"):
-                self._block_bytes += len(line) + 1
-        self._line += tail
-        self._check(frames)
+        if length and not is_comment:
+            self._block_bytes += length + 1
+        self._line.clear()
+        self._gone_bytes, self._in_data = 0, False
 
     def _take_whole_lines(self, lines: list[str], encoded: bytes | bytearray) -> list[Frame]:
         """As `_take_lines`, for lines that are complete and none of which can be too long; `encoded` are their bytes.
@@ -165,13 +195,43 @@ class SseDecoder:
                 self._block_bytes += end + 1 - start
             end = start - 1
 
-    def _check(self, frames: list[Frame]) -> None:
+    def _meet_limit(self, frames: list[Frame]) -> None:
+        """Acts upon a line that makes its block too long: it fails, or the block is skipped from here on."""
         # Each line before this one counts with one byte for its end; a blank line adds nothing.
-        if self._failed or (self._line and self._block_bytes + len(self._line) > self._max_frame_bytes):
+        if self._failed or not self._skips:
             self._failed = True
             self._line.clear()
             self._forget_block()
             raise too_long(self._max_frame_bytes, frames)
+        if self._line.startswith(b":"):
+            # A comment is no part of a block: what is asked for of it is how it begins.
+            self._cut_line(max(1, min(HEAD_BYTES, self._max_frame_bytes - self._block_bytes)))
+            return
+        self._skipped, self._has_data = Skipping(), False
+        for text in self._data:
+            self._begin_data(text.encode())
+        self._data = []
+        self._skip_in_line()
+
+    def _skip_in_line(self) -> None:
+        """Acts upon the line, as far as it came, of a block that is skipped."""
+        # With the sixth byte it is known whether a space stands before the value.
+        if self._line.startswith(b"data:") and len(self._line) > 5:
+            self._begin_data(self._line[6 if self._line[5:6] == b" " else 5 :])
+            self._in_data = True
+            self._cut_line(0)
+        elif len(self._line) > HEAD_BYTES:
+            self._cut_line(HEAD_BYTES if self._line.startswith(b":") else 1)
+
+    def _begin_data(self, value: bytes | bytearray) -> None:
+        assert self._skipped is not None
+        self._skipped.add(b"\n" if self._has_data else b"")
+        self._skipped.add(value)
+        self._has_data = True
+
+    def _cut_line(self, kept_bytes: int) -> None:
+        self._gone_bytes += len(self._line) - kept_bytes
+        del self._line[kept_bytes:]
 
     def _field(self, line: str, frames: list[Frame]) -> None:
         # "Collect the characters on the line before the first colon ... If value starts with a U+0020 SPACE character,
@@ -207,11 +267,21 @@ class SseDecoder:
         self._last_event_id = self._id_buffer
         # "If the data buffer is an empty string, set the data buffer and the event type buffer to the empty string and
         # return." A block with one empty `data` has a buffer of one LF, and is an event.
-        if self._data:
+        if self._skipped is not None and self._has_data:
+            oversize = self._skipped.result(is_whole=True)
+            frames.append(Frame(oversize, self._own_id, self._name or None, self._last_event_id))
+        elif self._data:
             frames.append(Frame("\n".join(self._data), self._own_id, self._name or None, self._last_event_id))
         self._forget_block()
 
+    def unfinished_oversize(self) -> Frame | None:
+        """What came until now of the data of a block that is being skipped; None where there is none."""
+        if self._skipped is None or not self._has_data:
+            return None
+        return Frame(self._skipped.result(is_whole=False), self._own_id, self._name or None)
+
     def _forget_block(self) -> None:
+        self._skipped = None
         self._block_bytes = 0
         self._data = []
         self._name = ""

@@ -32,6 +32,7 @@ from handlers.profile.sections import Meaning
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
+Oversize = Literal["dead-letter", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Profile:
     retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
     max_frame_bytes: int
+    oversize: Oversize
     partitions: int
     keep_days: int
     resume: Resume | None
@@ -113,7 +115,8 @@ class Profile:
 
     def decoder(self) -> Decoder:
         """A new decoder for one connection."""
-        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments)
+        skips = self.oversize == "dead-letter"
+        return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 
     def kind(self, frame: Frame) -> Kind:
         """What `frame` is."""

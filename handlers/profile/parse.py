@@ -12,7 +12,7 @@ from handlers.framing.events import OnConflict
 from handlers.framing.marks import Kind, Mark, marks
 from handlers.profile import mark_fields, sections, split_field
 from handlers.profile.addresses import check_address, expand
-from handlers.profile.behaviour import Overlap, Profile, Standby
+from handlers.profile.behaviour import Overlap, Oversize, Profile, Standby
 from handlers.profile.checked_fields import BadProfile, Fields
 from handlers.profile.resume import LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
@@ -66,6 +66,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
         retry_max_s=fields.number("retry_max_s", 60, above=-1, most=3600),
         backoff=sections.backoff(fields),
+        oversize=cast(Oversize, fields.choice("oversize", ("dead-letter", "reject"), "dead-letter")),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
         partitions=fields.whole("partitions", 1, most=64),
         keep_days=fields.whole("keep_days", 0, least=0, most=3650),

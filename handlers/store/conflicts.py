@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from handlers.framing.canonical import canonical_json
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
+from handlers.framing.oversize import Oversize
 from handlers.store.batch_get import KEYS, BatchGet
 from handlers.store.control_items import Item, text
 from handlers.store.event_items import Fetch, in_bucket, size_bytes, stored_event
@@ -115,12 +116,16 @@ class Conflicts:
             return True
         # An object that is gone cannot be compared; its name, which is of its content, says already that it differs.
         data = stored_event(there, self._fetch).data
-        return data is not None and (data == event.data or canonical_json(data) == canonical_json(event.data))
+        if data is None or isinstance(event.data, Oversize):
+            plain = data.encode() if isinstance(data, str) else data or b""
+            return isinstance(event.data, Oversize) and hashlib.sha256(plain).hexdigest() == event.data.sha256
+        return data == event.data or canonical_json(data) == canonical_json(event.data)
 
 
 def _own_key(key: str, event: StreamEvent) -> str:
     """The key of another body under a known one; at most as long as DynamoDB takes."""
-    content = json.dumps(event.name).encode() + b"\n" + canonical_json(event.data)
+    body = event.data.sha256.encode() if isinstance(event.data, Oversize) else canonical_json(event.data)
+    content = json.dumps(event.name).encode() + b"\n" + body
     digest = hashlib.sha256(content).hexdigest()
     name = key if len(key.encode()) + 1 + len(digest) <= MAX_KEY_BYTES else hashlib.sha256(key.encode()).hexdigest()
     return f"{name}#{digest}"

@@ -1,7 +1,8 @@
 """Sends an event that DynamoDB cannot hold to the dead-letter queue: whole, whatever its size.
 
-Invariant: nothing of the event is left out or changed, and every message fits a queue whose limit is 256 KiB. (SQS
-allows 1 MiB since 2025, but an older queue keeps the limit that it was made with.)
+Of a frame that was too long to be read there is no more than its size, its SHA-256 and its first 64 KB. Invariant:
+nothing else of an event is left out or changed, and every message fits a queue whose limit is 256 KiB. (SQS allows
+1 MiB since 2025, but an older queue keeps the limit that it was made with.)
 """
 
 import base64
@@ -11,6 +12,8 @@ from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 from handlers.framing.events import StreamEvent
+from handlers.framing.frames import Body
+from handlers.framing.oversize import Oversize
 
 MESSAGE_BYTES = 256 * 1024
 # SQS counts the bytes of the message: 189,000 bytes are 252,000 in base64, which leaves 10 KB for the other fields.
@@ -24,11 +27,7 @@ def messages(stream_id: str, fence: int, event: StreamEvent, reason: str) -> lis
     are cut into parts, each in base64 under `event_base64`, numbered `part` of `parts`.
     """
     about: dict[str, Any] = {"stream": stream_id, "fence": fence, "reason": reason, "key": event.key}
-    if isinstance(event.data, bytes):
-        body = {"encoding": "base64", "data": base64.b64encode(event.data).decode()}
-    else:
-        body = {"encoding": "text", "data": event.data}
-    content = {"id": event.id, "name": event.name, "received_at_ms": event.received_at_ms, **body}
+    content = {"id": event.id, "name": event.name, "received_at_ms": event.received_at_ms, **_body(event.data)}
     whole = json.dumps({**about, "part": 1, "parts": 1, "event": content})
     if len(whole) <= MESSAGE_BYTES:
         return [whole]
@@ -38,6 +37,15 @@ def messages(stream_id: str, fence: int, event: StreamEvent, reason: str) -> lis
         json.dumps({**about, "part": n, "parts": len(pieces), "event_base64": base64.b64encode(piece).decode()})
         for n, piece in enumerate(pieces, 1)
     ]
+
+
+def _body(data: Body) -> dict[str, Any]:
+    if isinstance(data, Oversize):
+        head = {"encoding": "base64", "head": base64.b64encode(data.head).decode(), "is_whole": data.is_whole}
+        return {"size_bytes": data.size_bytes, "sha256": data.sha256, **head}
+    if isinstance(data, bytes):
+        return {"encoding": "base64", "data": base64.b64encode(data).decode()}
+    return {"encoding": "text", "data": data}
 
 
 class DeadLetterQueue:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from handlers.framing.events import OnConflict, StreamEvent
+from handlers.framing.frames import Body
+from handlers.framing.oversize import Oversize
 from handlers.store.control_items import Item, expiry
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
@@ -130,7 +132,9 @@ def event_item(
     return item
 
 
-def _put_body(item: Item, data: str | bytes) -> None:
+def _put_body(item: Item, data: Body) -> None:
+    if isinstance(data, Oversize):
+        return  # the item will be a mark, which has no body
     is_text = isinstance(data, str)
     item["data"] = {"S": data} if is_text else {"B": data}
     if len(data) < COMPRESS_FROM_BYTES:

@@ -2,7 +2,7 @@
 
 It says what goes into one request, what is sent again and what no request can carry; it never waits to fill a batch.
 Invariants: the first writer of an event wins; when `write` returns, each event is stored, was known already, or lies
-whole in the dead-letter queue; what is sent twice is stored once.
+in the dead-letter queue, whole but where it was too long to be read; what is sent twice is stored once.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
 from handlers.store.control_items import Item
 from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import (
@@ -108,6 +109,9 @@ class OneWrite:
             text = self._inserts.of_short(number, event)
             if text is None:
                 item = self._inserts.item(number, event)
+                if isinstance(event.data, Oversize):
+                    outcomes.append(self._noted(self._put_whole(event, item), number, event))
+                    continue
                 if size_bytes(item) > MAX_ITEM_BYTES:
                     outcomes.append(self._noted(self._put_large(event, item), number, event))
                     continue
@@ -150,7 +154,9 @@ class OneWrite:
         return self._noted(self._put_alone(event, self._inserts.item(number, event), was_sent), number, event)
 
     def _put_whole(self, event: StreamEvent, item: Item) -> str:
-        """Puts the item by itself, whatever its size."""
+        """Puts the item by itself, whatever its size; what is left of one that was too long goes to the queue."""
+        if isinstance(event.data, Oversize):
+            return self._dead_letter(event, item, _of_oversize(event.data))
         is_large = size_bytes(item) > MAX_ITEM_BYTES
         return self._put_large(event, item) if is_large else self._put_alone(event, item, False)
 
@@ -252,6 +258,11 @@ class OneWrite:
         with contextlib.suppress(Refused):
             self._put_once(mark(item, reason))
         return DEAD_LETTERED
+
+
+def _of_oversize(body: Oversize) -> str:
+    until = "" if body.is_whole else " until the connection ended"
+    return f"longer than max_frame_bytes: {body.size_bytes} bytes{until}"
 
 
 class _Tries:

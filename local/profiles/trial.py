@@ -19,7 +19,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.reading import cursor_behind, taken_apart
 from handlers.errors import StreamkeeperError
-from handlers.framing.decoders import Frame, FramingError, as_frames
+from handlers.framing.decoders import Frame, FramingError, Oversize, as_frames
 from handlers.framing.events import StreamEvent
 from handlers.framing.marks import Kind
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -100,8 +100,7 @@ class Trial:
     def _event(self, kind: Kind, event: StreamEvent, *, moves: bool = True) -> None:
         """Prints one event, or a frame that is none; `moves` where its cursor counts."""
         self.counts[kind.value] += 1
-        shown = event.data if isinstance(event.data, str) else f"{len(event.data)} bytes"
-        shown = printable(shown[:_SHOWN_CHARACTERS].replace("\n", " "))
+        shown = printable(_body(event.data)[:_SHOWN_CHARACTERS].replace("\n", " "))
         if moves and event.cursor is not None:
             self.cursor = event.cursor
         key = "unique" if self.profile.key == "each" else printable(event.key)
@@ -191,6 +190,12 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
     if not was_stream and not trial.ended:
         trial.say("no answer within this time")
     return was_stream
+
+
+def _body(data: str | bytes | Oversize) -> str:
+    if isinstance(data, Oversize):
+        return f"{data.size_bytes} bytes, more than max_frame_bytes: to the dead-letter queue"
+    return data if isinstance(data, str) else f"{len(data)} bytes"
 
 
 def _profile(stream_id: str, *, is_played: bool = False) -> Profile:

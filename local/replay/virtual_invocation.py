@@ -31,6 +31,7 @@ from handlers.connection.effects import (
 from handlers.connection.inputs import Arrival, Closed, Written
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadLease, Report, Step
+from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
@@ -169,7 +170,8 @@ class VirtualInvocation:
                 self.connections[-1].link = self._link = self._upstream.open(self)
                 return None
             case Write(events=events):
-                return Written(len(events), 0)
+                too_long = sum(isinstance(event.data, Oversize) for event in events)
+                return Written(len(events) - too_long, 0, too_long)
             case SaveProgress():
                 return self._save(step)
             case RecordGaps():

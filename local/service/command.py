@@ -121,7 +121,7 @@ async def _serve(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _welcome(options, service, screen)
+            welcome(options, service, screen)
             following = asyncio.create_task(Redeploy(service, options.stage, screen.say).run())
         else:
             starting.cancel()
@@ -158,7 +158,8 @@ def _end(end: "asyncio.Future[int]", status: int) -> None:
         end.set_result(status)
 
 
-def _welcome(options: Options, service: Service, screen: Screen) -> None:
+def welcome(options: Options, service: Service, screen: Screen) -> None:
+    """Prints what runs where, what it may lose, and what to type next."""
     api = f"http://{HOST}:{options.port}"
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"

@@ -32,6 +32,11 @@ def program(root: Path) -> Path | None:
     return path if os.access(path, os.X_OK) else None
 
 
+def database(folder: Path) -> Path:
+    """Returns the file that has the tables of a data folder."""
+    return folder / "dynamodb.sqlite"
+
+
 class EmbeddedDynamoDB:
     """One dynoxide process and its replacements, which answer at one port."""
 
@@ -75,14 +80,10 @@ class EmbeddedDynamoDB:
         """Ends the child; everything is saved already."""
         await self._supervisor.stop()
 
-    @property
-    def _database(self) -> Path:
-        return self._folder / "dynamodb.sqlite"
-
     async def _spawn(self) -> asyncio.subprocess.Process:
         logs = self._folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        arguments = ["--host", HOST, "--port", str(self._port), "--db-path", str(self._database)]
+        arguments = ["--host", HOST, "--port", str(self._port), "--db-path", str(database(self._folder))]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
         with (logs / "dynamodb.log").open("wb") as log:
             return await asyncio.create_subprocess_exec(

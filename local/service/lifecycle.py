@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from handlers import orphans
 from handlers.store import control_items
 from local.aws_endpoints import Endpoints, needs_dynamodb
@@ -21,7 +23,7 @@ from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import HOST, Listener, port_of
 from local.profiles import profile_files
-from local.service import capacity, embedded_dynamodb
+from local.service import capacity, embedded_dynamodb, takeover
 from local.service.aws_server import AwsServer
 from local.service.deployed_code import STREAMS, DeployedCode, with_names
 from local.service.embedded_aws import EmbeddedAws
@@ -100,10 +102,13 @@ class Service:
 
     async def start(self) -> None:
         """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
+        if self._dynamodb is not None:
+            takeover.begin(self._data)
         for child in (self._embedded_aws, self._dynamodb):
             if child is not None:
                 await child.start()
         queue_urls = await asyncio.to_thread(self._provision)
+        await asyncio.to_thread(self._take_over)
         self.stack = read(self._template, queue_urls)
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
@@ -238,6 +243,17 @@ class Service:
     def keeps_every_write(self) -> bool:
         """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
         return self._dynamodb is not None or not needs_dynamodb(self._environment)
+
+    def _take_over(self) -> None:
+        if self._embedded_aws is None or self._dynamodb is None or not takeover.is_pending(self._data):
+            return
+        former = Endpoints({}, self._embedded_aws.url).client("dynamodb")
+        names = [str(table["TableName"]) for table in self.stack.tables]
+        try:
+            count = takeover.take_over(self._data, former, self._endpoints.client("dynamodb"), names)
+        except (BotoCoreError, ClientError) as problem:
+            raise UserError(f"The tables of an earlier version cannot be taken over: {problem}.") from None
+        self._screen.say(f"{count} items of the tables of an earlier version are taken over")
 
     def _provision(self) -> dict[str, str]:
         return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)

@@ -11,8 +11,8 @@ from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, gene
 from local.cli import main
 
 PROMISE = (
-    " lost 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0 unnamed-ends 0"
-    " outdated 0 impatient 0 in-step 0 too-late 0 overdue 0 misplaced 0"
+    " lost 0 invented 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0"
+    " unnamed-ends 0 outdated 0 impatient 0 in-step 0 too-late 0 overdue 0 misplaced 0"
     " misread 0 dead-letters 0 wrong-counts 0 wrong-status 0 usurped 0 cross-talk 0 "
 )
 
@@ -59,7 +59,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     assert "Replay with: streamkeeper chaos --seed 3 --schedules 1 --trace\n" in printed
     assert "VIOLATION lost: " in printed
     assert "  fault: " not in printed
-    assert printed.splitlines()[-1].startswith("schedules 1 lost 1 duplicated 0 ")
+    assert printed.splitlines()[-1].startswith("schedules 1 lost 1 invented 0 duplicated 0 ")
 
 
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ The clocks stand still while a step is performed, so the four can be asked for t
 no store that fails.
 """
 
+import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,14 +44,23 @@ class Wire:
     profile: dict[str, Any] = field(default_factory=dict)
 
 
+# The longest frame of these wires.
+MOST_BYTES = 60
+
+
 def event(number: int, name: str = "") -> bytes:
     return b"id: %d\n%sdata: %d\n\n" % (number, b"event: %s\n" % name.encode() if name else b"", number)
+
+
+def too_long(number: int) -> bytes:
+    """An event that no decoder keeps."""
+    return b"id: %d\ndata: %b\n\n" % (number, b"x" * MOST_BYTES)
 
 
 def profile_of(wire: Wire) -> Profile:
     table = {"address": "https://upstream.invalid", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
     marks = {"loss": {"event": "lost"}, "end": {"event": "end"}}
-    return parse(STREAM, {**table, **marks, "overlap_s": 1, **wire.profile}, {})
+    return parse(STREAM, {**table, **marks, "overlap_s": 1, "max_frame_bytes": MOST_BYTES, **wire.profile}, {})
 
 
 INVOCATION = Invocation(
@@ -70,12 +80,16 @@ class World:
         self.dynamodb = UnreliableDynamoDB(clock, self.tables)
         self.store, self._theirs = (self._store(client) for client in (self.dynamodb, self.tables))
         self.steps: list[Step] = []
+        self.dead_letters: list[Any] = []
 
-    @staticmethod
-    def _store(client: Any) -> Store:
+    def send_message(self, **message: str) -> None:
+        """Takes a dead-letter message as the queue does."""
+        self.dead_letters.append(json.loads(message["MessageBody"]))
+
+    def _store(self, client: Any) -> Store:
         return Store(
             client,
-            dict,
+            lambda: self,
             events_table="events",
             control_table="control",
             dead_letter_queue_url="",
@@ -122,12 +136,12 @@ class World:
             return report
 
     def contents(self) -> list[Any]:
-        """What the tables hold."""
+        """What the tables and the queue hold."""
         keys = {":stream": {"S": STREAM}}
         return [
             self.tables.query(TableName=table, KeyConditionExpression="PK = :stream", ExpressionAttributeValues=keys)
             for table in ("events", "control")
-        ]
+        ] + self.dead_letters
 
 
 # --- the performers ---------------------------------------------------------------------------------------------------

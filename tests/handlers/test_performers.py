@@ -19,7 +19,7 @@ from handlers.connection.steps import Await, Ended, ReadLease, Step
 from local.chaos.function import VirtualFunction
 from local.chaos.slow_requests import Waits
 from tests.handlers.connection.performer import Script
-from tests.handlers.performers import Wire, compare, event, in_chaos, plainly, run
+from tests.handlers.performers import Wire, compare, event, in_chaos, plainly, run, too_long
 
 # --- scripted wires ---------------------------------------------------------------------------------------------------
 
@@ -66,6 +66,11 @@ WIRES = {
         (),
         {"reconnect_tries": 3},
     ),
+    "an event that is too long": Wire(
+        ([OPENED, (300, Chunk(event(1) + too_long(2)[:20])), (900, Chunk(too_long(2)[20:] + event(3)))],), TAKEN_OVER
+    ),
+    "one that has not ended": Wire(([OPENED, (300, Chunk(event(1) + too_long(2)[:-2]))],), TAKEN_OVER),
+    "one that is rejected": Wire(([OPENED, (300, Chunk(event(1) + too_long(2)))],), (), {"oversize": "reject"}),
     "hot lanes": Wire(([OPENED, (300, Chunk(event(1)))],), TAKEN_OVER, {"standby": "hot"}),
 }
 
@@ -108,6 +113,42 @@ def test_a_loss_is_performed_before_the_cursor_passes_it() -> None:
     assert saved.cursor == "3"
 
 
+def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None:
+    """Whoever performs it: what is left of it goes where events go, the next event is stored, then the cursor moves."""
+    steps = compare(WIRES["an event that is too long"])
+    writes = [step.events for step in steps if isinstance(step, Write)]
+    assert [[event.id for event in events] for events in writes] == [["1"], ["2", "3"]]
+    sent = [letter["event"] for letter in run(plainly, WIRES["an event that is too long"]).dead_letters]
+    assert [(letter["id"], letter["size_bytes"], letter["is_whole"]) for letter in sent] == [("2", 60, True)]
+    saved = [step.cursor for step in steps[steps.index(next(one for one in steps if isinstance(one, Write))) :]
+             if isinstance(step, SaveProgress) and step.cursor is not None]  # fmt: skip
+    assert saved[-1] == "3"
+
+
+def test_one_that_has_not_ended_is_told_at_the_end() -> None:
+    """Of what came until then; the cursor stays before it."""
+    steps = compare(WIRES["one that has not ended"])
+    (letter,) = run(plainly, WIRES["one that has not ended"]).dead_letters
+    assert (letter["event"]["size_bytes"], letter["event"]["is_whole"]) == (60, False)
+    assert letter["key"].startswith("unfinished-")
+    assert [step.cursor for step in steps if isinstance(step, SaveProgress) and step.cursor][-1] == "1"
+    (end,) = [step.report for step in steps if isinstance(step, Ended)]
+    assert (end.outcome.error, end.progress.dead_lettered, end.progress.unterminated_bytes) == (
+        "StreamTakenOver",
+        1,
+        72,
+    )
+
+
+def test_one_that_is_rejected_ends_the_stream() -> None:
+    """The machine reports a rejection; the cursor stays before it."""
+    steps = compare(WIRES["one that is rejected"])
+    (end,) = [step.report for step in steps if isinstance(step, Ended)]
+    assert end.outcome.error == "StreamRejected"
+    assert end.outcome.message == "a frame is longer than max_frame_bytes (60)"
+    assert (end.progress.ended_by, end.progress.stored) == ("frame_too_long", 1)
+
+
 def test_claim_then_connect_then_mark() -> None:
     """The order of the handover, of the first connection and of the next of the same invocation."""
     steps = compare(WIRES["a drop, and behind the cursor again"])
@@ -118,11 +159,18 @@ def test_claim_then_connect_then_mark() -> None:
 
 # --- generated wires --------------------------------------------------------------------------------------------------
 
-texts = st.lists(st.sampled_from(["event", "event", "event", "lost", "cut", "retry", "end"]), min_size=1, max_size=3)
+texts = st.lists(
+    st.sampled_from(["event", "event", "event", "long", "lost", "cut", "retry", "end"]), min_size=1, max_size=3
+)
 ends = st.sampled_from([None, Closed("reset"), Closed("ended_by_upstream"), Closed("stalled")])
 refusals: list[Arrival] = [Opened(503), Opened(429, {"retry-after": "1"}), Closed("refused")]
 answers = st.sampled_from([Opened(200)] * 6 + refusals)
 delays = st.integers(1, 4_000)
+
+
+def frame(word: str, number: int) -> bytes:
+    """The event of a word."""
+    return too_long(number) if word == "long" else event(number, word if word in ("lost", "end") else "")
 
 
 @st.composite
@@ -136,7 +184,7 @@ def openings(draw: st.DrawFn) -> tuple[Script, ...]:
         if script[0][1] == Opened(200):
             for words in draw(st.lists(texts, max_size=6)):
                 at_ms += draw(delays)
-                frames = [event(number + at, word if word in ("lost", "end") else "") for at, word in enumerate(words)]
+                frames = [frame(word, number + at) for at, word in enumerate(words)]
                 frames.append(b"retry: %d\n\n" % draw(delays) if "retry" in words else b"")
                 number += len(words)
                 data = b"".join(frames)

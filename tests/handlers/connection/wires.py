@@ -4,29 +4,35 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from handlers.framing.decoders import Decoder, Frame, Framing, FramingError, as_frames, decoder
+from handlers.framing.decoders import Decoder, Frame, Framing, FramingError, Oversize, as_frames, decoder
 
 MAX = 1024
 
 
 class Said(NamedTuple):
-    """All that a decoder says of a wire; `failed` is the reason of its error, "" where there was none."""
+    """All that a decoder says of a wire; `failed` is the reason of its error, "" where there was none.
+
+    `unfinished` is what it has at the end of a frame that it skips.
+    """
 
     frames: list[Frame]
     failed: str
     dropped_bytes: int
     last_event_id: str | None
     reconnection_ms: int | None
+    unfinished: Frame | None
 
     @property
     def data(self) -> list[str | bytes]:
-        """What the frames carry."""
-        return [frame.data for frame in self.frames]
+        """What the frames carry, none of which is too long."""
+        return [frame.data for frame in self.frames if not isinstance(frame.data, Oversize)]
 
 
-def says(framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments: bool = False) -> Said:
+def says(
+    framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments: bool = False, skips: bool = False
+) -> Said:
     """Feeds the chunks to a new decoder, on past an error, as long as there are any."""
-    made = decoder(framing, most, comments=comments)
+    made = decoder(framing, most, comments=comments, skips=skips)
     frames: list[Frame] = []
     failed = ""
     for chunk in chunks:
@@ -35,8 +41,9 @@ def says(framing: Framing, chunks: Iterable[bytes], *, most: int = MAX, comments
         except FramingError as error:
             frames += as_frames(error.frames)
             failed = error.reason
-        assert made.unfinished_bytes <= most + 32
-    return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms)
+        assert skips or made.unfinished_bytes <= most + 32
+    unfinished = made.unfinished_oversize()
+    return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms, unfinished)
 
 
 def one_by_one(wire: bytes) -> list[bytes]:

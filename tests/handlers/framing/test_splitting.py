@@ -38,7 +38,7 @@ def events(split: Split, frame: Frame | str, **rules: Any) -> list[StreamEvent] 
     return None if batch is None else split.events(whole, batch, 7, **({"key": "hash", "cursor": None} | rules))
 
 
-def data(split: Split, text: str) -> list[str | bytes]:
+def data(split: Split, text: str) -> list[Any]:
     return [event.data for event in events(split, text) or []]
 
 

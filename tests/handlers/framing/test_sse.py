@@ -18,7 +18,7 @@ def frames_of(*chunks: bytes) -> list[Frame]:
 
 
 def data_of(*chunks: bytes) -> list[str | bytes]:
-    return [frame.data for frame in frames_of(*chunks)]
+    return decode(*chunks).data
 
 
 # What the wire holds and the data that it dispatches; after the specification's own examples and its edges.
@@ -72,7 +72,7 @@ def test_a_name_lasts_for_its_block_and_an_id_for_ever() -> None:
 
 def test_a_block_of_only_an_id_dispatches_nothing_and_is_remembered() -> None:
     """The id of a block without data becomes the last event ID, also of the events after it."""
-    frames, _, _, last_event_id, _ = decode(b"id: 7\n\ndata: a\n\nid: 8\n\n")
+    frames, _, _, last_event_id, *_ = decode(b"id: 7\n\ndata: a\n\nid: 8\n\n")
     assert frames == [Frame("a", None, None, "7")]
     assert last_event_id == "8"
 
@@ -171,7 +171,7 @@ WIRES = st.lists(st.sampled_from([*FIELDS, *ENDS, *BYTES]), max_size=30).map(b""
 @given(WIRES, st.lists(st.integers(0, 120), max_size=6))
 def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes, places: list[int]) -> None:
     """A second decoder, which reads the whole text at once as the specification is written, finds the same."""
-    frames, failed, _, last_event_id, reconnection_ms = decode(*cut(wire, places))
+    frames, failed, _, last_event_id, reconnection_ms, _ = decode(*cut(wire, places))
     assert ([(f.data, f.name, f.last_id or "") for f in frames], failed) == (plain_reading(wire)[0], "")
     assert (last_event_id or "", reconnection_ms) == plain_reading(wire)[1:]
 

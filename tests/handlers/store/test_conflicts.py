@@ -1,5 +1,6 @@
 """One key with two bodies, against the embedded AWS: the first stays and is counted against, or both are stored."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
+from handlers.framing.oversize import Oversize
 from handlers.store.conflicts import MOST_KEYS, _own_key
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with, is_sent_twice
@@ -206,3 +208,18 @@ def _plain(data: Any) -> str:
     """The body as the two spellings of one have it, and as text and bytes have it."""
     text = data if isinstance(data, str) else bytes(getattr(data, "value", data)).decode()
     return '{"a":1}' if text == '{ "a": 1.0 }' else text
+
+
+def test_a_body_that_was_too_long_is_compared_by_its_hash(aws: Aws) -> None:
+    """It is the same event where its SHA-256 is; else what is left of it goes to the queue, once."""
+    store = aws.store()
+    assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
+    same, other = (
+        event("1", "")._replace(data=Oversize(1, hashlib.sha256(body).hexdigest(), body)) for body in (b"a", b"b")
+    )
+    assert store.write(STREAM, 2, 0, [same], BOTH) == Written(0, 1)
+    assert store.write(STREAM, 2, 1, [other], FIRST) == Written(0, 1, 0, 1)
+    assert aws.dead_letters() == []
+    assert store.write(STREAM, 2, 2, [other], BOTH) == Written(0, 0, 1, 1)
+    assert store.write(STREAM, 3, 0, [other], BOTH) == Written(0, 1)
+    assert [message["event"]["sha256"] for message in aws.dead_letters()] == [hashlib.sha256(b"b").hexdigest()]

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
+from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import HEAD_BYTES, Oversize
 from handlers.store.event_items import MAX_ITEM_BYTES, event_item, size_bytes
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED
 from tests.handlers.aws import (
@@ -81,6 +84,40 @@ def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
         "parts": 1,
         "event": {"id": None, "name": None, "received_at_ms": 5, "encoding": "text", "data": "é"},
     }
+
+
+def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(aws: Aws) -> None:
+    """Size, SHA-256 and beginning in one message, whatever id and name it had; a mark stands in its place."""
+    body = Oversize(5_000_000, "ab" * 32, noise(HEAD_BYTES))
+    event = StreamEvent("7", body, "7", "big", "7", 5)
+    assert aws.store().write(STREAM, 1, 0, [event, an_event("8")]) == Written(1, 0, 1)
+    (message,) = aws.dead_letters()
+    assert base64.b64decode(message["event"].pop("head")) == body.head
+    assert message == {
+        "stream": STREAM,
+        "fence": 1,
+        "reason": "longer than max_frame_bytes: 5000000 bytes",
+        "key": "7",
+        "part": 1,
+        "parts": 1,
+        "event": {
+            "id": "7", "name": "big", "received_at_ms": 5, "size_bytes": 5_000_000, "sha256": "ab" * 32,
+            "encoding": "base64", "is_whole": True,
+        },
+    }  # fmt: skip
+    assert aws.items(EVENTS, STREAM)["7"]["dead_letter"] == "longer than max_frame_bytes: 5000000 bytes"
+    assert aws.store().write(STREAM, 2, 0, [event]) == Written(0, 1, 0)
+    assert aws.dead_letters() == []
+
+
+def test_one_that_had_not_ended_says_so(aws: Aws) -> None:
+    """In the reason and in the message; also where an id fills the message."""
+    event = StreamEvent("k", Oversize(9, "c" * 64, b"\0" * 9, is_whole=False), "é" * 70_000, None, None, 5)
+    assert aws.store().write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
+    messages = aws.dead_letters()
+    assert joined(messages)["is_whole"] is False
+    reason = "longer than max_frame_bytes: 9 bytes until the connection ended"
+    assert {message["reason"] for message in messages} == {reason}
 
 
 def test_without_a_queue_the_event_is_not_dropped(aws: Aws) -> None:

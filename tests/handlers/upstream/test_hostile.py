@@ -3,6 +3,8 @@
 docs/hostile.md has a row for each.
 """
 
+import base64
+import hashlib
 import logging
 import threading
 from typing import Any
@@ -32,8 +34,11 @@ FLOODS: dict[str, tuple[bytes, bytes, str]] = {
     "a chunk's extension without end": (CHUNKED + b"5;", b"x=y;" * 100, f"{CLOSED} {NO_PART}"),
     "the extension of a later chunk without end": (CHUNKED + b"1\r\n:\r\n5;", b"x=y;" * 100, f"{CLOSED} {NO_PART}"),
     "trailers without end": (CHUNKED + b"5\r\n: hi\n\r\n0\r\n", b"X: y\r\n", f"{CLOSED} {NO_PART}"),
-    "a line without end": (UNTIL_CLOSE, b"x" * 1000, "a frame is longer than max_frame_bytes (100000)"),
-    "an event without end": (UNTIL_CLOSE, b"data: x\n", "a frame is longer than max_frame_bytes (100000)"),
+}
+ENDLESS: dict[str, bytes] = {
+    "a line": b"x" * 1000,
+    "an event": b"data: x\n",
+    "a line of data": b"data: " + b"x" * 10**6,
 }
 
 
@@ -44,6 +49,43 @@ def test_what_never_ends_is_ended(aws: Aws, what: str) -> None:
     flood = Flood(head, text)
     assert ending(aws, flood) == ("StreamDropped", message)
     assert flood.sent_bytes < LINES_BYTES + IN_FLIGHT_BYTES
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_a_frame_without_end_is_rejected_where_the_profile_says_so(aws: Aws, what: str) -> None:
+    """At `max_frame_bytes`, for the next connection would meet the same."""
+    flood = Flood(UNTIL_CLOSE, ENDLESS[what])
+    assert ending(aws, flood, oversize="reject") == (
+        "StreamRejected", "a frame is longer than max_frame_bytes (100000)",
+    )  # fmt: skip
+    assert flood.sent_bytes < LINES_BYTES + IN_FLIGHT_BYTES
+
+
+def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(aws: Aws) -> None:
+    """The connection is handed over as any other; what came of the frame is one dead-letter message, however often."""
+    for stored in (1, 0):
+        flood = Flood(UNTIL_CLOSE + EVENT + b"id: 2\ndata: ", b"x" * 1000)
+        report = connect(aws, flood, lasts_ms=3_000)
+        assert (report.outcome.error, report.progress.stored) == ("ConnectionExpired", stored)
+        assert report.progress.unterminated_bytes > 100_000
+    assert aws.store().read_cursor(STREAM) == "1"
+    (message,) = aws.dead_letters()
+    assert (message["event"]["id"], message["event"]["is_whole"]) == ("2", False)
+    assert base64.b64decode(message["event"]["head"]) == b"x" * 65536
+
+
+def test_an_event_that_is_too_long_is_passed_at_the_first_connection(aws: Aws) -> None:
+    """What is left of it lies in the queue, the events around it are stored, and the cursor is behind all of them."""
+    large = b"y" * 300_000
+    wire = EVENT + b"id: 2\ndata: " + large + b"\n\n" + b"id: 3\ndata: 3\n\n"
+    report = connect(aws, sends(UNTIL_CLOSE + wire))
+    counts = (report.progress.frames, report.progress.stored, report.progress.dead_lettered)
+    assert (counts, aws.store().read_cursor(STREAM)) == ((3, 2, 1), "3")
+    (message,) = aws.dead_letters()
+    event = message["event"]
+    assert (message["key"], event["size_bytes"], event["sha256"]) == ("2", 300_000, hashlib.sha256(large).hexdigest())
+    again = connect(aws, sends(UNTIL_CLOSE + wire)).progress
+    assert (again.stored, again.duplicates, again.dead_lettered, aws.dead_letters()) == (0, 3, 0, [])
 
 
 def test_a_head_that_drips_is_a_stall(aws: Aws) -> None:

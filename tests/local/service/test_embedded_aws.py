@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from local.aws_endpoints import Endpoints
+from local.service import child
 from local.service.embedded_aws import lock
 from local.service.provision import provision
 from local.user_error import UserError
@@ -95,6 +96,18 @@ def test_the_last_write_is_on_disk_after_the_end(tmp_path: Path) -> None:
 
     asyncio.run(body())
     assert on_disk(tmp_path, '"last"')
+
+
+def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that does not end in time is killed, and a line says what that may have cost."""
+    monkeypatch.setattr(child, "_STOP_WITHIN_S", 0.2)
+    log: list[str] = []
+    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
+        pid = aws.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+    assert log == ["the embedded AWS took too long to save: changes of its last seconds are lost"]
+    assert not running(pid)
 
 
 def test_a_data_folder_is_its_owners_alone(tmp_path: Path) -> None:

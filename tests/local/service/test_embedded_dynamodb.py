@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
+from handlers.store.event_reader import EventReader
 from local.aws_endpoints import Endpoints, needs_dynamodb
-from local.service import embedded_dynamodb
+from local.service import embedded_dynamodb, osls, takeover
 from local.service.embedded_aws import lock
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.provision import provision
-from tests.local.service.embedded import TABLE
+from local.stack import read
+from tests.local.service.embedded import TABLE, embedded_aws_in
 from tests.local.service.test_embedded_aws import stored
 from tests.local.support import PROJECT, client, in_thread, running, until
 
@@ -122,6 +124,55 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     assert until(lambda: not running(pid))
     with in_thread(lambda: database_in(tmp_path, [])) as database:
         assert stored(client("dynamodb", database.url)) == ["last"]
+
+
+def test_tables_that_the_embedded_aws_kept_are_taken_over(tmp_path: Path) -> None:
+    """Each item, once: what the database has is never overwritten by an older state, but a copy that broke off is."""
+    items = [{"PK": {"S": f"{number:03d}"}, "data": {"B": b"\x00"}, "n": {"N": "1"}} for number in range(60)]
+
+    def copied() -> tuple[int | None, int]:
+        takeover.begin(tmp_path)
+        with (
+            in_thread(lambda: embedded_aws_in(tmp_path, [])) as aws,
+            in_thread(lambda: database_in(tmp_path / "database", [])) as database,
+        ):
+            former, dynamodb = client("dynamodb", aws.url), table_of(database)
+            count = None
+            if takeover.is_pending(tmp_path):
+                count = takeover.take_over(tmp_path, former, dynamodb, ["events", "control"])
+            found = dynamodb.scan(TableName="events")["Items"]
+            assert sorted(found, key=lambda item: str(item["PK"])) == items[: len(found)]
+            return count, len(found)
+
+    assert copied() == (None, 0)
+    with in_thread(lambda: embedded_aws_in(tmp_path, [])) as aws:
+        former = client("dynamodb", aws.url)
+        provision(Endpoints({}, aws.url), [TABLE], [])
+        for item in items:
+            former.put_item(TableName="events", Item=item)
+    assert copied() == (60, 60)
+    assert not takeover.is_pending(tmp_path)
+    (tmp_path / "dynamodb.sqlite").touch()
+    assert copied() == (None, 60)
+
+
+def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
+    """Five thousand events later the process has 32 MB at most, and a page by the index is the page asked for."""
+    (events,) = [table for table in read(osls.template("test"), {}).tables if table["TableName"].endswith("-events")]
+    name = events["TableName"]
+    with in_thread(lambda: database_in(tmp_path, [])) as database:
+        provision(Endpoints({}, None, database.url), [events], [])
+        dynamodb = client("dynamodb", database.url)
+        same = {"PK": {"S": "s"}, "data": {"S": "x" * 200}, "received_at_ms": {"N": "1"}, "fence": {"N": "1"}}
+        keys = [{"S": f"{number:06d}"} for number in range(5000)]
+        for first in range(0, len(keys), 25):
+            items = [same | {"SK": key, "position": key} for key in keys[first : first + 25]]
+            requests = [{"PutRequest": {"Item": item}} for item in items]
+            assert not dynamodb.batch_write_item(RequestItems={name: requests})["UnprocessedItems"]
+        entries = list(EventReader(dynamodb, name, lambda _: None).entries("s", 1, 0, "004321", 3))
+        assert [entry.position for entry in entries] == ["004322", "004323", "004324"]
+        status = Path(f"/proc/{database.pid}/status").read_text()
+        assert int(status.partition("VmRSS:")[2].split()[0]) < 32 * 1024
 
 
 def test_where_there_is_no_build_there_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,11 @@ import urllib3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.listener import bind
+from local.service import embedded_dynamodb, osls
+from local.service.command import Options, welcome
 from local.service.embedded_aws import lock
+from local.service.lifecycle import Service, Sockets
+from local.service.screen import Screen
 from tests.harness import free_port
 from tests.local.support import PROJECT, children, client, environment, running, until
 
@@ -216,6 +220,26 @@ def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> N
     assert "the embedded DynamoDB died (-9)" in log
     assert "it restarts from its last save" in log
     assert service.end(signal.SIGTERM) == 0
+
+
+def test_without_the_database_the_start_says_what_may_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where npm has no build of it, the embedded AWS keeps the tables; where somebody's own endpoint does, nothing."""
+    warning = "  The tables are saved about once a second: kill -9 may cost the writes since the last save."
+    own = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000"}
+    said = []
+    for program, variables in ((PROJECT / "dynoxide", {}), (None, {}), (None, own)):
+        monkeypatch.setattr(embedded_dynamodb, "program", lambda _, program=program: program)
+        sockets = Sockets(*(bind(0, "a test") for _ in range(4)))
+        with lock(tmp_path) as held:
+            service = Service(tmp_path, osls.template("test"), sockets, held, variables, Screen(), lambda: None)
+        welcome(Options("test", 3000, tmp_path), service, Screen())
+        said.append(warning in capsys.readouterr().out.splitlines())
+        for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
+            assert listening is not None
+            listening.close()
+    assert said == [False, True, False]
 
 
 def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:

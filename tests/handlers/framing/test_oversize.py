@@ -1,0 +1,154 @@
+"""Frames that are too long are skipped: counted, hashed, their beginning kept, and the stream goes on behind them."""
+
+import hashlib
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.framing.decoders import Frame, Framing, Oversize, decoder
+from handlers.framing.oversize import HEAD_BYTES, Skipping
+from tests.handlers.connection.wires import cut, grows_as_promised, one_by_one, says
+from tests.handlers.framing.test_decoders import ALL, CUT_ANYWHERE, WIRES
+
+PLACES = st.lists(st.integers(0, 160), max_size=12)
+
+
+def what_is_left(data: bytes, *, is_whole: bool = True) -> Oversize:
+    """What is left of a frame with this body."""
+    return Oversize(len(data), hashlib.sha256(data).hexdigest(), data[:HEAD_BYTES], is_whole)
+
+
+def framed(framing: Framing, body: bytes) -> bytes:
+    """A body without line ends as this framing sends it."""
+    if framing == "sse":
+        return b"data: " + body + b"\n\n"
+    if framing == "length":
+        return b"%d\n%b" % (len(body), body)
+    return {"ndjson": body + b"\r\n", "json-seq": b"\x1e" + body + b"\n"}[framing]
+
+
+@given(st.sampled_from(CUT_ANYWHERE), WIRES, PLACES, st.sampled_from([1, 4, 8, 16]))
+def test_any_wire_cut_anywhere_says_the_same(framing: Framing, wire: bytes, places: list[int], most: int) -> None:
+    """Frames, what is left of the others, ids, dropped bytes and what is unfinished do not depend on chunks."""
+    whole = says(framing, [wire], most=most, comments=True, skips=True)
+    assert says(framing, cut(wire, places), most=most, comments=True, skips=True) == whole
+    assert says(framing, one_by_one(wire), most=most, comments=True, skips=True) == whole
+    assert whole.failed in ("", "bad_frame")
+
+
+@given(st.sampled_from(CUT_ANYWHERE), st.lists(st.integers(1, 40), max_size=8), PLACES, st.integers(1, 30))
+def test_frames_that_are_too_long_are_hashed_and_the_others_come(
+    framing: Framing, sizes: list[int], places: list[int], most: int
+) -> None:
+    """Each in its place, however the wire is cut; size and SHA-256 are those of the body alone."""
+    bodies = [b"%d" % (number % 10) * size for number, size in enumerate(sizes)]
+    # What a block of server-sent events has besides its data counts: its name, a colon, a space and a line end.
+    most_body = most - 6 if framing == "sse" else most
+    expected = [Frame(body.decode() if len(body) <= most_body else what_is_left(body)) for body in bodies]
+    wire = b"".join(framed(framing, body) for body in bodies)
+    end = b"\x1e" if framing == "json-seq" else b""
+    said = says(framing, cut(wire + end, places), most=most, skips=True)
+    assert (said.frames, said.failed, said.unfinished) == (expected, "", None)
+
+
+def test_a_large_chunk_of_raw_is_left_out() -> None:
+    """It is a frame by itself."""
+    said = says("raw", [b"a", b"abcde", b"b"], most=4, skips=True)
+    assert said.frames == [Frame("a"), Frame(what_is_left(b"abcde")), Frame("b")]
+
+
+ID_AND_NAME = [
+    b"id: 7\nevent: x\ndata: 12345678\ndata:9\n",
+    b"data: 12345678\ndata:9\nid: 7\n: 8\nevent: x\n",
+    b"data: 12345678\r\nid: 7\revent: x\ndata:9\n",
+]
+
+
+@pytest.mark.parametrize("block", ID_AND_NAME)
+def test_an_event_keeps_its_id_wherever_the_line_stands(block: bytes) -> None:
+    """Before the data, behind it or within; and the last event ID is as after any event."""
+    for chunks in ([block + b"\ndata: a\n\n"], one_by_one(block + b"\ndata: a\n\n")):
+        said = says("sse", chunks, most=12, skips=True)
+        assert said.frames == [Frame(what_is_left(b"12345678\n9"), "7", "x", "7"), Frame("a", None, None, "7")]
+        assert (said.last_event_id, said.dropped_bytes) == ("7", 0)
+
+
+def test_a_block_without_data_is_no_event_however_long_it_is() -> None:
+    """WHATWG: nothing is dispatched; its id counts."""
+    said = says("sse", [b"foo: 12345678\nid: 7\n\ndata: a\n\n"], most=10, skips=True)
+    assert (said.frames, said.last_event_id) == ([Frame("a", last_id="7")], "7")
+
+
+def test_a_long_comment_makes_no_block_too_long() -> None:
+    """It is no part of one; where comments are asked for, it comes as far as it was kept."""
+    said = says("sse", [b"id: 1\n: dropped 12345678\ndata: a\n\n"], most=16, comments=True, skips=True)
+    assert said.frames == [Frame("dropped ", is_comment=True), Frame("a", "1", None, "1")]
+
+
+def test_an_id_that_is_too_long_is_left_out() -> None:
+    """Nobody could ask for it; the event is told by its data."""
+    said = says("sse", [b"data: 1\nid: " + b"9" * (HEAD_BYTES + 1) + b"\n\n"], most=100, skips=True)
+    assert said.frames == [Frame(what_is_left(b"1"))]
+
+
+@pytest.mark.parametrize("framing", CUT_ANYWHERE)
+def test_what_has_not_ended_is_told_apart(framing: Framing) -> None:
+    """What came of it until then, with a drip recognised as one."""
+    made = decoder(framing, 4, skips=True)
+    start = {"sse": b"data: 12", "length": b"900\n12", "json-seq": b"\x1e12", "ndjson": b"12"}[framing]
+    made.feed(start + b"3456")
+    assert grows_as_promised(made, b"78")
+    assert grows_as_promised(made, b"9")
+    assert made.unfinished_oversize() == Frame(what_is_left(b"123456789", is_whole=False))
+    assert made.close() in (9, 15)
+
+
+@pytest.mark.parametrize("framing", ALL)
+def test_memory_does_not_grow_with_the_frame(framing: Framing) -> None:
+    """4 MB of a frame without an end leave less than a chunk and its pieces take; also where all of it is blanks."""
+    for body in (b"{ x\t" * 16384, b" " * 65536):
+        made = decoder(framing, 1000, skips=True)
+        made.feed({"sse": b"data: x", "length": b"%d\nx" % 10**11, "json-seq": b"\x1ex"}.get(framing, b"x"))
+        tracemalloc.start()
+        for _ in range(64):
+            made.feed(body)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 500_000
+
+
+def pieces_of(data: bytes, places: list[int]) -> Iterator[bytes]:
+    yield from cut(data, [place * HEAD_BYTES // 40 for place in places])
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 90_000)), max_size=4), PLACES)
+def test_what_trails_belongs_to_it_only_where_there_is_too_much(
+    runs: list[tuple[bool, int]], places: list[int]
+) -> None:
+    """Up to 64 KB of it are held back until something else follows; the cuts change nothing."""
+    data = b"x" + b"".join((b"x" if is_visible else b" ") * size for is_visible, size in runs)
+    skipping = Skipping(b" ")
+    for piece in pieces_of(data, places):
+        skipping.add(piece)
+    body = data.rstrip(b" ")
+    expected = body if len(data) - len(body) <= HEAD_BYTES else data
+    assert skipping.result(is_whole=True) == what_is_left(expected)
+    assert skipping.seen_bytes == len(data)
+
+
+@pytest.mark.parametrize(
+    ("wire", "frames"),
+    [
+        (b"      \r\n{}\n", [Frame("{}")]),
+        (b"12345\r\r\n1\n", [Frame(what_is_left(b"12345")), Frame("1")]),
+        (b"1234\r\n", [Frame("1234")]),
+        (b"\xef\xbb\xbf1234\n12345\n", [Frame("1234"), Frame(what_is_left(b"12345"))]),
+    ],
+)
+def test_a_line_without_anything_to_see_is_a_heartbeat(wire: bytes, frames: list[Any]) -> None:
+    """However long it is; and a line end is no part of a line."""
+    assert says("ndjson", one_by_one(wire), most=4, skips=True).frames == frames
