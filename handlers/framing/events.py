@@ -32,7 +32,7 @@ OnConflict = Literal["first", "both"]
 
 
 class StreamEvent(NamedTuple):
-    """What the stream delivered in one frame: the thing that is stored.
+    """What the stream delivered in one frame, or in one element of a frame that is a batch: the thing that is stored.
 
     `key` is the dedup key. `cursor` is where to resume after this event: None where it says nothing about that, ""
     where the upstream asked to start afresh. `id` and `name` are the wire's own.
