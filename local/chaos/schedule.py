@@ -172,7 +172,7 @@ SHARED = frozenset(
     | {"queue refuses", "no descriptions"}
 )
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
-BESIDE, MOST_BESIDE = 0.1, 3
+BESIDE, MOST_BESIDE = 0.07, 3
 
 
 def generate(seed: int) -> Schedule:

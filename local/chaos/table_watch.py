@@ -167,7 +167,7 @@ class Watch:
 
     def _lease(self, item: Item) -> None:
         self._partitions = control_items.partitions(item)
-        self._held_by(control_items.lease(item).execution)
+        self._held_by(item.get("execution", {}).get("S", ""))
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:
             return
@@ -178,6 +178,8 @@ class Watch:
 
     def _held_by(self, arn: str) -> None:
         """Whoever takes the stream from an execution that runs is its successor, or goes on with its claim."""
+        if arn == self._holder:
+            return
         before, self._holder = self._executions.get(self._holder), arn
         after = self._executions.get(arn)
         if before is None or after is None or before is after or before.status != "RUNNING":
