@@ -123,6 +123,10 @@ def known_ms(records: Iterable[Record]) -> int | None:
     return _settled(records)[1]
 
 
+def _by_fence(record: Record) -> tuple[int, int]:
+    return record.fence, record.opened_ms
+
+
 def _settled(records: Iterable[Record]) -> tuple[list[Record], int | None]:
     """The records in the order of their fencing tokens, and until when all is known behind the last.
 
@@ -131,13 +135,29 @@ def _settled(records: Iterable[Record]) -> tuple[list[Record], int | None]:
     """
     settled: list[Record] = []
     at_ms: int | None = None
-    for record in sorted(records, key=lambda record: (record.fence, record.opened_ms)):
+    for record in sorted(records, key=_by_fence):
         known = [instant for instant in (record.since_ms, at_ms) if instant is not None]
         settled.append(replace(record, since_ms=min(known, default=None)))
         from_ms = settled[-1].from_ms
         reached = [from_ms, *([] if record.behind_ms(record.last_ms) else [record.last_ms])]
         at_ms = max([*reached, *([] if at_ms is None else [at_ms])])
     return settled, at_ms
+
+
+def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
+    """Returns the losses that the upstream announced, each from where all was known, by what is known now.
+
+    A connection that catches up writes a loss down from its `since_ms` on; `_settled` says why that may be too late.
+    """
+    written = sorted(records, key=_by_fence)
+    settled = _settled(written)[0]
+    since = {(one.fence, one.since_ms): now.since_ms for one, now in zip(written, settled, strict=True)}
+    return [
+        replace(loss, from_ms=min(loss.from_ms, since_ms))
+        if (since_ms := since.get((loss.fence, loss.from_ms))) is not None
+        else loss
+        for loss in losses
+    ]
 
 
 def behind_ms(records: Iterable[Record], cursor_fence: int, now_ms: int) -> int | None:
@@ -187,7 +207,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
 def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[Interval]:
     """The intervals of [begin_ms, stop_ms) that none of `proved` covers."""
     at_ms = begin_ms
-    for from_ms, to_ms in sorted(proved):
+    for from_ms, to_ms in sorted(interval for interval in proved if interval[0] < interval[1]):
         if from_ms > at_ms:
             yield at_ms, min(from_ms, stop_ms)
         at_ms = max(at_ms, to_ms)

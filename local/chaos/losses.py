@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from handlers.connection.ledger import Record, gaps
+from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import LATE_MS
@@ -58,11 +58,13 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
 
     It says when that was, or when the notice came if it came late.
     """
+    records = ledger(world)
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
+        (loss,) = corrected([Gap(fence, from_ms, to_ms, "", False)], records)
         link = world.link_of(fence)
         if count and link is not None and link.notices[count - 1] == number + 1:
             at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
-            if from_ms - slack_ms <= at_ms <= to_ms + slack_ms:
+            if loss.from_ms - slack_ms <= at_ms <= to_ms + slack_ms:
                 return True
     return False
 
@@ -126,11 +128,12 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     links, until_ms = world.upstream.links, world.clock.now_ms()
     for link in world.upstream.open_links:
         yield from ((number, TO_COME) for number in link.backlog)
+    if world.schedule.resumes and uncovered(world, until_ms - 1, until_ms):
+        cursor = _cursor(world)
+        if cursor >= 0 or not world.schedule.memory.forgets:
+            yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
     # What an upstream has forgotten is asked for in vain, as of one that never resumes.
     if world.schedule.resumes and not world.schedule.memory.forgets:
-        if uncovered(world, until_ms - 1, until_ms):
-            cursor = _cursor(world)
-            yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
         # Until there is a cursor nobody can go on from one: those before the last that began without.
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]

@@ -163,7 +163,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "abort and post": (1, _instant((0, 400, 3_000))),
     "stop and post": (1, _instant((50, 800, 3_000, 9_000))),
     # The stop request meets a POST that is taking the stream over from an execution that is dead.
-    "abort, post and stop": (1, _instant(tuple(range(10, 200, 10)))),
+    "abort, post and stop": (2, _instant(tuple(range(20, 100, 5)))),
 }
 
 # What meets every stream of the account.

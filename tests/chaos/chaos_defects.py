@@ -48,11 +48,10 @@ BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocatio
 
 def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
     """The cursor is written whoever wrote it last."""
-    store._dynamodb.put_item(
-        TableName=store._control_table,
-        Item=control_items.key(stream_id, "cursor")
-        | {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)},
-    )
+    place = control_items.key(stream_id, "cursor")
+    saved = {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)}
+    with translate_errors("PutItem"):
+        store._dynamodb.put_item(TableName=store._control_table, Item=place | saved)
     return True
 
 
