@@ -83,7 +83,7 @@ class OwnItems:
         self._cross = cross
 
     def __getattr__(self, operation: str) -> Any:
-        """The method of that name, which looks at the keys first."""
+        """The method of that name, which looks at the keys first; it is made once."""
         method = getattr(self._dynamodb, operation)
 
         def checked(**request: Any) -> Any:
@@ -93,6 +93,7 @@ class OwnItems:
                     self._cross(f"{operation} in the name of {self._stream} is about an item of {name}")
             return method(**request)
 
+        setattr(self, operation, checked)
         return checked
 
 

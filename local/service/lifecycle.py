@@ -187,7 +187,9 @@ class Service:
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsServer(step_functions, pool, self._endpoints)
-        gateway = self._gateway = Gateway(self._routes(), executions, self._check_stream, pool.invoke, room)
+        gateway = self._gateway = Gateway(
+            self._routes(), executions, self._check_stream, step_functions.call, pool.invoke, room
+        )
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [

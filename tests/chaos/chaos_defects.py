@@ -40,6 +40,7 @@ from tests.chaos.chaos_managers import (
     RestartsThePositions,
     SavesTheCursorFirst,
 )
+from tests.chaos.ledger_defects import LEDGER
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
@@ -47,11 +48,10 @@ BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocatio
 
 def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
     """The cursor is written whoever wrote it last."""
-    store._dynamodb.put_item(
-        TableName=store._control_table,
-        Item=control_items.key(stream_id, "cursor")
-        | {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)},
-    )
+    place = control_items.key(stream_id, "cursor")
+    saved = {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)}
+    with translate_errors("PutItem"):
+        store._dynamodb.put_item(TableName=store._control_table, Item=place | saved)
     return True
 
 
@@ -290,7 +290,54 @@ class Defect:
     more_ms: int = 0
 
 
+def _forgets(schedule: Schedule) -> bool:
+    return schedule.resumes and schedule.memory.forgets
+
+
+def _has_losses(schedule: Schedule) -> bool:
+    return schedule.resumes and any(fault.kind == "losses" for fault in schedule.faults)
+
+
+OF_THE_LEDGER = [
+    Defect(
+        "a gap is closed by its length",
+        {"lost"},
+        function=LEDGER["a gap is closed by its length"],
+        among=lambda schedule: _forgets(schedule) and schedule.memory.word == "" and schedule.memory.keeps_ms > 0,
+    ),
+    Defect(
+        "one that broke off counts as caught up",
+        {"lost"},
+        function=LEDGER["one that broke off counts as caught up"],
+        among=_forgets,
+    ),
+    Defect(
+        "the cursor closes no gap",
+        {"invented"},
+        function=LEDGER["the cursor closes no gap"],
+        among=lambda schedule: schedule.resumes,
+    ),
+    Defect(
+        "a handover is told as a gap",
+        {"invented"},
+        function=LEDGER["a handover is told as a gap"],
+        among=lambda schedule: not schedule.resumes,
+    ),
+    Defect(
+        "a loss is told from the opening",
+        {"lost"},
+        function=LEDGER["a loss is told from the opening"],
+        among=_has_losses,
+    ),
+    Defect(
+        "the cursor is given up before the ledger says so",
+        {"cursor-ahead"},
+        function=LEDGER["the cursor is given up before the ledger says so"],
+        among=lambda schedule: _forgets(schedule) and schedule.memory.word != "",
+    ),
+]
 DEFECTS = [
+    *OF_THE_LEDGER,
     Defect("the tail is emitted as an event", {"torn"}, manager=EmitsTheTail),
     Defect("the cursor is saved before its events", {"cursor-ahead"}, manager=SavesTheCursorFirst),
     Defect(
