@@ -157,7 +157,7 @@ def test_tables_that_the_embedded_aws_kept_are_taken_over(tmp_path: Path) -> Non
 
 
 def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
-    """Two and a half thousand events later the process has 32 MB at most, and a page by the index is the page asked for."""
+    """With 2,500 events the process has 32 MB at most, and a page by the index is the page asked for."""
     (events,) = [table for table in read(osls.template("test"), {}).tables if table["TableName"].endswith("-events")]
     name = events["TableName"]
     with in_thread(lambda: database_in(tmp_path, [])) as database:
