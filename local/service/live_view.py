@@ -176,9 +176,12 @@ class LiveView:
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
         lines = [facts, *drawn, f"{'':>6} {scale}"]
-        line = self._screen.line
-        head = line(known.stream_id, style="bold").append(f": {held}", style="not bold")
-        return Group(Text(""), head, *map(line, lines), line(picture.LEGEND, style="dim"))
+        shown = [
+            *self._screen.lines(f"{known.stream_id}: {held}", style="bold"),
+            *(part for line in lines for part in self._screen.lines(line)),
+            *self._screen.lines(picture.LEGEND, style="dim"),
+        ]
+        return Group(Text(""), *shown)
 
     def _lanes(self, known: KnownExecution) -> list[spans.Span]:
         history = self._executions.history(known)

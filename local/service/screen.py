@@ -5,6 +5,7 @@ no text steers the terminal.
 """
 
 import sys
+import textwrap
 from datetime import datetime
 
 from rich.console import Console, RenderableType
@@ -47,9 +48,14 @@ class Screen:
                 self._live.start()
             self._live.update(picture_of, refresh=True)
 
-    def line(self, text: str, style: str = "") -> Text:
-        """Returns a line for a picture; what would steer the terminal is escaped, and nothing is wrapped."""
-        return Text(self._fitting(printable(text)), style=style, no_wrap=True)
+    def lines(self, text: str, style: str = "") -> list[Text]:
+        """Returns a line for a picture, as several where the terminal is too narrow for it: a picture's lines are cut.
+
+        What would steer the terminal is escaped.
+        """
+        shown = self._fitting(printable(text))
+        fits = len(shown) <= self.width
+        return [Text(part, style=style) for part in ([shown] if fits else textwrap.wrap(shown, self.width))]
 
     def _fitting(self, text: str) -> str:
         return in_marks_of(self._console.encoding, text)

@@ -151,6 +151,9 @@ class Executions:
         known = self._known.get(arn)
         if known is None:
             raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        if self._closed:
+            # What it has halted is resumed by the next one.
+            raise Refusal("ServiceException", "The service is ending.")
         if known.live is not None and known.closing is None:
             known.live.stop(error, cause)
             self._close(known)

@@ -73,3 +73,13 @@ def test_the_command_prints_to_a_terminal_without_unicode() -> None:
         assert (ran.stdout + ran.stderr).isascii()
         assert b"\x1b" not in ran.stdout + ran.stderr
     assert b"= connected" in ran.stdout
+
+
+def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is too long for it becomes several, at its spaces."""
+    facts = "21.2 events/s · 125 stored · 6 duplicates turned away · overlap 0.1 s · gap 0.0 s"
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = [line.plain for line in Screen().lines(facts)]
+    assert (max(map(len, lines)) <= 40, " ".join(lines)) == (True, facts)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert [line.plain for line in Screen().lines(facts)] == [facts]
