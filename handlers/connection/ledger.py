@@ -130,14 +130,13 @@ def _by_fence(record: Record) -> tuple[int, int]:
 def _settled(records: Iterable[Record]) -> tuple[list[Record], int | None]:
     """The records in the order of their fencing tokens, and until when all is known behind the last.
 
-    What was known when a connection asked is corrected by what is known now: one that was open then may have turned out
-    to be dead since it was last heard. A record without `since_ms` asked for what came since the one before it ended.
+    What a connection knew when it asked is replaced by what is known now of those before it: one that was open then may
+    have turned out to be dead since it was last heard, or may have caught up in its last moments.
     """
     settled: list[Record] = []
     at_ms: int | None = None
     for record in sorted(records, key=_by_fence):
-        known = [instant for instant in (record.since_ms, at_ms) if instant is not None]
-        settled.append(replace(record, since_ms=min(known, default=None)))
+        settled.append(record if at_ms is None else replace(record, since_ms=at_ms))
         from_ms = settled[-1].from_ms
         reached = [from_ms, *([] if record.behind_ms(record.last_ms) else [record.last_ms])]
         at_ms = max([*reached, *([] if at_ms is None else [at_ms])])

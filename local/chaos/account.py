@@ -102,9 +102,10 @@ def _partitions(request: Mapping[str, Any]) -> list[str]:
     items = [request[name] for name in ("Key", "Item") if name in request]
     values = request.get("ExpressionAttributeValues", {}) if "KeyConditionExpression" in request else {}
     named = [values[name]["S"] for name in (":stream", ":partition") if name in values]
+    wanted = [key for table in request.get("RequestItems", {}).values() for key in table["Keys"]]
     # PK is the first attribute of every INSERT.
     inserted = [statement["Parameters"][0]["S"] for statement in request.get("Statements", ())]
-    return [*(item["PK"]["S"] for item in items), *named, *inserted]
+    return [*(item["PK"]["S"] for item in [*items, *wanted]), *named, *inserted]
 
 
 def _not_at_all(_seconds: float) -> None:

@@ -26,8 +26,8 @@ from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
 
 # How long passes between two questions, and how many entries a page may have.
-LEAST_MS, MOST_MS = 5_000, 16_000
-LIMITS = (1, 2, 3, 7, 25, 25, 100)
+LEAST_MS, MOST_MS = 6_000, 20_000
+LIMITS, MOST = (1, 2, 3, 7, 25, 25, 100), 1_000
 # How often a page goes on where the last one ended; else it begins anywhere.
 GOES_ON = 0.85
 # How long nothing may have changed where a status is compared exactly, beyond the time after which a silent connection
@@ -65,18 +65,18 @@ class ApiReader:
 
     def end(self) -> None:
         """Asks for the last time, and reads on to the end of the stream."""
-        while self.page():
+        while self.page(MOST):
             pass
         self.status()
 
     def _ask(self) -> None:
-        self.page()
+        self.page(self._draws.choice(LIMITS))
         self.status()
         self.begin()
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def page(self) -> bool:
+    def page(self, limit: int) -> bool:
         """Reads one page; whether there may be more behind it."""
         world, order = self._world, self._world.watch.order
         partitions = self._records.partitions(world.stream)
@@ -84,7 +84,7 @@ class ApiReader:
             return False
         if order and self._draws.random() >= GOES_ON:
             self._after = self._draws.choice(order)[0]
-        limit, after = self._draws.choice(LIMITS), self._after
+        after = self._after
         now_ms = self._clock.now_ms()
         entries = self._events.entries(
             world.stream, partitions, now_ms, after, limit, most_bytes=event_pages.BODY_BYTES

@@ -117,7 +117,9 @@ def _end_ms(world: World, records: list[Record], link: Link) -> int:
     record = next((record for record in records if record.fence == fence and not record.refused), None)
     if record is None:
         return link.opened_ms or 0
-    if record.closed_ms is None or record.ended_by in BROKEN or link.has_forgotten:
+    # One that broke may be told as taken over, where a successor explains its end.
+    is_broken = record.ended_by in BROKEN or link.ended_by in BROKEN
+    if record.closed_ms is None or is_broken or link.has_forgotten:
         return min(end_ms, record.last_ms - link.client.skew_ms)
     return end_ms
 

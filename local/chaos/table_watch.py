@@ -137,6 +137,8 @@ class Watch:
         is_less = stored <= self.stored_by[fence] and stored + duplicates + dead <= written
         if not (is_all if "closed_ms" in item else is_less) or dead < (self._marked_by[fence] if is_all else 0):
             self.miscounted.append(self._said(f"{told}; {there}"))
+        if int(item.get("conflicts", {}).get("N", "0")):
+            self.miscounted.append(self._said(f"connection {fence} tells of conflicts, and each event has one body"))
 
     def _cursor(self, item: Item) -> None:
         text, fence = item["cursor"]["S"], int(item["fence"]["N"])

@@ -45,6 +45,7 @@ _ENDS = {
     Kind.DISCONNECT: "the upstream asks for a new connection",
     Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
+_FORGOTTEN = "the cursor is too old, and the upstream names the oldest place that it has"
 
 
 @dataclass
@@ -96,9 +97,8 @@ class Trial:
             self.say(f"{kind.value:<10} beside these events")
         if kind in _ENDS:
             self.ended = True
-            self.say(_ENDS[kind])
-        if kind is Kind.EXPIRED and (oldest := self.profile.oldest_after(frame)) is not None:
-            self.say(f"it names the place from which it has everything, and is asked for that: {printable(oldest)}")
+            oldest = self.profile.oldest_after(frame) if kind is Kind.EXPIRED else None
+            self.say(_ENDS[kind] if oldest is None else f"{_FORGOTTEN}: it is asked for {printable(oldest)}")
 
     def _event(self, kind: Kind, event: StreamEvent, *, moves: bool = True) -> None:
         """Prints one event, or a frame that is none; `moves` where its cursor counts."""

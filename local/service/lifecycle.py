@@ -222,8 +222,8 @@ class Service:
         own = Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
         states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn)
         watch = OrphanWatch(
-            executions, lambda: self._endpoints.client("dynamodb"), states, table, self._room(executions).admits,
-            self._screen.say,
+            executions, lambda: self._endpoints.client("dynamodb"), states, table,
+            not needs_dynamodb(self._environment), self._room(executions).admits, self._screen.say,
         )  # fmt: skip
         self._tasks.append(asyncio.create_task(watch.run()))
 

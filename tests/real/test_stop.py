@@ -196,6 +196,7 @@ def test_a_stream_whose_upstream_is_down_can_be_stopped(service: Service) -> Non
     assert until(lambda: get(service, DOWN)["status"] == "reconnecting", 10), service.log
     status = get(service, DOWN)
     assert (status["coverage"], status["holder"], status["last_error"]["lane"]) == (None, None, "B")
+    assert status["last_error"]["message"].startswith("refused: nothing listens at the address")
     assert service.ask("DELETE", DOWN)[0] == 202
     assert until(lambda: is_over(service, arn, DOWN), 20), service.log
     ending = service.execution(arn)
