@@ -129,6 +129,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     if None in paths:
         spelled = ", ".join(f'"{word}"' for word in words)
         more = ", or a list of such paths" if "hash" in words else ""
+        more += '; "[*]" stands for an element of the list that split names' if "[*]" in str(value) else ""
         fields.wrong(field, f"must be {spelled} or {PATH}{more}{did_you_mean(value, words)}")
         return None
     sound = tuple(path for path in paths if path is not None)

@@ -4,6 +4,7 @@ Invariants: a line that standard output cannot accept, such as one to a file on 
 no text steers the terminal.
 """
 
+import errno
 import sys
 import textwrap
 from datetime import datetime
@@ -16,12 +17,18 @@ from local.observers import harmless
 from local.printable import accept_any_text, in_marks_of, printable, printable_lines
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raises what the write raised: rich would end the process, in the midst of a request."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of standard output has gone")
+
+
 class Screen:
     """Prints lines, each with the time of day, and a picture below them where standard output is a terminal."""
 
     def __init__(self) -> None:
         accept_any_text(sys.stdout)
-        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._live: Live | None = None
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 

@@ -43,7 +43,11 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
             'on_conflict can be "both" only without split.keep',
         ),
         ({"split": {"path": "$"}, "key": "$.id"}, 'key must hold a path into the element, such as "$[*].id"'),
-        ({"key": "$.items[*].id"}, f'key must be "id", "hash", "each" or {PATH}'),
+        (
+            {"key": "$.items[*].id"},
+            f'key must be "id", "hash", "each" or {PATH}, or a list of such paths; "[*]" stands for',
+        ),
+        ({"split": SPLIT, "cursor": "$.other[*].id"}, '"[*]" stands for an element of the list that split names'),
         ({"heartbeat": {"absent": "$.a"}}, f"heartbeat must give absent a list of paths, each {PATH}"),
         ({"heartbeat": {"absent": []}}, f"heartbeat must give absent a list of paths, each {PATH}"),
         ({"heartbeat": {"absent": ["a"]}}, f"heartbeat must give absent a list of paths, each {PATH}"),
