@@ -18,6 +18,7 @@ from handlers import errors
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Report
+from handlers.connection.stuck import STUCK_AFTER
 from handlers.driver import Clock
 from handlers.invocation import Request, run_invocation, to_invocation
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -151,6 +152,9 @@ def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
             **_counts(report),
         },
     )
+    if report.same_ends >= STUCK_AFTER:
+        # An alarm finds these words in the log.
+        logger.warning("stuck at its cursor", extra={"same_ends": report.same_ends, "ended_by": progress.ended_by})
     metrics.add_dimension("profile", profile_name)
     metrics.add_metric("Stored", MetricUnit.Count, progress.stored)
     metrics.add_metric("Duplicates", MetricUnit.Count, progress.duplicates)

@@ -1,5 +1,6 @@
 """The control API: shows a stream, its events or all streams, and records the request to stop one.
 
+    GET    /                                what there is
     GET    /connections                     all streams that were ever started, a page at a time
     GET    /connections/{streamId}          the status of a stream
     GET    /connections/{streamId}/events   its events in order, a page at a time
@@ -19,7 +20,7 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
-from handlers.api import event_pages, status, stream_pages
+from handlers.api import event_pages, index, status, stream_pages
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
 from handlers.api.queries import BadQuery, PageRequest
@@ -39,7 +40,7 @@ PAGE_S = 8
 # RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
 # (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
 CACHE_CONTROL = "no-cache, no-store"
-ALL, EVENTS = "/connections", "/events"
+INDEX, ALL, EVENTS = "/", "/connections", "/events"
 
 Answer = dict[str, Any]
 
@@ -74,6 +75,8 @@ def handler(event: object, _lambda_context: object) -> Answer:
     fields = event if isinstance(event, Mapping) else {}
     resource, query = str(fields.get("resource", "")), fields.get("queryStringParameters")
     try:
+        if method == "GET" and resource == INDEX:
+            return _json(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
         if method == "GET" and resource == ALL:
             return _streams(stream_pages.LISTING.read(query))
         profile = check_stream_id(stream_id)

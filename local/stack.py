@@ -45,19 +45,24 @@ class Function:
 
 @dataclass(frozen=True)
 class StateMachine:
-    """A state machine; `definition` is the JSON text with every reference resolved."""
+    """A state machine; `definition` is the JSON text with every reference resolved, `type` STANDARD or EXPRESS."""
 
     name: str
     arn: str
     definition: str
+    type: str = "STANDARD"
 
 
 @dataclass(frozen=True)
 class Route:
-    """A method of the REST API that starts an execution; templates by content type, in VTL."""
+    """A method of the REST API that starts an execution; templates by content type, in VTL.
+
+    `waits` is whether the answer is that of the execution, which is then an Express one (StartSyncExecution).
+    """
 
     method: str
     path: str
+    waits: bool
     request_templates: Mapping[str, str]
     passthrough: str
     responses: tuple[Mapping[str, Any], ...]
@@ -122,7 +127,12 @@ def _machine(resources: "_Resources", key: str) -> StateMachine:
     definition = str(properties["DefinitionString"])
     for name, value in properties.get("DefinitionSubstitutions", {}).items():
         definition = definition.replace("${" + name + "}", _text(value))
-    return StateMachine(resources.name(key), resources.attribute(key, "Arn"), definition)
+    return StateMachine(
+        resources.name(key),
+        resources.attribute(key, "Arn"),
+        definition,
+        str(properties.get("StateMachineType", "STANDARD")),
+    )
 
 
 def _route(resources: "_Resources", key: str) -> Route | ProxyRoute | None:
@@ -132,15 +142,17 @@ def _route(resources: "_Resources", key: str) -> Route | ProxyRoute | None:
         function = _INVOCATION.search(str(integration["Uri"]))
         return function and ProxyRoute(
             method=str(properties["HttpMethod"]),
-            path=resources.path(resources.raw(key)["Properties"]["ResourceId"]),
+            path=resources.path(resources.raw(key)["Properties"]["ResourceId"]) or "/",
             function=function[1],
             needs_key=bool(properties.get("ApiKeyRequired", False)),
         )
-    if not str(integration.get("Uri", "")).endswith(":states:action/StartExecution"):
+    action = str(integration.get("Uri", "")).rpartition(":states:action/")[2]
+    if action not in ("StartExecution", "StartSyncExecution"):
         return None
     return Route(
         method=str(properties["HttpMethod"]),
         path=resources.path(resources.raw(key)["Properties"]["ResourceId"]),
+        waits=action == "StartSyncExecution",
         request_templates={kind: str(text) for kind, text in integration.get("RequestTemplates", {}).items()},
         passthrough=str(integration.get("PassthroughBehavior", "WHEN_NO_MATCH")),
         responses=tuple(integration.get("IntegrationResponses", ())),

@@ -121,6 +121,7 @@ def names(stage: str) -> dict[str, str]:
         "control_table": f"{prefix}-control",
         "dead_letter_queue": f"{prefix}-dead-letters",
         "connections": f"{prefix}-connections",
+        "start": f"{prefix}-start",
         "alerts": f"{prefix}-alerts",
         "metrics": prefix,
     }

@@ -38,7 +38,7 @@ def coverage(status: str, connections: Connections, records: Records) -> dict[st
     if status in CLAIMED and not connections.open and last.ended_by not in OVER:
         pending = [Gap(0, to_ms, now_ms, last.ended_by, False)]
         to_ms = now_ms
-    losses = [loss for loss in records.losses if loss.fence >= run[0].fence]
+    losses = ledger.corrected((loss for loss in records.losses if loss.fence >= run[0].fence), shown_records)
     shown = sorted([*missed, *losses], key=lambda gap: gap.from_ms)
     # A loss may lie in a gap, or before the start from which coverage counts.
     gap_ms = _length_ms((max(gap.from_ms, from_ms), min(gap.to_ms, to_ms)) for gap in [*shown, *pending])

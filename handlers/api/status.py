@@ -13,6 +13,7 @@ from handlers.api import coverage, standing
 from handlers.api.instants import at
 from handlers.api.last_error import Retries, last_error
 from handlers.api.records import OVER, UNHEARD, Connection, Connections, Records
+from handlers.connection.stuck import STUCK_AFTER
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.
 LANES = ("A", "B")
@@ -42,9 +43,18 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
         "coverage": coverage.coverage(status, connections, records),
+        "stuck_at_cursor": _stuck(status, connections, records),
         "counts": coverage.counts(connections),
         "last_error": error,
     }
+
+
+def _stuck(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
+    """The cursor at which the last connections came to the same end; None where they did not, or one got beyond."""
+    newest, ends = connections.newest, records.rest.same_ends
+    if ends < STUCK_AFTER or status not in standing.ACTIVE or newest is None or newest.stored:
+        return None
+    return {"value": records.cursor, "same_ends": ends, "ended_by": newest.ended_by or None}
 
 
 def _lanes(status: str, connections: Connections) -> dict[str, Any]:

@@ -34,13 +34,16 @@ class Pace:
 class Rest:
     """What is known of a stream's failures: how many of which kind in a row, and until when it is left alone.
 
-    `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it.
+    `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it. `same_ends`
+    is how many connections in a row came to the end `same_end` (`stuck.py`), 0 where the last came to none such.
     """
 
     kind: str = ""
     failures: int = 0
     until_ms: int = 0
     reconnection_ms: int = 0
+    same_ends: int = 0
+    same_end: str = ""
 
 
 def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:

@@ -74,14 +74,14 @@ class Record:
             return None
         return self.last_ms
 
-    def from_ms(self, covered_ms: int | None = None) -> int:
-        """From when on it brings all that happened; a record without `since_ms` asked for what came since then."""
-        since_ms = covered_ms if self.since_ms is None else self.since_ms
-        if not self.resumed or since_ms is None:
+    @property
+    def from_ms(self) -> int:
+        """From when on it brings all that happened."""
+        if not self.resumed or self.since_ms is None:
             return self.opened_ms
-        if self.reach_ms is not None and self.opened_ms - since_ms > self.reach_ms:
+        if self.reach_ms is not None and self.opened_ms - self.since_ms > self.reach_ms:
             return self.opened_ms
-        return min(since_ms, self.opened_ms)
+        return min(self.since_ms, self.opened_ms)
 
     def behind_ms(self, at_ms: int) -> int:
         """How much longer than until `at_ms` it must last to have caught up; 0 where it has."""
@@ -120,13 +120,43 @@ def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> lis
 
 def known_ms(records: Iterable[Record]) -> int | None:
     """Until when all that happened is stored or lies in an open gap, as the records say; None where there are none."""
-    instants = [record.since_ms for record in records if record.since_ms is not None]
-    for record in records:
-        if record.from_ms() == record.opened_ms:
-            instants.append(record.opened_ms)
-        if not record.behind_ms(record.last_ms):
-            instants.append(record.last_ms)
-    return max(instants, default=None)
+    return _settled(records)[1]
+
+
+def _by_fence(record: Record) -> tuple[int, int]:
+    return record.fence, record.opened_ms
+
+
+def _settled(records: Iterable[Record]) -> tuple[list[Record], int | None]:
+    """The records in the order of their fencing tokens, and until when all is known behind the last.
+
+    What a connection knew when it asked is replaced by what is known now of those before it: one that was open then may
+    have turned out to be dead since it was last heard, or may have caught up in its last moments.
+    """
+    settled: list[Record] = []
+    at_ms: int | None = None
+    for record in sorted(records, key=_by_fence):
+        settled.append(record if at_ms is None else replace(record, since_ms=at_ms))
+        from_ms = settled[-1].from_ms
+        reached = [from_ms, *([] if record.behind_ms(record.last_ms) else [record.last_ms])]
+        at_ms = max([*reached, *([] if at_ms is None else [at_ms])])
+    return settled, at_ms
+
+
+def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
+    """Returns the losses that the upstream announced, each from where all was known, by what is known now.
+
+    A connection that catches up writes a loss down from its `since_ms` on; `_settled` says why that may be too late.
+    """
+    written = sorted(records, key=_by_fence)
+    settled = _settled(written)[0]
+    since = {(one.fence, one.since_ms): now.since_ms for one, now in zip(written, settled, strict=True)}
+    return [
+        replace(loss, from_ms=min(loss.from_ms, since_ms))
+        if (since_ms := since.get((loss.fence, loss.from_ms))) is not None
+        else loss
+        for loss in losses
+    ]
 
 
 def behind_ms(records: Iterable[Record], cursor_fence: int, now_ms: int) -> int | None:
@@ -144,7 +174,7 @@ def behind_ms(records: Iterable[Record], cursor_fence: int, now_ms: int) -> int 
 
 def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:
     """Returns the gaps between the records, oldest first, but none that an undecided connection may yet cover."""
-    ordered = sorted(records, key=lambda record: (record.opened_ms, record.fence))
+    ordered = sorted(_settled(records)[0], key=lambda record: (record.opened_ms, record.fence))
     if not ordered:
         return []
     holes: list[Gap] = []
@@ -157,17 +187,16 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
     begin_ms = stop_ms = first.opened_ms if covered_ms is None else covered_ms
     for record in ordered:
-        from_ms = record.from_ms(covered_ms)
         if covered_ms is not None and record.opened_ms > covered_ms:
             is_refused = record.refused == CURSOR_EXPIRED
             holes.append(Gap(record.fence, covered_ms, record.opened_ms, record.refused or cause, True, is_refused))
         end_ms = record.end_ms(now_ms, dead_after_ms)
         if end_ms is None:  # it is open, so it covers all that follows; or it is dead and not yet known to be
-            proved.append((from_ms, _FOR_EVER))
+            proved.append((record.from_ms, _FOR_EVER))
             stop_ms = max(stop_ms, record.opened_ms)
             break
         if not record.behind_ms(end_ms):
-            proved.append((from_ms, end_ms))
+            proved.append((record.from_ms, end_ms))
         stop_ms = max(stop_ms, end_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
@@ -177,7 +206,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
 def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[Interval]:
     """The intervals of [begin_ms, stop_ms) that none of `proved` covers."""
     at_ms = begin_ms
-    for from_ms, to_ms in sorted(proved):
+    for from_ms, to_ms in sorted(interval for interval in proved if interval[0] < interval[1]):
         if from_ms > at_ms:
             yield at_ms, min(from_ms, stop_ms)
         at_ms = max(at_ms, to_ms)
@@ -191,18 +220,18 @@ def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -
     That time is added to the hole before it, or to the one behind it where none is before it.
     """
     judged: list[Gap] = []
+    closed = list(holes)
     for from_ms, to_ms in unproved:
         inside = [hole for hole in holes if hole.from_ms < to_ms and hole.to_ms > from_ms]
         starts = [min(from_ms, inside[0].from_ms), *(hole.from_ms for hole in inside[1:]), to_ms] if inside else []
         for number, hole in enumerate(inside):
             ends_ms = max(hole.to_ms, starts[number + 1])
             judged.append(replace(hole, from_ms=starts[number], to_ms=ends_ms, closed_by_cursor=False))
+        closed = [hole for hole in closed if hole not in inside]
         if not inside:
             # A connection broke off beside one that did not ask for what the other should have brought.
             after = [record for record in ordered if record.opened_ms >= to_ms]
             before = [record for record in ordered if record.opened_ms < to_ms]
             if after:
                 judged.append(Gap(after[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, False))
-    opened = {(gap.fence, gap.is_refused) for gap in judged}
-    judged += [hole for hole in holes if (hole.fence, hole.is_refused) not in opened]
-    return sorted(judged, key=lambda gap: (gap.from_ms, gap.fence))
+    return sorted(judged + closed, key=lambda gap: (gap.from_ms, gap.fence))

@@ -58,7 +58,7 @@ def connect(
         else:
             step = Await(manager.wake_at_ms, manager.lease_due_ms)
         if isinstance(step, Finish):
-            return Report(step.outcome, manager.progress, connect_ms, manager.reconnection_ms)
+            return Report(step.outcome, manager.progress, connect_ms, manager.reconnection_ms, manager.stays_at)
         answer = yield step
         now_ms, value, arrived_ms, unread_ms = answer
         if isinstance(step, Open):

@@ -145,6 +145,11 @@ class Manager:
         """Returns what the upstream asked for before the next connection; None where it asked for nothing."""
         return self._intake.reconnection_ms
 
+    @property
+    def stays_at(self) -> str | None:
+        """Returns the cursor behind which it has asked in vain; None where something came of it, or none was asked."""
+        return self._record.stays_at
+
     def expires_at_ms(self, now_ms: int) -> int:
         """Returns until when this connection counts as connected if its lease is renewed now."""
         return self._lifetime.expires_at_ms(now_ms)

@@ -55,6 +55,11 @@ class Pending:
         return not self._writes
 
     @property
+    def is_unmoved(self) -> bool:
+        """Whether no cursor was reached but the one that was asked for, and no write is unanswered."""
+        return not self._writes and self._reached == self.asked_from
+
+    @property
     def is_first(self) -> bool:
         """Whether there is a cursor to be saved and none ever was: a kill has nothing to resume from."""
         return self._saved is None and self._reached is not None

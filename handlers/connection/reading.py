@@ -47,26 +47,21 @@ def read(
     events: list[StreamEvent] = []
     cursor: str | None = None
     count = losses = 0
+    splits = profile.split is not None
+    batch: Sequence[StreamEvent] = ()
     for frame in as_frames(frames):
-        batch: Sequence[StreamEvent] = ()
-        if profile.split is None:
+        if not splits:
             kind = profile.kind(frame)
         else:
             kind, batch = taken_apart(profile, frame, now_ms)
         count += not frame.is_comment
         losses += kind is Kind.LOSS
-        if batch:
-            for event in batch:
+        if batch or (kind in _STORED and not frame.is_comment):
+            for event in batch or (profile.event(frame, now_ms),):
                 if profile.key == "each":
                     event = event._replace(key=f"{place}-{first + len(events):09d}")
                 events.append(event)
                 cursor = event.cursor if event.cursor is not None else cursor
-        elif kind in _STORED and not frame.is_comment:
-            event = profile.event(frame, now_ms)
-            if profile.key == "each":
-                event = event._replace(key=f"{place}-{first + len(events):09d}")
-            events.append(event)
-            cursor = event.cursor if event.cursor is not None else cursor
         elif kind in _BESIDE and not frame.is_comment:
             after = profile.cursor_beside(kind, frame, is_resumed=is_resumed)
             cursor = after if after is not None else cursor

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from handlers.connection import stuck
 from handlers.connection.backoff import FailureKind, Rest, failed
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import renewal_due
@@ -123,6 +124,7 @@ class _Attempts:
                 yield Ended(report)
                 return report
             report = yield from connect(profile, invocation, self._now_ms, after_fence=self._fence, held=held)
+            report = replace(report, same_ends=stuck.count(self._rest, report)[0])
             yield from self._ask(Ended(report))
             self._fence = max(report.progress.fence, self._fence)
             yield from self._note(answered(held, report.progress), report)
@@ -157,15 +159,18 @@ class _Attempts:
 
     def _note(self, held: Rest, report: Report) -> Steps[None]:
         """Writes down what is known after the connection, in place of `held`, or added to what others wrote since."""
-        after = self._rest_after(self._rest, report)
+        after = self._counted_after(self._rest, report)
         while after != held and not (yield from self._ask(ChangeRest(held, after))):
             held = yield from self._ask(ReadRest())
-            after = self._rest_after(held, report)
+            after = self._counted_after(held, report)
             # That this one lived ends its own failures, not those that others met meanwhile; nor does its rest end
             # theirs.
-            counted = after if after.failures else replace(held, reconnection_ms=after.reconnection_ms)
-            after = replace(counted, until_ms=max(after.until_ms, held.until_ms))
+            ours = replace(after, kind=held.kind, failures=held.failures)
+            after = replace(after if after.failures else ours, until_ms=max(after.until_ms, held.until_ms))
         self._rest = after
+
+    def _counted_after(self, before: Rest, report: Report) -> Rest:
+        return stuck.counted(before, self._rest_after(before, report), report, self._now_ms)
 
     def _rest_after(self, before: Rest, report: Report) -> Rest:
         outcome = report.outcome

@@ -79,6 +79,12 @@ class Record:
             detail="" if outcome is None else bounded(outcome.message if outcome.detail is None else outcome.detail),
         )
 
+    @property
+    def stays_at(self) -> str | None:
+        """The cursor that was asked for, where nothing was stored since and no cursor was reached; else None."""
+        is_moved = self._stored or self._dead_lettered or not self.pending.is_unmoved
+        return None if is_moved or not self.resumed else self.pending.asked_from
+
     def begins(self, now_ms: int) -> None:
         """Records that the claim is on its way."""
         self.claimed_ms = self._seen_ms = now_ms

@@ -57,13 +57,16 @@ class Report:
     """How a connection ended and what it did; `connect_ms` is None where the upstream never answered.
 
     `reconnection_ms` is what the upstream asked for on it before the next one, as the profile bounds it; None where it
-    asked for nothing.
+    asked for nothing. `stays_at` is the cursor behind which it asked in vain: it stored nothing and moved no cursor;
+    None where it did, or asked for no place. `same_ends` counts the connections in a row that ended so (`stuck.py`).
     """
 
     outcome: Outcome
     progress: Progress
     connect_ms: int | None = None
     reconnection_ms: int | None = None
+    stays_at: str | None = None
+    same_ends: int = 0
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------

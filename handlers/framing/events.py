@@ -32,7 +32,7 @@ OnConflict = Literal["first", "both"]
 
 
 class StreamEvent(NamedTuple):
-    """What the stream delivered in one frame: the thing that is stored.
+    """What the stream delivered in one frame, or in one element of a frame that is a batch: the thing that is stored.
 
     `key` is the dedup key. `cursor` is where to resume after this event: None where it says nothing about that, ""
     where the upstream asked to start afresh. `id` and `name` are the wire's own.
@@ -84,16 +84,13 @@ def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
     """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
     if isinstance(rule, JsonPath):
         return cursor_at(parse_json(frame.data), rule)
-    return askable(frame.last_id) if rule == "id" else None
+    cursor = frame.last_id if rule == "id" else None
+    return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
 def cursor_at(body: Any, path: JsonPath) -> str | None:
     """Where to resume by what stands at `path`; None where nothing does that could be asked for."""
-    return askable(text_at(body, path))
-
-
-def askable(cursor: str | None) -> str | None:
-    """`cursor` itself, None where it is so long that nobody could ask for it."""
+    cursor = text_at(body, path)
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 

@@ -31,12 +31,15 @@ from handlers.framing.events import (
     fitting,
     hashed,
     named_by,
+    parse_path,
     remember,
     text_at,
 )
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
 
+# What stands for the element in a path of the profile, behind the path of the list.
+ELEMENT = "[*]"
 # An event takes some 300 bytes besides its text, and the smallest function has 128 MB.
 MOST_ELEMENTS = 100_000
 _value_at = json.JSONDecoder().raw_decode
@@ -84,10 +87,22 @@ class Split:
                 members = leaf
         object.__setattr__(self, "_members", members)
 
+    def path_of(self, spelled: str) -> JsonPath | None:
+        """The path that a rule of the profile spells, read in a frame that holds one element; None where it is none."""
+        if not spelled.startswith(self.path.text + ELEMENT):
+            return parse_path(spelled)
+        path = parse_path(spelled.replace(ELEMENT, "[0]", 1))
+        return None if path is None else JsonPath(spelled, path.steps)
+
     def is_of_element(self, path: JsonPath) -> bool:
         """Whether `path` leads into an element."""
         length = len(self.path.steps)
         return path.steps[:length] == self.path.steps and path.steps[length : length + 1] in ((0,), (-1,))
+
+    def shares(self, key: Rule) -> bool:
+        """Whether all elements of a frame have the same key: they would be one event."""
+        paths = () if isinstance(key, str) else (key,) if isinstance(key, JsonPath) else key
+        return bool(paths) and not any(self.is_of_element(path) for path in paths)
 
     def batch(self, frame: Frame) -> Batch | None:
         """The elements of `frame`; None where there is no list of them. `parse_json` then need not parse it again."""

@@ -8,7 +8,7 @@ For example `profile.request("prices:EUR", cursor, secrets)` is the request that
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
@@ -22,13 +22,15 @@ from handlers.framing.events import (
     to_event,
 )
 from handlers.framing.marks import Kind, Marks
-from handlers.framing.splitting import Split
 from handlers.profile import placeholders
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
 from handlers.profile.header_fields import FIELD_VALUE
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
 from handlers.profile.sections import Meaning
+
+if TYPE_CHECKING:
+    from handlers.framing.splitting import Split
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
@@ -79,7 +81,7 @@ class Profile:
     keep_days: int
     resume: Resume | None
     on_conflict: OnConflict
-    split: Split | None
+    split: "Split | None"
     key: Rule
     cursor: Rule | None
 
@@ -157,8 +159,12 @@ class Profile:
 
     @property
     def key_conflict(self) -> OnConflict | None:
-        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery."""
-        return None if self.key in ("hash", "each") else self.on_conflict
+        """What follows where one key has two bodies; None where the key is made of the body, or of the delivery.
+
+        So it is where an element is stored with what is kept of its frame, which is another in each delivery.
+        """
+        keeps = self.split is not None and bool(self.split.keep)
+        return None if self.key in ("hash", "each") or keeps else self.on_conflict
 
     @property
     def reach_ms(self) -> int | None:

@@ -5,18 +5,21 @@ nothing after it checks one again. A field that it does not know is a problem to
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from handlers.framing.decoders import FRAMINGS, Framing
 from handlers.framing.events import OnConflict
 from handlers.framing.marks import Kind, Mark, marks
-from handlers.profile import mark_fields, sections, split_field
+from handlers.profile import mark_fields, sections
 from handlers.profile.addresses import check_address, expand
 from handlers.profile.behaviour import Overlap, Oversize, Profile, Standby
 from handlers.profile.checked_fields import BadProfile, Fields
 from handlers.profile.resume import LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
+
+if TYPE_CHECKING:
+    from handlers.framing.splitting import Split
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
@@ -37,7 +40,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     framing = cast(Framing, fields.choice("framing", tuple(FRAMINGS), None))
     has_ids = FRAMINGS[framing].has_ids
     method = fields.choice("method", ("GET", "POST"), "GET")
-    split = split_field.split(fields)
+    split = _split(fields, table)
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
     resume, expired = parse_resume(fields, LAST_EVENT_ID if cursor == "id" else None)
     marked = [
@@ -79,13 +82,20 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
     sections.query(fields, profile.address)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
-    if split is not None:
-        split_field.check_key(fields, profile.key, split)
     if "retry_max_s" in table and framing != "sse":
         fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     if fields.problems:
         raise BadProfile(fields.problems)
     return profile
+
+
+def _split(fields: Fields, table: Mapping[str, Any]) -> "Split | None":
+    """How a frame is taken apart. Few profiles do that, and what is imported lengthens each cold start."""
+    if "split" not in table:
+        return None
+    from handlers.profile import split_field
+
+    return split_field.split(fields)
 
 
 def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:
@@ -95,6 +105,14 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
     has_cursor = profile.cursor is not None or any(mark.cursor is not None for mark in marked)
     if profile.resume is not None and not has_cursor:
         fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')
-    marked = [*marked, *(profile.split.unfinished if profile.split is not None else ())]
+    if profile.split is not None:
+        marked = [*marked, *profile.split.unfinished]
+        if profile.split.keep and profile.on_conflict == "both":
+            fields.wrong(
+                "on_conflict", 'can be "both" only without split.keep: what is kept differs between deliveries'
+            )
+        if profile.split.shares(profile.key):
+            example = f"{profile.split.path.text}[*].id"
+            fields.wrong("key", f'must hold a path into the element, such as "{example}": else all have one key')
     if not has_ids and any(mark.event is not None or mark.comment is not None for mark in marked):
         fields.wrong("framing", 'must be "sse" where a mark names an event or a comment')

@@ -7,19 +7,20 @@ is returned without a note is sound.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import parse_qsl
 
 from handlers.connection.backoff import KINDS, FailureKind, Pace
-from handlers.framing.events import Rule
-from handlers.framing.splitting import Split
+from handlers.framing.events import Rule, parse_path
 from handlers.profile import placeholders
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import PATH, Fields, did_you_mean
 from handlers.profile.header_fields import FIELD_VALUE, is_header
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import is_bare, references, without
-from handlers.profile.split_field import element_path
+
+if TYPE_CHECKING:
+    from handlers.framing.splitting import Split
 
 Meaning = Literal["success", "ended", "expired", "throttled", "dropped", "rejected"]
 MEANINGS: tuple[Meaning, ...] = ("success", "ended", "expired", "throttled", "dropped", "rejected")
@@ -112,7 +113,7 @@ def query(fields: Fields, address: str) -> None:
     _check_bare(fields, "address", parse_qsl(address.partition("?")[2]))
 
 
-def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, split: Split | None) -> Rule | None:
+def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, split: "Split | None") -> Rule | None:
     """The dedup key's or the cursor's rule; None where it is absent."""
     value = fields.take(field)
     if value is None:
@@ -123,10 +124,12 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     if isinstance(value, str) and value in words:
         return cast(Literal["id", "hash", "each"], value)
     several = isinstance(value, list) and len(value) > 0 and "hash" in words
-    paths = [element_path(one, split) for one in (value if several else [value])]
+    read = parse_path if split is None else split.path_of
+    paths = [read(one) if isinstance(one, str) else None for one in (value if several else [value])]
     if None in paths:
         spelled = ", ".join(f'"{word}"' for word in words)
         more = ", or a list of such paths" if "hash" in words else ""
+        more += '; "[*]" stands for an element of the list that split names' if "[*]" in str(value) else ""
         fields.wrong(field, f"must be {spelled} or {PATH}{more}{did_you_mean(value, words)}")
         return None
     sound = tuple(path for path in paths if path is not None)

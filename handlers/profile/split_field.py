@@ -6,14 +6,13 @@ In a path of the profile `[*]` behind the path of the list is the element: with 
 
 from typing import Any
 
-from handlers.framing.events import JsonPath, Rule, parse_path
+from handlers.framing.events import JsonPath, parse_path
 from handlers.framing.marks import Mark
-from handlers.framing.splitting import Split
+from handlers.framing.splitting import ELEMENT, Split
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import Fields
 from handlers.profile.mark_fields import mark
 
-ELEMENT = "[*]"
 _NAMES = 'a JSON path of names alone, such as "$.result.events"'
 
 
@@ -30,23 +29,6 @@ def split(fields: Fields) -> Split | None:
     parsed = Split(path, _kept(inner, path), _name(inner, path), _unfinished(inner))
     inner.refuse_the_rest("split: path, keep, name, unfinished")
     return parsed
-
-
-def element_path(spelled: Any, split: Split | None) -> JsonPath | None:
-    """The path that a rule of the profile spells, read in a frame that holds one element; None where it spells none."""
-    if not isinstance(spelled, str):
-        return None
-    if split is None or not spelled.startswith(split.path.text + ELEMENT):
-        return parse_path(spelled)
-    path = parse_path(spelled.replace(ELEMENT, "[0]", 1))
-    return None if path is None else JsonPath(spelled, path.steps)
-
-
-def check_key(fields: Fields, key: Rule, split: Split) -> None:
-    """Notes a key that all elements of a frame share: they would be one event."""
-    paths = () if isinstance(key, str) else (key,) if isinstance(key, JsonPath) else key
-    if paths and not any(split.is_of_element(path) for path in paths):
-        fields.wrong("key", f'must hold a path into the element, such as "{split.path.text}{ELEMENT}.id"')
 
 
 def _of_names(value: Any) -> JsonPath | None:
@@ -83,7 +65,7 @@ def _name(inner: Fields, path: JsonPath) -> JsonPath | None:
     value = inner.take("name")
     if value is None:
         return None
-    name = element_path(value, Split(path))
+    name = Split(path).path_of(value) if isinstance(value, str) else None
     if name is None:
         inner.wrong("name", f'must be a JSON path such as "{path.text}{ELEMENT}.type"')
     return name

@@ -169,12 +169,12 @@ class Store:
         # The ledger after the cursor: that more was stored meanwhile is no harm, the other way round it would be.
         rows = self._table.newest(stream_id, "connection#", LOOK_BACK)
         records = [record for row in rows for record in control_items.records(row)]
+        # In a long outage no connection that was answered is in sight: then the newest try has what was known before.
         tried = [since_ms for row in rows if (since_ms := control_items.count(row, "since_ms")) is not None]
-        known = [*tried, *([] if (answered_ms := known_ms(records)) is None else [answered_ms])]
         return CursorRead(
             control_items.text(item, "cursor"),
             control_items.count(item, "saved_at_ms"),
-            max(known, default=None),
+            known_ms(records) if records or not tried else tried[0],
             behind_ms(records, control_items.count(item, "fence") or 0, now_ms),
         )
 

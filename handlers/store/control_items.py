@@ -162,6 +162,8 @@ def rest_of(item: Item) -> Rest:
         failures=count(item, "failures") or 0,
         until_ms=count(item, "until_ms") or 0,
         reconnection_ms=count(item, "reconnection_ms") or 0,
+        same_ends=count(item, "same_ends") or 0,
+        same_end=text(item, "same_end") or "",
     )
 
 
@@ -172,4 +174,6 @@ def rest(owed: Rest) -> Item:
         "failures": number(owed.failures),
         "until_ms": number(owed.until_ms),
         "reconnection_ms": number(owed.reconnection_ms),
+        "same_ends": number(owed.same_ends),
+        "same_end": {"S": owed.same_end},
     }

@@ -83,7 +83,7 @@ class OwnItems:
         self._cross = cross
 
     def __getattr__(self, operation: str) -> Any:
-        """The method of that name, which looks at the keys first."""
+        """The method of that name, which looks at the keys first; it is made once."""
         method = getattr(self._dynamodb, operation)
 
         def checked(**request: Any) -> Any:
@@ -93,6 +93,7 @@ class OwnItems:
                     self._cross(f"{operation} in the name of {self._stream} is about an item of {name}")
             return method(**request)
 
+        setattr(self, operation, checked)
         return checked
 
 
@@ -101,9 +102,10 @@ def _partitions(request: Mapping[str, Any]) -> list[str]:
     items = [request[name] for name in ("Key", "Item") if name in request]
     values = request.get("ExpressionAttributeValues", {}) if "KeyConditionExpression" in request else {}
     named = [values[name]["S"] for name in (":stream", ":partition") if name in values]
+    wanted = [key for table in request.get("RequestItems", {}).values() for key in table["Keys"]]
     # PK is the first attribute of every INSERT.
     inserted = [statement["Parameters"][0]["S"] for statement in request.get("Statements", ())]
-    return [*(item["PK"]["S"] for item in items), *named, *inserted]
+    return [*(item["PK"]["S"] for item in [*items, *wanted]), *named, *inserted]
 
 
 def _not_at_all(_seconds: float) -> None:

@@ -2,8 +2,8 @@
 
 Two answers: a page of events, which is compared with the table in its order, and the stream's status, which is compared
 with what is connected, requested and running. A status follows the world by as long as a connection takes to be
-written down; only what has not changed for SETTLED_MS, and in a store that answers, is compared exactly. It changes
-nothing. Invariant: what is asked is drawn from the schedule's seed alone.
+written down, or to be known as dead; only what has not changed for longer, and in a store that answers, is compared
+exactly. It changes nothing. Invariant: what is asked is drawn from the schedule's seed alone.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from typing import Any
 
 from handlers.api import event_pages, status
 from handlers.api.last_error import Retries
+from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.chaos.executions import end_word
 from local.chaos.losses import lease_ttl_ms
-from local.chaos.schedule import requests
+from local.chaos.schedule import SLOW_MS, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
 
 # How long passes between two questions, and how many entries a page may have.
-LEAST_MS, MOST_MS = 4_000, 14_000
-LIMITS = (1, 2, 3, 7, 25, 100, 1_000)
+LEAST_MS, MOST_MS = 6_000, 20_000
+LIMITS, MOST = (1, 2, 3, 7, 25, 25, 100), 1_000
 # How often a page goes on where the last one ended; else it begins anywhere.
-GOES_ON = 0.7
-# How long nothing may have changed where a status is compared exactly: the lease and the record are written each second
-# or two, after a claim and an opening, and a request takes its time.
-SETTLED_MS = 5_000
+GOES_ON = 0.85
+# How long nothing may have changed where a status is compared exactly, beyond the time after which a silent connection
+# counts as dead: until a claim, an opening and a record are written.
+SETTLED_MS = 1_000
 # Of a second opening, a kill, a store that is slow for a moment.
 SLACK_MS = 1_500
 # What makes the tables late or the functions.
-UNSETTLING = {"throttles": 0, "unknown outcomes": LATEST_MS, "slow store": SETTLED_MS, "freeze": 0}
+UNSETTLING = {"throttles": 0, "unknown outcomes": LATEST_MS, "slow store": 4 * max(SLOW_MS), "freeze": 0}
 # When the machine tries again: nothing that is compared follows from it.
 RETRIES = Retries(60_000, 60_000)
 
@@ -50,7 +51,13 @@ class ApiReader:
         self._records = StreamRecords(world.tables, world.control_table)
         self._events = EventReader(world.tables, world.account.events_table, lambda _key: None)
         self._after = ""
-        self._dead_after_ms = lease_ttl_ms(world)
+
+    @property
+    def _dead_after_ms(self) -> int:
+        """When a silent holder counts as dead, of whichever version it is."""
+        deployed = self._world.version.function
+        newest_ms = LEASE_TTL_READS * max(deployed.lease_every_ms, deployed.progress_every_ms)
+        return max(newest_ms, lease_ttl_ms(self._world))
 
     def begin(self) -> None:
         """From now on it asks, until the run is over."""
@@ -58,18 +65,18 @@ class ApiReader:
 
     def end(self) -> None:
         """Asks for the last time, and reads on to the end of the stream."""
-        while self.page():
+        while self.page(MOST):
             pass
         self.status()
 
     def _ask(self) -> None:
-        self.page()
+        self.page(self._draws.choice(LIMITS))
         self.status()
         self.begin()
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def page(self) -> bool:
+    def page(self, limit: int) -> bool:
         """Reads one page; whether there may be more behind it."""
         world, order = self._world, self._world.watch.order
         partitions = self._records.partitions(world.stream)
@@ -77,7 +84,7 @@ class ApiReader:
             return False
         if order and self._draws.random() >= GOES_ON:
             self._after = self._draws.choice(order)[0]
-        limit, after = self._draws.choice(LIMITS), self._after
+        after = self._after
         now_ms = self._clock.now_ms()
         entries = self._events.entries(
             world.stream, partitions, now_ms, after, limit, most_bytes=event_pages.BODY_BYTES
@@ -171,7 +178,7 @@ class ApiReader:
     def _is_settled(self) -> bool:
         """Whether nothing has changed for so long that everything is written down."""
         world, now_ms = self._world, self._clock.now_ms()
-        since_ms = now_ms - SETTLED_MS - self._world.schedule.skew_ms
+        since_ms = now_ms - self._dead_after_ms - SETTLED_MS - self._world.schedule.skew_ms
         for fault in world.schedule.faults:
             if fault.kind in UNSETTLING:
                 from_ms = world.origin_ms + fault.at_ms

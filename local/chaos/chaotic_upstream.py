@@ -1,8 +1,8 @@
 """An upstream of numbered events in virtual time that misbehaves on demand: what it sends, to whom, and when it stops.
 
-Events are real frames of server-sent events, cut into chunks anywhere. It keeps all events, and goes on from a cursor
-where the schedule says so. It knows its clients only by what local/chaos/link.py says of them. Invariant: a link
-that is closed brings nothing more.
+Events are real frames of server-sent events, cut into chunks anywhere. It goes on from a cursor where the schedule
+says so, and keeps all events, or forgets as local/chaos/memory.py says. It knows its clients only by what
+local/chaos/link.py says of them. Invariant: a link that is closed brings nothing more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from local.chaos.link import Client, Link
+from local.chaos.memory import GONE_FRAME, GONE_STATUS, SPEED
 from local.chaos.schedule import Schedule
 from local.chaos.wire import Wire
 from states_language.clock import Clock
@@ -130,6 +131,11 @@ class ChaoticUpstream:
         if self._holds("refusals"):
             self._refuse(link, self._status, self._schedule.retry_after_s)
             return
+        if self._schedule.memory.word == "status" and self._has_forgotten(link):
+            self._say(f"  link {self.links.index(link)} is told that {link.cursor} is too old")
+            link.closed_ms, link.has_forgotten = now_ms, True
+            link.client.arrived(link, Opened(GONE_STATUS))
+            return
         self._count(link, others)
         if policy == "forbids" and others:
             self._refuse(link, 429)
@@ -140,10 +146,47 @@ class ChaoticUpstream:
         link.client.arrived(link, Opened(200))
         if policy == "evicts":
             self._end(others)
-        newest = len(self.emitted_ms)
-        first = newest if link.cursor is None else max(0, link.cursor + 1 - self._back)
-        self._send(link, list(range(first, newest)))
+        self._catch_up(link)
         self._clock.call_at(now_ms + STALL_AFTER_MS, lambda: self._check_stall(link))
+
+    def _catch_up(self, link: Link) -> None:
+        """Sends what came after the cursor: at once, or, where it forgets, so slowly that it may break off."""
+        now_ms, newest = self._clock.now_ms(), len(self.emitted_ms)
+        if link.cursor is None:
+            return
+        first = max(0, link.cursor + 1 - self._back)
+        memory = self._schedule.memory
+        if not memory.forgets:
+            self._send(link, list(range(first, newest)))
+            return
+        oldest = memory.oldest(self.emitted_ms, now_ms)
+        if memory.word == "frame" and self._has_forgotten(link):
+            link.has_forgotten = True
+            link.client.arrived(link, Chunk(GONE_FRAME))
+            return
+        link.backlog.extend(range(max(first, oldest), newest))
+        if link.backlog:
+            self._replay(link, self.emitted_ms[link.backlog[0]])
+
+    def _has_forgotten(self, link: Link) -> bool:
+        """Whether the event of the cursor is none that it has any more."""
+        return link.cursor is not None and link.cursor < self._schedule.memory.oldest(
+            self.emitted_ms, self._clock.now_ms()
+        )
+
+    def _replay(self, link: Link, since_ms: int) -> None:
+        """Sends what is due of the backlog of a link that goes on from `since_ms`, and comes back for the rest."""
+        if not link.is_open:
+            return
+        now_ms, due = self._clock.now_ms(), []
+        assert link.opened_ms is not None
+        passed_ms = since_ms + SPEED * (now_ms - link.opened_ms)
+        while link.backlog and self.emitted_ms[link.backlog[0]] <= passed_ms:
+            due.append(link.backlog.popleft())
+        self._send(link, due)
+        if link.backlog:
+            left_ms = self.emitted_ms[link.backlog[0]] - passed_ms
+            self._clock.call_at(now_ms + left_ms // SPEED + 1, lambda: self._replay(link, since_ms))
 
     def _count(self, link: Link, others: list[Link]) -> None:
         """Counts those who live. Where two are tolerated, claims within one connect cannot know of each other."""
@@ -198,7 +241,10 @@ class ChaoticUpstream:
         if self._holds("duplicates") and self._draws.random() < 0.5:
             numbers += range(max(0, number - 2), number + 1)
         for link in list(self.open_links):
-            self._send(link, [n for n in numbers if self._is_of(link, n)])
+            if link.backlog:
+                link.backlog.extend(numbers)
+            elif not link.has_forgotten:
+                self._send(link, [n for n in numbers if self._is_of(link, n)])
 
     def _is_of(self, link: Link, number: int) -> bool:
         """A link without a cursor began with the events that came to be after it was answered."""

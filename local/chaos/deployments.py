@@ -151,5 +151,5 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     }
     if schedule.pace:
         fields["backoff"] = PACES[schedule.pace]
-    fields["resume"] = {"header": "Last-Event-ID"} if schedule.resumes else "none"
+    fields |= schedule.memory.fields(schedule.skew_ms) if schedule.resumes else {"resume": "none"}
     return parse(STREAMS[0], fields, {})

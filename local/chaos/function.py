@@ -73,6 +73,11 @@ class VirtualFunction:
         self._waits = self._run()
 
     @property
+    def skew_ms(self) -> int:
+        """How far its clock is wrong."""
+        return self.task.skew_ms
+
+    @property
     def execution(self) -> str:
         """The execution that it runs for."""
         return self.task.invocation.execution

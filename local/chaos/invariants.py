@@ -12,6 +12,7 @@ from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.executions import over_as
+from local.chaos.gaps import invented
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.rests import impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
@@ -20,6 +21,7 @@ from local.chaos.world import World
 
 COUNTED = (
     "lost",
+    "invented",
     "duplicated",
     "excess-connections",
     "stuck",
@@ -135,6 +137,7 @@ def _of_stream(world: World) -> list[Violation]:
         "cursor-ahead": watch.ahead,
         "backwards": watch.backwards,
         "lost": _lost(world),
+        "invented": invented(world),
         "stuck": _stuck(world),
         "restless": _restless(world),
         "unnamed-ends": _unnamed(world),

@@ -6,6 +6,7 @@ client, in that order.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,6 +27,14 @@ class Client(Protocol):
     @property
     def died_ms(self) -> int | None:
         """When it was killed, None where it was not."""
+
+    @property
+    def skew_ms(self) -> int:
+        """How far its clock is wrong."""
+
+    @property
+    def links_by_fence(self) -> dict[int, Link]:
+        """Its openings, by their fencing tokens."""
 
     @property
     def execution(self) -> str:
@@ -53,11 +62,12 @@ class Again:
 class Link:
     """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
 
-    `delayed` are the events that came late or never, `came_ms` when those came that did. `claimed_ms` is when its claim
-    was sent, `marked_ms` when all could know that it is connected. `looked_ms` is when its function looked last for a
-    rest, `took_ms` when it took the try after one; `settled_ms` when all could know how it ended. `notices` are the
-    sent events that announce a loss, in order. `written` counts the events that the store has answered for. `again` is
-    None for a function's first.
+    `backlog` is what it has not been sent yet of what came after its cursor, at the pace of a catch-up; `has_forgotten`
+    is whether it was told that the cursor is too old. `delayed` are the events that came late or never, `came_ms` when
+    those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know that it is connected.
+    `looked_ms` is when its function looked last for a rest, `took_ms` when it took the try after one; `settled_ms` when
+    all could know how it ended. `notices` are the sent events that announce a loss, in order. `written` counts the
+    events that the store has answered for. `again` is None for a function's first.
     """
 
     client: Client
@@ -76,6 +86,8 @@ class Link:
     refused_with: int = 0
     retry_after_s: int = 0
     ended_by: str = ""
+    backlog: deque[int] = field(default_factory=deque)
+    has_forgotten: bool = False
     held: bytes = b""
     waiting: list[int] = field(default_factory=list)
     delayed: set[int] = field(default_factory=set)

@@ -8,9 +8,9 @@ hit the very connection that should have brought it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from handlers.connection.ledger import Record, gaps
+from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import LATE_MS
@@ -23,6 +23,7 @@ ON_ITS_WAY_MS = 4_000
 PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
 CAME_LATE = "it came late, or never, and nobody heard of the connection's end"
 CLOCKS_DIFFER = "in a gap that is shorter than two clocks differ"
+TO_COME = "still to come on the connection that catches up"
 NEXT_ONES = "after the cursor, for the next connection to ask for"
 
 
@@ -31,7 +32,7 @@ def missing(world: World) -> dict[int, str]:
     opened = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None]
     if not opened:
         return {}
-    records = _records(world)
+    records = ledger(world)
     now_ms = world.clock.now_ms()
     recorded = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
     # Each end of a gap is by one function's clock; half an event may have come when the other half was cut off.
@@ -55,27 +56,37 @@ def missing(world: World) -> dict[int, str]:
 def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
     """Whether a connection that was sent the notice of a lost event has written the loss down.
 
-    One that was connected when the event was lost says when that was, or when the notice came if it came late; one that
-    is sent the notice again, behind a cursor, can only say when that was.
+    It says when that was, or when the notice came if it came late.
     """
+    records = ledger(world)
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
+        (loss,) = corrected([Gap(fence, from_ms, to_ms, "", False)], records)
         link = world.link_of(fence)
-        if link is not None and link.notices[count - 1] == number + 1:
+        if count and link is not None and link.notices[count - 1] == number + 1:
             at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
-            is_old = link.opened_ms is None or at_ms < link.opened_ms
-            if is_old or from_ms - slack_ms <= at_ms <= to_ms + slack_ms:
+            if loss.from_ms - slack_ms <= at_ms <= to_ms + slack_ms:
                 return True
     return False
 
 
-def uncovered(world: World, from_ms: int, to_ms: int, *, stalled_counts: bool = True) -> list[tuple[int, int]]:
+def uncovered(
+    world: World,
+    from_ms: int,
+    to_ms: int,
+    *,
+    stalled_counts: bool = True,
+    end_ms: Callable[[Link], int] | None = None,
+) -> list[tuple[int, int]]:
     """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
 
-    A connection that was closed as stalled counts to its close, or else, as in the ledger, to its last byte.
+    A connection that was closed as stalled counts to its close, or else, as in the ledger, to its last byte; or each to
+    what `end_ms` says.
     """
     spans = []
     for link in world.upstream.links:
-        if link.opened_ms is not None:
+        if link.opened_ms is not None and end_ms is not None:
+            spans.append((link.opened_ms, end_ms(link)))
+        elif link.opened_ms is not None:
             died_ms = link.client.died_ms
             closed_ms = link.closed_ms if stalled_counts or link.ended_by != "stalled" else link.last_byte_ms
             ends = [end for end in (closed_ms, died_ms) if end is not None]
@@ -115,10 +126,14 @@ def _end_ms(record: Record) -> int:
 
 def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     links, until_ms = world.upstream.links, world.clock.now_ms()
-    if world.schedule.resumes:
-        if uncovered(world, until_ms - 1, until_ms):
-            cursor = _cursor(world)
+    for link in world.upstream.open_links:
+        yield from ((number, TO_COME) for number in link.backlog)
+    if world.schedule.resumes and uncovered(world, until_ms - 1, until_ms):
+        cursor = _cursor(world)
+        if cursor >= 0 or not world.schedule.memory.forgets:
             yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
+    # What an upstream has forgotten is asked for in vain, as of one that never resumes.
+    if world.schedule.resumes and not world.schedule.memory.forgets:
         # Until there is a cursor nobody can go on from one: those before the last that began without.
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]
@@ -162,10 +177,11 @@ def _was_killed(link: Link) -> bool:
 def _cursor(world: World) -> int:
     key = control_items.key(world.stream, "cursor")
     item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
-    return int(item["cursor"]["S"]) if item else -1
+    return int(item["cursor"]["S"] or -1) if item else -1
 
 
-def _records(world: World) -> list[Record]:
+def ledger(world: World) -> list[Record]:
+    """What the connections of the stream wrote down of themselves."""
     rows = world.tables.query(
         TableName=world.control_table,
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from local.chaos.memory import EVERYTHING, MEMORIES, Memory
 from local.chaos.wire import KEYS
 
 POLICIES = ("evicts", "tolerates", "forbids")
@@ -42,8 +43,8 @@ class Schedule:
     `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
     `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing. `key` is what the profile makes of an
-    event's dedup key. `unstorable` says which events no table takes, "" for none (`wire.py`). `beside` are the other
-    streams of the account, each with the faults that are its own.
+    event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
+    "" for none (`wire.py`). `beside` are the other streams of the account, each with the faults that are its own.
     """
 
     seed: int
@@ -59,6 +60,7 @@ class Schedule:
     pace: str = ""
     retry_after_s: int = 0
     key: str = "id"
+    memory: Memory = EVERYTHING
     unstorable: str = ""
     beside: tuple[Schedule, ...] = ()
 
@@ -79,6 +81,7 @@ class Schedule:
         traits += [f"{self.pace} rests after failures"] if self.pace else []
         traits += [f"Retry-After: {self.retry_after_s}"] if self.retry_after_s else []
         traits += [f"keys by {self.key}"] if self.key != "id" else []
+        traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
         traits += [f"{self.unstorable} events that no table takes"] if self.unstorable else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         lines = [head, *(f"  {fault}" for fault in self.faults)]
@@ -160,7 +163,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "abort and post": (1, _instant((0, 400, 3_000))),
     "stop and post": (1, _instant((50, 800, 3_000, 9_000))),
     # The stop request meets a POST that is taking the stream over from an execution that is dead.
-    "abort, post and stop": (1, _instant(tuple(range(10, 200, 10)))),
+    "abort, post and stop": (2, _instant(tuple(range(20, 100, 5)))),
 }
 
 # What meets every stream of the account.
@@ -169,7 +172,7 @@ SHARED = frozenset(
     | {"queue refuses", "no descriptions"}
 )
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
-BESIDE, MOST_BESIDE = 0.1, 3
+BESIDE, MOST_BESIDE = 0.07, 3
 
 
 def generate(seed: int) -> Schedule:
@@ -214,4 +217,5 @@ def _generate(seed: int, drawn: random.Random, kinds: list[str], count: int) -> 
         retry_after_s=drawn.choice((0, 0, 2, 9)),
         key=drawn.choice(("id", "id", *KEYS)),
         unstorable=drawn.choices(("", "refused", "large"), (90, 8, 2))[0],
+        memory=drawn.choice(MEMORIES),
     )

@@ -19,6 +19,7 @@ from local.chaos.api_reader import ApiReader
 from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.faults import strike
 from local.chaos.invariants import Violation
+from local.chaos.memory import EVERYTHING
 from local.chaos.schedule import Schedule
 from local.chaos.world import World
 from states_language import Machine, load
@@ -121,5 +122,5 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
-    plain |= {"partitions": 1, "pace": "", "retry_after_s": 0, "key": "id", "beside": ()}
+    plain |= {"partitions": 1, "pace": "", "retry_after_s": 0, "key": "id", "memory": EVERYTHING, "beside": ()}
     return [replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value]

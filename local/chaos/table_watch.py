@@ -39,6 +39,7 @@ class Watch:
         self._counters = (0, 0, 0)
         self._cursor_fence = 0
         self._passed: dict[int, int] = {}
+        self._forgotten: set[int] = set()
         self._partitions = 1
         self._newest_ms = 0
         self.stored_by: Counter[int] = Counter()
@@ -124,6 +125,8 @@ class Watch:
     def _connection(self, item: Item) -> None:
         """A record tells no more than there is, and one that is closed tells all."""
         fence = int(item["fence"]["N"])
+        if "forgot_ms" in item:
+            self._forgotten.add(fence)
         stored, duplicates, dead = (int(item[name]["N"]) for name in ("stored", "duplicates", "dead_lettered"))
         self.counts[fence] = stored, duplicates, dead
         link = self._link_of(fence)
@@ -134,6 +137,8 @@ class Watch:
         is_less = stored <= self.stored_by[fence] and stored + duplicates + dead <= written
         if not (is_all if "closed_ms" in item else is_less) or dead < (self._marked_by[fence] if is_all else 0):
             self.miscounted.append(self._said(f"{told}; {there}"))
+        if int(item.get("conflicts", {}).get("N", "0")):
+            self.miscounted.append(self._said(f"connection {fence} tells of conflicts, and each event has one body"))
 
     def _cursor(self, item: Item) -> None:
         text, fence = item["cursor"]["S"], int(item["fence"]["N"])
@@ -142,6 +147,10 @@ class Watch:
             self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
         self._cursor_fence = max(self._cursor_fence, fence)
         link = self._link_of(fence)
+        if not text and link is not None and (link.has_forgotten or link.refused_with):
+            if fence not in self._forgotten:
+                self.ahead.append(self._said("the cursor was given up before the ledger said that it is too old"))
+            return
         first = self._passed.get(fence, 0)
         if link is None or cursor not in link.sent:
             self.ahead.append(self._said(f"the cursor {text!r} of connection {fence} was never sent to it"))
@@ -160,7 +169,7 @@ class Watch:
 
     def _lease(self, item: Item) -> None:
         self._partitions = control_items.partitions(item)
-        self._held_by(control_items.lease(item).execution)
+        self._held_by(item.get("execution", {}).get("S", ""))
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:
             return
@@ -171,6 +180,8 @@ class Watch:
 
     def _held_by(self, arn: str) -> None:
         """Whoever takes the stream from an execution that runs is its successor, or goes on with its claim."""
+        if arn == self._holder:
+            return
         before, self._holder = self._executions.get(self._holder), arn
         after = self._executions.get(arn)
         if before is None or after is None or before is after or before.status != "RUNNING":

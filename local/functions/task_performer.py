@@ -20,6 +20,7 @@ from local.functions.pool import Pool, UnknownFunction
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskCall, TaskFailure, Tokens
+from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT
 from states_language.tasks.integrations import SYNC
 from states_language.tasks.lambdas import missing
 from states_language.tasks.nested import Ended, settle
@@ -47,6 +48,7 @@ class TaskPerformer:
         self._endpoints = endpoints
         self._states = states
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
+        self._stopping: set[asyncio.Future[Any]] = set()
         self._closed = False
 
     async def perform(self, call: TaskCall) -> Any:
@@ -99,8 +101,28 @@ class TaskPerformer:
         if call.pending is not None and call.pattern.startswith(SYNC):
             pending = call.pending
             self._states.on_end(answer["executionArn"], lambda ended: settle(pending, call.pattern, ended))
+            pending.outcome.add_done_callback(lambda outcome: self._given_up(outcome, answer["executionArn"]))
         result = sdk.result(_dated(answer), operation.output_shape)
         return result if call.sdk else result | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
+
+    def _given_up(self, outcome: "asyncio.Future[Any]", execution_arn: str) -> None:
+        """Stops a nested execution when the Task that waits for it is aborted or timed out.
+
+        Source: AWS Step Functions Developer Guide, "Run a Job (.sync)": "if a Step Functions states:startExecution.sync
+        task is aborted, it will call the Step Functions StopExecution API action". Of a time-out it says nothing.
+        """
+        if self._closed or not (
+            outcome.cancelled() or any(outcome.result() is one for one in (TIMED_OUT, NO_HEARTBEAT))
+        ):
+            return
+        stopping = asyncio.ensure_future(self._states.call("StopExecution", {"executionArn": execution_arn}))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopped)
+
+    def _stopped(self, stopping: "asyncio.Future[Any]") -> None:
+        # Best effort, as AWS's; its failure is nobody's.
+        self._stopping.discard(stopping)
+        _ = stopping.cancelled() or stopping.exception()
 
     def _request(self, call: TaskCall) -> Any:
         try:

@@ -6,6 +6,7 @@ no secret and no header of the request is printed; the connection is closed howe
 
 import argparse
 import os
+import sys
 import time
 import tomllib
 from collections import Counter
@@ -28,6 +29,7 @@ from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.upstream.reader import Upstream
 from local.checkout import ROOT, require_checkout
+from local.printable import columns_of, printable
 from local.profiles import advice
 from local.profiles.profile_files import placeholders, profile_text, sentence
 from local.upstreams.behaviours import BEHAVIOURS
@@ -36,12 +38,14 @@ from local.user_error import UserError
 
 STREAMS = ROOT / "env" / "streams"
 KEEP_ALIVE = "keep-alive bytes without a frame"
-_SHOWN_CHARACTERS = 70
+# How wide a line is where there is no terminal, and what is shown of a body at least.
+_COLUMNS, _LEAST = 100, 20
 _ENDS = {
     Kind.END: "the stream has ended: the function would not connect again",
     Kind.DISCONNECT: "the upstream asks for a new connection",
     Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
+_FORGOTTEN = "the cursor is too old, and the upstream names the oldest place that it has"
 
 
 @dataclass
@@ -93,18 +97,20 @@ class Trial:
             self.say(f"{kind.value:<10} beside these events")
         if kind in _ENDS:
             self.ended = True
-            self.say(_ENDS[kind])
-        if kind is Kind.EXPIRED and (oldest := self.profile.oldest_after(frame)) is not None:
-            self.say(f"it names the place from which it has everything, and is asked for that: {printable(oldest)}")
+            oldest = self.profile.oldest_after(frame) if kind is Kind.EXPIRED else None
+            self.say(_ENDS[kind] if oldest is None else f"{_FORGOTTEN}: it is asked for {printable(oldest)}")
 
     def _event(self, kind: Kind, event: StreamEvent, *, moves: bool = True) -> None:
         """Prints one event, or a frame that is none; `moves` where its cursor counts."""
         self.counts[kind.value] += 1
-        shown = printable(_body(event.data)[:_SHOWN_CHARACTERS].replace("\n", " "))
         if moves and event.cursor is not None:
             self.cursor = event.cursor
         key = "unique" if self.profile.key == "each" else printable(event.key)
-        self.say(f"{kind.value:<10} key {key}  {shown}" if kind is Kind.EVENT else f"{kind.value:<10} {shown}")
+        head = f"{kind.value:<10} key {key}  " if kind is Kind.EVENT else f"{kind.value:<10} "
+        # A body fills the line; where it is cut, it says so.
+        most = max(_LEAST, columns_of(sys.stdout, _COLUMNS) - len(head))
+        body = printable(_body(event.data)[: most + 1].replace("\n", " "))
+        self.say(head + (body if len(body) <= most else f"{body[: most - 1]}…"))
 
     def chunk_ended(self, last_id: str | None) -> None:
         """Records the last event ID; a block without an event may set it."""
@@ -121,11 +127,6 @@ class Trial:
             self.say(f"asked for {self.reconnection_ms / 1000:g} s before a new connection, which waits {rest_s:g} s")
         counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
         self.say(f"total: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
-
-
-def printable(text: str) -> str:
-    """Returns the text with control characters escaped: an upstream may send anything to a terminal."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def run(arguments: argparse.Namespace) -> int:

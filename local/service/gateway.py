@@ -5,11 +5,12 @@ template. Invariants: an execution's input is the request template applied to pa
 unless the template asks for one; a refused request starts nothing.
 """
 
+import asyncio
 import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -32,6 +33,8 @@ _JSON = "application/json"
 _RETRY_AFTER_S = 60
 # Returns a stream id's problem as (status, sentence), None where the stream may be started.
 CheckStream = Callable[[str], tuple[int, str] | None]
+# Answers an action of Step Functions with these parameters; raises Refusal.
+CallStates = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class _Anything(StringConvertor):
@@ -48,12 +51,14 @@ class Gateway:
 
     def __init__(
         self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
-        invoke: lambda_proxy.Invoke, room: Room,
+        states: CallStates, invoke: lambda_proxy.Invoke, room: Room,
     ) -> None:  # fmt: skip
         self.serve(routes)
         self._executions = executions
         self._room = room
         self._check_stream = check_stream
+        self._states = states
+        self._starting = asyncio.Lock()
         self._invoke = invoke
         self.app = Starlette(
             routes=[Path("/health", self._health), Path("/{path:anything}", self._any, methods=_METHODS)]
@@ -75,13 +80,13 @@ class Gateway:
             if values is not None and route.method in (request.method, "ANY"):
                 body = (await request.body()).decode("utf-8", "replace")
                 if isinstance(route, Route):
-                    return self._start(route, values, request, body)
+                    return await self._start(route, values, request, body)
                 event = lambda_proxy.event(request, route.path, values, _context(route, request), body)
                 return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
         # API Gateway's answer for a route that does not exist.
         return JSONResponse({"message": "Missing Authentication Token"}, 403)
 
-    def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
+    async def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
         problem = self._check_stream(unquote(path["streamId"])) if "streamId" in path else None
         kind = request.headers.get("content-type", _JSON).split(";")[0].strip().lower()
         template = route.request_templates.get(kind)
@@ -94,18 +99,31 @@ class Gateway:
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template let it through: its profile is wrong, or has changed since the template was compiled.
                 return JSONResponse({"message": problem[1]}, problem[0])
-            if problem is None and "streamId" in path and not self._room.admits(unquote(path["streamId"])):
-                return JSONResponse({"message": self._room.refusal}, 503, {"Retry-After": str(_RETRY_AFTER_S)})
-            known = self._executions.start(start["stateMachineArn"], start.get("input", "{}"), start.get("name"))
+            if problem is None and "streamId" in path:
+                return await self._start_stream(route, unquote(path["streamId"]), start, call)
+            return _mapped(route, 200, await self._states(_action(route), start), call)
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return JSONResponse({"message": "Internal server error"}, 500)
         except Refusal as refusal:
             answer = {"__type": refusal.code, "message": str(refusal)}
             return _mapped(route, 400, answer, call)
-        started: dict[str, Any] = {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
-        if known.stream_id:
-            started["streams"] = {"running": self._room.running(), "most": self._room.capacity.most}
-        return _mapped(route, 200, started, call)
+
+    async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
+        # One at a time: between the look at the room and the start nobody else is let in.
+        async with self._starting:
+            if not self._room.admits(stream_id):
+                return JSONResponse({"message": self._room.refusal}, 503, {"Retry-After": str(_RETRY_AFTER_S)})
+            answer = await self._states(_action(route), start)
+        streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
+        if "output" in answer:
+            answer["output"] = json.dumps(json.loads(answer["output"]) | streams)
+        elif not route.waits:
+            answer |= streams
+        return _mapped(route, 200, answer, call)
+
+
+def _action(route: Route) -> str:
+    return "StartSyncExecution" if route.waits else "StartExecution"
 
 
 def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:

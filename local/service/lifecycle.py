@@ -187,7 +187,9 @@ class Service:
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = integrations.perform
         aws = AwsServer(step_functions, pool, self._endpoints)
-        gateway = self._gateway = Gateway(self._routes(), executions, self._check_stream, pool.invoke, room)
+        gateway = self._gateway = Gateway(
+            self._routes(), executions, self._check_stream, step_functions.call, pool.invoke, room
+        )
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
         self._listeners = [
@@ -220,8 +222,8 @@ class Service:
         own = Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
         states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn)
         watch = OrphanWatch(
-            executions, lambda: self._endpoints.client("dynamodb"), states, table, self._room(executions).admits,
-            self._screen.say,
+            executions, lambda: self._endpoints.client("dynamodb"), states, table,
+            not needs_dynamodb(self._environment), self._room(executions).admits, self._screen.say,
         )  # fmt: skip
         self._tasks.append(asyncio.create_task(watch.run()))
 

@@ -14,7 +14,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from handlers.connection.backoff import Rest
 from handlers.connection.lease import Lease, unconnected_ms
+from handlers.connection.stuck import STUCK_AFTER
 from handlers.store import control_items
 from local.aws_endpoints import Endpoints
 from local.observers import harmless
@@ -44,6 +46,7 @@ class LiveView:
         self._screen = screen
         self._unconnected_after_ms = unconnected_after_s * 1000
         self._alerted: set[str] = set()
+        self._stuck: dict[str, str] = {}  # the end at which a stream was last reported as stuck
         self._views: dict[str, StreamView] = {}
         self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
         self._failures: dict[str, Failures] = {}
@@ -85,9 +88,10 @@ class LiveView:
             connected_token = view.connected_token
             # The embedded AWS may be restarting; the next look is a second away.
             with contextlib.suppress(BotoCoreError, ClientError):
-                records, lease = await asyncio.to_thread(self._read, stream_id)
+                records, lease, rest = await asyncio.to_thread(self._read, stream_id)
                 connected_token = lease.connected_token
                 self._alert(stream_id, lease)
+                self._alert_stuck(stream_id, rest)
             for news in view.update(records, connected_token, _now_ms(), failed.get(stream_id, [])):
                 self._screen.say(news)
         for stream_id in [one for one in self._views if one not in streams]:
@@ -106,6 +110,14 @@ class LiveView:
             self._alerted.add(stream_id)
             self._screen.say(f"ALERT: {stream_id} has been without a connection for {length_ms // 1000} s")
 
+    def _alert_stuck(self, stream_id: str, rest: Rest) -> None:
+        """Prints once for each such end that a stream does not get beyond its cursor."""
+        if rest.same_ends >= STUCK_AFTER and self._stuck.get(stream_id) != rest.same_end:
+            self._stuck[stream_id] = rest.same_end
+            self._screen.say(
+                f"ALERT: {stream_id} is stuck at its cursor: {rest.same_ends} connections in a row came to the same end"
+            )
+
     def _failed(self, running: list[KnownExecution]) -> dict[str, list[Failure]]:
         """The failures of functions since the last look, by stream."""
         kept, self._failures = self._failures, {}
@@ -115,13 +127,17 @@ class LiveView:
             failures.setdefault(known.stream_id, []).extend(reader.new(self._executions.history(known)))
         return failures
 
-    def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], Lease]:
+    def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], Lease, Rest]:
         if self._control_table is None:
-            return [], Lease()
+            return [], Lease(), Rest()
         client = self._endpoints.client("dynamodb")
         records = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
         lease = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "lease"))
-        return records, control_items.lease(lease.get("Item", {}))
+        # The rest says something only once a connection has failed: mostly it need not be read.
+        rest: dict[str, Any] = {}
+        if any("error" in item for item in records[:1]):
+            rest = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "rest"))
+        return records, control_items.lease(lease.get("Item", {})), control_items.rest_of(rest.get("Item", {}))
 
     def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         newest: list[dict[str, Any]] = client.query(
@@ -160,9 +176,12 @@ class LiveView:
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
         lines = [facts, *drawn, f"{'':>6} {scale}"]
-        line = self._screen.line
-        head = line(known.stream_id, style="bold").append(f": {held}", style="not bold")
-        return Group(Text(""), head, *map(line, lines), line(picture.LEGEND, style="dim"))
+        shown = [
+            *self._screen.lines(f"{known.stream_id}: {held}", style="bold"),
+            *(part for line in lines for part in self._screen.lines(line)),
+            *self._screen.lines(picture.LEGEND, style="dim"),
+        ]
+        return Group(Text(""), *shown)
 
     def _lanes(self, known: KnownExecution) -> list[spans.Span]:
         history = self._executions.history(known)

@@ -24,17 +24,20 @@ LOOK_EVERY_S = 5.0
 class OrphanWatch:
     """Reads all leases again and again.
 
-    `dynamodb` returns a client. `may_start` says whether this machine has room for a stream, `say` prints a line.
+    `dynamodb` returns a client. Where `shares_tables`, somebody else's executions may stand in leases, so only streams
+    of which this service knows an execution are looked after. `may_start` says whether this machine has room for a
+    stream, `say` prints a line.
     """
 
     def __init__(
         self, executions: Executions, dynamodb: Callable[[], Any], states: StepFunctions, control_table: str,
-        may_start: Callable[[str], bool], say: Callable[[str], None],
+        shares_tables: bool, may_start: Callable[[str], bool], say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._executions = executions
         self._dynamodb = dynamodb
         self._states = states
         self._control_table = control_table
+        self._shares_tables = shares_tables
         self._may_start = may_start
         self._say = say
         self._said: dict[str, str] = {}
@@ -44,7 +47,7 @@ class OrphanWatch:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
-                sentences = await self._look()
+                sentences = await self.look()
             except (BotoCoreError, ClientError):
                 continue  # The embedded database may be restarting; the next look is seconds away.
             for stream_id, sentence in sentences.items():
@@ -52,14 +55,16 @@ class OrphanWatch:
                     self._say(f"ALERT: {sentence}")
             self._said = sentences
 
-    async def _look(self) -> dict[str, str]:
-        """What to say of each orphan, by its stream's id."""
+    async def look(self) -> dict[str, str]:
+        """Starts what is to be started, and returns what to say of each orphan, by its stream's id."""
         leases = await asyncio.to_thread(lambda: list(all_leases(self._dynamodb(), self._control_table)))
         now_ms = time.time_ns() // 1_000_000
         suspects = [(stream_id, lease) for stream_id, lease in leases if is_suspect(lease, now_ms)]
         if not suspects:
             return {}
         youngest = self._youngest()
+        if self._shares_tables:
+            suspects = [(stream_id, lease) for stream_id, lease in suspects if stream_id in youngest]
         return await asyncio.to_thread(self._check, suspects, youngest, now_ms)
 
     def _youngest(self) -> dict[str, Described]:

@@ -4,7 +4,9 @@ Invariants: a line that standard output cannot accept, such as one to a file on 
 no text steers the terminal.
 """
 
+import errno
 import sys
+import textwrap
 from datetime import datetime
 
 from rich.console import Console, RenderableType
@@ -15,12 +17,18 @@ from local.observers import harmless
 from local.printable import accept_any_text, in_marks_of, printable, printable_lines
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raises what the write raised: rich would end the process, in the midst of a request."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of standard output has gone")
+
+
 class Screen:
     """Prints lines, each with the time of day, and a picture below them where standard output is a terminal."""
 
     def __init__(self) -> None:
         accept_any_text(sys.stdout)
-        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._live: Live | None = None
         self.interactive = self._console.is_terminal and not self._console.is_dumb_terminal
 
@@ -47,9 +55,14 @@ class Screen:
                 self._live.start()
             self._live.update(picture_of, refresh=True)
 
-    def line(self, text: str, style: str = "") -> Text:
-        """Returns a line for a picture; what would steer the terminal is escaped, and nothing is wrapped."""
-        return Text(self._fitting(printable(text)), style=style, no_wrap=True)
+    def lines(self, text: str, style: str = "") -> list[Text]:
+        """Returns a line for a picture, as several where the terminal is too narrow for it: a picture's lines are cut.
+
+        What would steer the terminal is escaped.
+        """
+        shown = self._fitting(printable(text))
+        fits = len(shown) <= self.width
+        return [Text(part, style=style) for part in ([shown] if fits else textwrap.wrap(shown, self.width))]
 
     def _fitting(self, text: str) -> str:
         return in_marks_of(self._console.encoding, text)

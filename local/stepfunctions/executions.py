@@ -22,6 +22,8 @@ from states_language.clock import Clock
 from states_language.tasks.nested import Ended
 from states_language.values import compact, same
 
+# How an execution names the one that started it. Source: "Start a new AWS Step Functions workflow", developer guide.
+_STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
 
@@ -149,6 +151,9 @@ class Executions:
         known = self._known.get(arn)
         if known is None:
             raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        if self._closed:
+            # What it has halted is resumed by the next one.
+            raise Refusal("ServiceException", "The service is ending.")
         if known.live is not None and known.closing is None:
             known.live.stop(error, cause)
             self._close(known)
@@ -293,9 +298,12 @@ def description(known: KnownExecution) -> dict[str, Any]:
 
 
 def _first_input(text: str) -> str:
-    """The input without the predecessor that a renewal names: that one is dead too, and its lease is taken over."""
+    """The input without the execution that started this one, be it a POST's or the predecessor that a renewal names.
+
+    That one is dead too, and its lease is taken over.
+    """
     data = json.loads(text)
-    if not isinstance(data, dict) or "renews" not in data:
+    if not isinstance(data, dict) or not {"renews", _STARTED_BY} & data.keys():
         return text
     return json.dumps({"pathParameters": data.get("pathParameters", {}), "queryStringParameters": {}})
 

@@ -72,9 +72,10 @@ class Journal:
 
     def mend(self) -> None:
         """Ends a line that a kill tore, so that the next line is whole."""
-        torn = self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
-        if torn:
-            self._write(b"\n")
+        with harmless("the journal of an execution"):
+            torn = self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
+            if torn:
+                self._write(b"\n")
 
     def opening(self, opening: Opening) -> None:
         """Writes the first line."""
@@ -107,11 +108,10 @@ class Journal:
             return
         self._unwritten += data
         # The disk is full, or no more files can be opened: open(2) or write(2) fails, or writes only a part.
-        with harmless("the journal of an execution"):
-            if self._file is None:
-                self._file = self.path.open("ab", buffering=0)
-            while self._unwritten:
-                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+        while self._unwritten:
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
 
 class Journals:

@@ -122,7 +122,7 @@ class Machines(Mapping[str, Entry]):
 
 
 def _of_stack(machine: StateMachine, now_ms: int) -> Described:
-    return Described(machine.arn, machine.name, machine.definition, "STANDARD", ROLE, now_ms, now_ms)
+    return Described(machine.arn, machine.name, machine.definition, machine.type, ROLE, now_ms, now_ms)
 
 
 def compiled(described: Described) -> Machine:

@@ -25,6 +25,7 @@ from handlers.store.connection_store import Store
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWrite
 from handlers.store.requests import Requests
+from local.chaos.memory import Memory
 from local.chaos.schedule import Fault, Schedule, requests
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
@@ -40,6 +41,7 @@ from tests.chaos.chaos_managers import (
     RestartsThePositions,
     SavesTheCursorFirst,
 )
+from tests.chaos.ledger_defects import LEDGER
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
@@ -47,11 +49,10 @@ BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocatio
 
 def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
     """The cursor is written whoever wrote it last."""
-    store._dynamodb.put_item(
-        TableName=store._control_table,
-        Item=control_items.key(stream_id, "cursor")
-        | {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)},
-    )
+    place = control_items.key(stream_id, "cursor")
+    saved = {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)}
+    with translate_errors("PutItem"):
+        store._dynamodb.put_item(TableName=store._control_table, Item=place | saved)
     return True
 
 
@@ -290,7 +291,72 @@ class Defect:
     more_ms: int = 0
 
 
+def _forgets(schedule: Schedule) -> bool:
+    return schedule.resumes and schedule.memory.forgets
+
+
+def _has_losses(schedule: Schedule) -> bool:
+    return schedule.resumes and any(fault.kind == "losses" for fault in schedule.faults)
+
+
+# The second outage comes while the first is made up for. Each is shorter than the upstream goes back, both are longer.
+TWO_OUTAGES = Schedule(
+    seed=0,
+    policy="evicts",
+    resumes=True,
+    hot=False,
+    reconnect_tries=0,
+    renews=False,
+    skew_ms=0,
+    events_every_ms=300,
+    faults=(
+        Fault(10_000, "reset"),
+        Fault(10_000, "no listener", 5_000),
+        Fault(17_500, "reset"),
+        Fault(17_500, "no listener", 5_000),
+    ),
+    memory=Memory(keeps_ms=10_000),
+)
+OF_THE_LEDGER = [
+    Defect(
+        "a gap is closed by its length",
+        {"lost"},
+        function=LEDGER["a gap is closed by its length"],
+        like=TWO_OUTAGES,
+    ),
+    Defect(
+        "one that broke off counts as caught up",
+        {"lost"},
+        function=LEDGER["one that broke off counts as caught up"],
+        like=TWO_OUTAGES,
+    ),
+    Defect(
+        "the cursor closes no gap",
+        {"invented"},
+        function=LEDGER["the cursor closes no gap"],
+        among=lambda schedule: schedule.resumes,
+    ),
+    Defect(
+        "a handover is told as a gap",
+        {"invented"},
+        function=LEDGER["a handover is told as a gap"],
+        among=lambda schedule: not schedule.resumes,
+    ),
+    Defect(
+        "a loss is told from the opening",
+        {"lost"},
+        function=LEDGER["a loss is told from the opening"],
+        among=_has_losses,
+    ),
+    Defect(
+        "the cursor is given up before the ledger says so",
+        {"cursor-ahead"},
+        function=LEDGER["the cursor is given up before the ledger says so"],
+        among=lambda schedule: _forgets(schedule) and schedule.memory.word != "",
+    ),
+]
 DEFECTS = [
+    *OF_THE_LEDGER,
     Defect("the tail is emitted as an event", {"torn"}, manager=EmitsTheTail),
     Defect("the cursor is saved before its events", {"cursor-ahead"}, manager=SavesTheCursorFirst),
     Defect(

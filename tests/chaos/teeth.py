@@ -109,12 +109,24 @@ ELSEWHERE = {
         "test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing",
     ),
 }
+# tests/handlers/connection/test_ledger_teeth.py
+OF_THE_LEDGER = {
+    "a gap is closed by its length": "test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off",
+    "one that broke off counts as caught up": "test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off",
+    "the cursor closes no gap": "test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it",
+    "a handover is told as a gap": "test_an_upstream_that_ended_the_stream_has_sent_all_of_it",
+    "a loss is told from the opening": (
+        "test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up"
+    ),
+    "the cursor is given up before the ledger says so": "test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes",
+}
 UNITS = (
     OF_THE_MANAGER
     | OF_THE_STORE
     | OF_THE_MACHINE
     | OF_THE_RESTS
     | OF_THE_ENTRY
+    | OF_THE_LEDGER
     | {name: test for name, (_, test) in ELSEWHERE.items()}
 )
 

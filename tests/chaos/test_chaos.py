@@ -11,13 +11,13 @@ from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, gene
 from local.cli import main
 
 PROMISE = (
-    " lost 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0 unnamed-ends 0"
-    " outdated 0 impatient 0 in-step 0 too-late 0 overdue 0 misplaced 0"
+    " lost 0 invented 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0"
+    " unnamed-ends 0 outdated 0 impatient 0 in-step 0 too-late 0 overdue 0 misplaced 0"
     " misread 0 dead-letters 0 wrong-counts 0 wrong-status 0 usurped 0 cross-talk 0 "
 )
 
 
-@pytest.mark.parametrize("seeds", [range(800), pytest.param(range(800, 10_000), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("seeds", [range(500), pytest.param(range(500, 10_000), marks=pytest.mark.long)], ids=str)
 def test_every_schedule_keeps_the_promise(seeds: range) -> None:
     """Nothing is lost, stored twice, torn, connected too often, stuck or ended without a reason in any of them."""
     broken = [result for result in runs(seeds, 2) if result.violations]
@@ -59,7 +59,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     assert "Replay with: streamkeeper chaos --seed 3 --schedules 1 --trace\n" in printed
     assert "VIOLATION lost: " in printed
     assert "  fault: " not in printed
-    assert printed.splitlines()[-1].startswith("schedules 1 lost 1 duplicated 0 ")
+    assert printed.splitlines()[-1].startswith("schedules 1 lost 1 invented 0 duplicated 0 ")
 
 
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ def test_every_alarm_acts_on_the_topic() -> None:
         f"{ours}/UnexpectedErrors",
         f"{ours}/Kills",
         f"{ours}/StoreRefusals",
+        f"{ours}/StuckAtCursor",
         "AWS/States/ExecutionsFailed",
         "AWS/States/ExecutionsTimedOut",
         "AWS/SQS/ApproximateNumberOfMessagesVisible",
@@ -67,6 +68,12 @@ def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
     names = {error.__name__ for error in errors.StreamkeeperError.__subclasses__()}
     assert (wanted, set(others)) == ("[ERROR]", {f"-[ERROR] {name}" for name in names})
     assert filters()["streamkeeper-test/StoreRefusals"] == '"[ERROR] StoreUnavailable"'
+
+
+def test_the_words_that_an_alarm_looks_for_are_those_of_the_log() -> None:
+    """The connection manager writes them, and nothing else that it writes has them."""
+    (words,) = shlex.split(filters()["streamkeeper-test/StuckAtCursor"])
+    assert _handlers().count(f'logger.warning("{words}"') == _handlers().count(words) == 1
 
 
 @pytest.mark.parametrize("stage", ["local", "test"])

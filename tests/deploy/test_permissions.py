@@ -76,12 +76,13 @@ def test_a_function_may_do_what_its_store_does_and_no_more(template: dict[str, A
     assert granted == requested(role) | BESIDES[role]
 
 
-def test_the_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("machine", "role"), [("connections", "ConnectionsRole"), ("start", "StartRole")])
+def test_a_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any], machine: str, role: str) -> None:
     """Each service integration of the definition has its action in the machine's role, and no action is spare."""
     wanted = set()
-    for _, state in states(definition("connections")):
+    for _, state in states(definition(machine)):
         if state["Type"] == "Task":
             service, action = state["Resource"].split(":")[-2:]
             name = f"{service}:{action[:1].upper()}{action[1:]}"
             wanted.add(INTEGRATIONS.get(name, name))
-    assert {action for action, _ in allowed(template, "ConnectionsRole")} == wanted
+    assert {action for action, _ in allowed(template, role)} == wanted

@@ -38,7 +38,7 @@ def started(stream_id: str, query: dict[str, str], kind: str = "application/json
 def sent(segment: str, query: dict[str, str], kind: str = "application/json") -> dict[str, Any]:
     """The same for a segment of the path as it is on the wire, which is how a REST API hands it over."""
     text, variables = integration()["RequestTemplates"][kind]["Fn::Sub"]
-    assert variables == {"StateMachineArn": {"Ref": "Connections"}}
+    assert variables == {"StateMachineArn": {"Ref": "Start"}}
     headers = {"Authorization": "Bearer secret", "x-api-key": "secret", "Content-Type": kind}
     call = vtl.Call('{"a": 1}', {"streamId": segment}, query, headers, {"requestId": "request-1"})
     request: dict[str, Any] = json.loads(vtl.render(text, call))
@@ -129,6 +129,21 @@ def test_every_profile_can_be_started(path: Path) -> None:
     """By its name alone, and with a name of its own after a colon."""
     for stream_id in (path.stem, f"{path.stem}:a", f"{path.stem}:a:b"):
         assert started(stream_id, {})["name"] == "request-1"
+
+
+def test_the_answer_is_that_of_the_execution() -> None:
+    """One that ran and failed is a 500, and keeps its words to itself."""
+    (chosen,) = [one for one in integration()["IntegrationResponses"] if one["StatusCode"] == 200]
+    output = '{"executionArn":"arn:x","startDate":1.5,"already_running":true}'
+    call = vtl.Call(json.dumps({"status": "SUCCEEDED", "output": output}), context={"responseOverride": {}})
+    assert json.loads(vtl.render(chosen["ResponseTemplates"]["application/json"], call)) == json.loads(output)
+    override: dict[str, int] = {}
+    call = vtl.Call(json.dumps({"status": "FAILED", "cause": "internals"}), context={"responseOverride": override})
+    failed = json.loads(vtl.render(chosen["ResponseTemplates"]["application/json"], call))
+    assert (failed, override) == (
+        {"message": "Step Functions could not start the execution. Try again."},
+        {"status": 500},
+    )
 
 
 def test_other_refusals_keep_their_words() -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.harness import free_port
 from tests.local.support import until
 
 RECORDINGS = Path(__file__).parent / "data" / "etcd"
@@ -43,7 +44,7 @@ class Server:
     def __init__(self, program: str, folder: Path) -> None:
         self._program = program
         self._folder = folder
-        self._ports = [_free_port(), _free_port()]
+        self._ports = (first := free_port(2), first + 1)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -153,6 +154,8 @@ class Gateway:
 
     def close(self) -> None:
         """Ends everything, and writes the recording where there is to be one."""
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._cut()
         if self._server is None:
@@ -245,9 +248,3 @@ def _request(client: socket.socket) -> Any:
 
 def _send(client: socket.socket, line: bytes) -> None:
     client.sendall(f"{len(line):x}\r\n".encode() + line + b"\r\n")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port

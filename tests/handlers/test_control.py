@@ -15,6 +15,8 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import NEWEST, StreamRecords
+from local.service import osls
+from local.stack import read
 from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
 
 MINE = "arn:mine"
@@ -45,6 +47,14 @@ def connected(aws: Aws, stream_id: str = "demo") -> None:
     progress = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, stored=5, duplicates=2)
     store.save_connection(stream_id, progress, lane="B", execution=MINE, request_id="request-1")
     store.save_cursor(stream_id, "17", 1, 2_500)
+
+
+def test_the_index_names_every_route_and_profile(function: ModuleType) -> None:
+    """The routes are those of the deployed API."""
+    code, body = asked(function, "GET", None, resource="/")
+    assert (code, body["service"], body["profiles"]) == (200, "streamkeeper", ["demo"])
+    routes = read(osls.template("test"), {}).routes
+    assert sorted(body["routes"]) == sorted(f"{route.method} {route.path}" for route in routes)
 
 
 def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:

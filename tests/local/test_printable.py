@@ -1,6 +1,7 @@
 """Any text can be printed, on any terminal, and steers none."""
 
 import io
+import os
 import subprocess
 import sys
 from typing import TextIO
@@ -73,3 +74,34 @@ def test_the_command_prints_to_a_terminal_without_unicode() -> None:
         assert (ran.stdout + ran.stderr).isascii()
         assert b"\x1b" not in ran.stdout + ran.stderr
     assert b"= connected" in ran.stdout
+
+
+def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is too long for it becomes several, at its spaces."""
+    facts = "21.2 events/s · 125 stored · 6 duplicates turned away · overlap 0.1 s · gap 0.0 s"
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = [line.plain for line in Screen().lines(facts)]
+    assert (max(map(len, lines)) <= 40, " ".join(lines)) == (True, facts)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert [line.plain for line in Screen().lines(facts)] == [facts]
+
+
+def test_a_closed_pipe_ends_nothing() -> None:
+    """`make run | head`: the service goes on without the display, and says so once on standard error."""
+    code = "\n".join([
+        "import os, sys",
+        "from local.service.screen import Screen",
+        "screen = Screen()",
+        "screen.say('one'), screen.plain('two')",
+        "print('goes on', file=sys.stderr, flush=True)",
+        "os._exit(0)",
+    ])  # fmt: skip
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    failed, goes_on = ran.stderr.splitlines()
+    assert failed.startswith("streamkeeper: the display failed, and the service goes on without it: BrokenPipeError: ")
+    assert (goes_on, ran.returncode) == ("goes on", 0)

@@ -1,6 +1,10 @@
-"""How a stream's executions end, and what takes over from one that died, through the whole local service."""
+"""How a stream's executions end, what takes over from one that died, and what is said of a failure meanwhile.
+
+Through the whole local service, at an upstream that refuses, tires, and sends one id twice.
+"""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -35,6 +39,38 @@ class Story:
     taken_over: Any
     successor: str
     stopped: dict[str, Any]
+    busy: Any
+    busy_over: Any
+
+
+BUSY, RETRY_AFTER_S = "demo:busy", 4
+
+
+class Upstream:
+    """The demo's upstream: it refuses its first connection for good, and those of BUSY twice for a while."""
+
+    def __init__(self) -> None:
+        self._connections = itertools.count()
+        self._busy = itertools.count()
+
+    def __call__(self, peer: Peer) -> None:
+        if b"busy" in peer.request.partition(b"\r\n")[0]:
+            (is_busy if next(self._busy) < 2 else repeats)(peer)
+        else:
+            (goes_on if next(self._connections) else refuses)(peer)
+
+
+def is_busy(peer: Peer) -> None:
+    """503, with a name of its own, and when to come again."""
+    peer.send(b"HTTP/1.1 503 secret-reason\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % RETRY_AFTER_S)
+
+
+def repeats(peer: Peer) -> None:
+    """One id with two bodies, and the first spelled otherwise."""
+    peer.send(UNTIL_CLOSE)
+    for data in (b'{"a": 1}', b'{"a":1.0}', b'{"a": 2}'):
+        peer.send(b"id: same\ndata: %s\n\n" % data)
+    peer.wait_until_gone()
 
 
 def refuses(peer: Peer) -> None:
@@ -84,7 +120,7 @@ def status_once(service: Service, status: str, execution: str | None) -> Any:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """The stream from its rejection to its stop."""
     with (
-        serving(refuses, goes_on) as server,
+        serving(Upstream()) as server,
         running(tmp_path_factory.mktemp("ends"), UPSTREAM_DEMO=server.address) as service,
     ):
         rejected = ended(service, service.post(STREAM)["executionArn"])
@@ -105,6 +141,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         assert until(lambda: service.connections(STREAM)[-1]["execution"] == successor, 10), service.log
         taken_over = status_once(service, "running", successor)
         service.ask("DELETE", STREAM)
+        service.post(BUSY)
+        busy = until(lambda: _resting(service.ask("GET", BUSY)[1]), 10)
+        busy_over = until(lambda: _has_conflict(service.ask("GET", BUSY)[1]), 3 * RETRY_AFTER_S)
+        service.ask("DELETE", BUSY)
         yield Story(
             rejected=rejected,
             rejected_status=rejected_status,
@@ -119,6 +159,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             taken_over=taken_over,
             successor=successor,
             stopped=ended(service, successor),
+            busy=busy,
+            busy_over=busy_over,
         )
 
 
@@ -140,7 +182,7 @@ def test_a_rejection_is_a_clean_end_with_its_reason(story: Story) -> None:
     }
     last_error = story.rejected_status["last_error"]
     assert (last_error["cause"], last_error["lane"], last_error["fence"]) == ("refused", "B", 1)
-    (alert,) = [line for line in story.log.splitlines() if " ALERT: " in line]
+    (alert,) = [line for line in story.log.splitlines() if " ALERT: " in line and BUSY not in line]
     assert alert.endswith(f" ended for the stream '{STREAM}': rejected by StreamRejected: {reason}")
 
 
@@ -148,6 +190,16 @@ def test_a_stop_right_after_a_post_holds(story: Story) -> None:
     """Whether the execution had claimed the stream by then or not: it ends as stopped, and GET says so."""
     assert (story.stop_answer[0], story.unbegun_status["holder"]) == (202, None)
     assert (story.unbegun["status"], json.loads(story.unbegun["output"])) == ("SUCCEEDED", {"status": "stopped"})
+
+
+def _resting(status: Any) -> Any:
+    """The answer while a rest is written down."""
+    return status if (status.get("last_error") or {}).get("tried_again_at") else None
+
+
+def _has_conflict(status: Any) -> Any:
+    """The answer once the connection that met the conflict has written that down."""
+    return status if status["counts"]["conflicts"] else None
 
 
 def _with_a_gap(status: Any) -> Any:
@@ -165,6 +217,25 @@ def test_a_rejected_stream_that_is_asked_to_stop_stays_rejected(story: Story) ->
         assert answer["stop_requested_at"] > before["ended_at"]
     assert (code, before["stop_requested_at"]) == (202, None)
     assert stop_answer["message"] == f"Nobody is connected: {before['reason']}."
+
+
+def test_a_failure_says_until_when_the_upstream_rests(story: Story) -> None:
+    """Status, usual name, lane, and the instant that Retry-After asks for; not the upstream's own words."""
+    assert story.busy, story.log
+    error = story.busy["last_error"]
+    assert error["message"] == f"refused: 503 Service Unavailable; tried again at {error['tried_again_at']}"
+    assert (error["http_status"], error["over_at"], story.busy["status"]) == (503, None, "reconnecting")
+    assert error["tried_again_at"] > error["at"] >= error["since"]
+    assert "secret-reason" not in story.log
+
+
+def test_a_failure_is_past_once_the_stream_is_connected(story: Story) -> None:
+    """It says since when; and the id that came with two bodies is counted, the one spelled otherwise is not."""
+    assert story.busy_over, story.log
+    error, counts = story.busy_over["last_error"], story.busy_over["counts"]
+    assert error["message"] == f"refused: 503 Service Unavailable; over since {error['over_at']}"
+    assert (error["tried_again_at"], error["failures"]) == (None, 2)
+    assert (counts["stored"], counts["duplicates"], counts["conflicts"]) == (1, 2, 1)
 
 
 def test_a_killed_function_is_a_gap_without_a_recorded_cause(story: Story) -> None:

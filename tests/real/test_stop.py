@@ -183,7 +183,10 @@ def test_an_unknown_or_malformed_stream_is_one_sentence(service: Service, method
     """Streams without a profile and with a malformed id get a sentence each."""
     no_profile = "There is no stream 'nobody': no profile is named 'nobody'."
     assert service.ask(method, "nobody") == (404, {"message": no_profile})
-    malformed = "The stream id 'a b' is malformed: it is 1 to 64 of the characters A-Z a-z 0-9 . _ : -."
+    malformed = (
+        "The stream id 'a b' is malformed: what stands before its first colon is the name of a profile, 1 to 64 of the "
+        "characters A-Z a-z 0-9 . _ -, and no part between colons is '.' or '..'."
+    )
     assert service.ask(method, "a%20b") == (400, {"message": malformed})
 
 
@@ -193,6 +196,7 @@ def test_a_stream_whose_upstream_is_down_can_be_stopped(service: Service) -> Non
     assert until(lambda: get(service, DOWN)["status"] == "reconnecting", 10), service.log
     status = get(service, DOWN)
     assert (status["coverage"], status["holder"], status["last_error"]["lane"]) == (None, None, "B")
+    assert status["last_error"]["message"].startswith("refused: nothing listens at the address")
     assert service.ask("DELETE", DOWN)[0] == 202
     assert until(lambda: is_over(service, arn, DOWN), 20), service.log
     ending = service.execution(arn)

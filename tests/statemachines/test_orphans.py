@@ -81,8 +81,8 @@ class Watched(World):
 
     @property
     def is_kept(self) -> bool:
-        """Whether one execution runs and a connection has renewed the lease within the last seconds."""
-        return len(self.alive) == 1 and int(self.lease["expires_at_ms"]["N"]) > self.clock.now_ms()
+        """Whether an execution runs, two in a renewal, and a connection has renewed the lease within seconds."""
+        return len(self.alive) in (1, 2) and int(self.lease["expires_at_ms"]["N"]) > self.clock.now_ms()
 
 
 def live(story: Callable[[Watched], Any]) -> Watched:
@@ -99,7 +99,11 @@ MINUTES = st.floats(0, 240)
 @given(MINUTES, MINUTES, st.floats(0, 2))
 @settings(max_examples=40)
 def test_a_table_that_is_set_back_orphans_nobody(copied: float, later: float, again: float) -> None:
-    """From any instant to any later one, over claims, takeovers and renewals; and soon after once more."""
+    """From any instant to any later one, over claims, takeovers and renewals; and soon after once more.
+
+    In the seconds of a renewal the execution in the lease runs, and its lane may wait for the one that was set back:
+    so it takes a lane's wait at most.
+    """
 
     async def story(world: Watched) -> None:
         world.post()
@@ -109,7 +113,7 @@ def test_a_table_that_is_set_back_orphans_nobody(copied: float, later: float, ag
         world.put(lease)
         await world.after(again)
         world.put(lease)
-        await world.after(8)
+        await world.after(16)
         assert world.is_kept
         assert world.holder in (None, *world.alive)
 

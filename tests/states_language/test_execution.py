@@ -8,6 +8,7 @@ import pytest
 
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import EPOCH_2026_MS, RealClock, VirtualClock
+from states_language.values import parse_json
 from tests.states_language.machines import INVOKE, at_ms, chain, line, machine, named, raising, task, types
 
 WAIT = {"Type": "Wait", "Seconds": 10}
@@ -323,6 +324,7 @@ def test_the_same_machine_runs_in_real_time() -> None:
 
 def test_half_of_a_surrogate_pair_leaves_no_machine() -> None:
     """It is U+FFFD in inputs, names of members, results, Error and Cause, and so every text can be encoded."""
+    assert parse_json('{"\\ud800": ["\\uDC00", "\\ud83d\\ude00"]}') == {"\ufffd": ["\ufffd", "\U0001f600"]}
     passed = machine(("A", {"Type": "Pass"})).execute({"a\ud800": ["\udc00", "\ud83d\ude00"]})
     assert passed.output == {"a\ufffd": ["\ufffd", "\U0001f600"]}
     worked = machine(("A", task())).execute({}, functions={"work": lambda *_: {"half": "\ud800"}})

@@ -208,7 +208,7 @@ def test_each_event_is_stored_once_whatever_happens(scene: tuple[Scene, Any]) ->
 
 def _running(service: Service) -> list[Any]:
     with contextlib.closing(client("stepfunctions", f"http://127.0.0.1:{service.port + 1}")) as states:
-        (machine,) = states.list_state_machines()["stateMachines"]
+        machine = next(one for one in states.list_state_machines()["stateMachines"] if one["type"] == "STANDARD")
         found = states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]
     assert {execution["status"] for execution in found} == {"RUNNING"}
     return list(found)

@@ -71,7 +71,7 @@ class Stage:
     def waited_after(self, error: str) -> bool:
         """Whether a lane went from its connection straight to its Wait by this error."""
         with contextlib.closing(client("stepfunctions", f"http://127.0.0.1:{self.service.port + 1}")) as states:
-            (machine,) = states.list_state_machines()["stateMachines"]
+            machine = next(one for one in states.list_state_machines()["stateMachines"] if one["type"] == "STANDARD")
             found = states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]
             histories = [
                 {event["id"]: event for page in pages for event in page["events"]}

@@ -7,6 +7,7 @@ import pytest
 from handlers.api.instants import at
 from handlers.api.records import Connection
 from handlers.api.standing import UNHEARD_MS
+from handlers.connection.backoff import Rest
 from handlers.connection.ledger import Gap
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
 
@@ -71,6 +72,7 @@ def test_a_running_stream_is_shown_whole() -> None:
             "at_least": False,
             "ends": {"taken_over": 1},
         },
+        "stuck_at_cursor": None,
         "last_error": None,
     }
 
@@ -249,3 +251,22 @@ def test_nothing_was_answered_yet() -> None:
     """Without an answered connection there is no coverage to speak of."""
     body = shown(connection(1, "B", None, claimed_ms=NOW - 1, ended_by="unreachable"), started_at_ms=NOW - 2)
     assert (body["coverage"], body["status"], body["cursor"]) == (None, "reconnecting", None)
+
+
+@pytest.mark.parametrize(
+    ("ends", "fields", "lease", "is_stuck"),
+    [
+        (3, {}, {}, True),
+        (2, {}, {}, False),
+        (3, {"stored": 1}, {}, False),
+        (3, {}, {"execution": "", "ending": "StreamRejected", "ended_at_ms": NOW}, False),
+    ],
+)
+def test_a_stream_that_is_stuck_at_its_cursor_is_shown_as_such(
+    ends: int, fields: dict[str, Any], lease: dict[str, Any], is_stuck: bool
+) -> None:
+    """From the third same end on, until a connection gets beyond it; and only while somebody tries."""
+    failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped", **fields)
+    answer = shown(failed, cursor="41", rest=Rest(same_ends=ends, same_end="x"), **lease)
+    expected = {"value": "41", "same_ends": ends, "ended_by": "truncated"}
+    assert answer["stuck_at_cursor"] == (expected if is_stuck else None)

@@ -152,3 +152,12 @@ def test_what_trails_belongs_to_it_only_where_there_is_too_much(
 def test_a_line_without_anything_to_see_is_a_heartbeat(wire: bytes, frames: list[Any]) -> None:
     """However long it is; and a line end is no part of a line."""
     assert says("ndjson", one_by_one(wire), most=4, skips=True).frames == frames
+
+
+def test_a_run_that_could_not_be_held_belongs_to_the_frame_to_its_end() -> None:
+    """However it is cut: of 70,010 blanks not the last ten either are left out."""
+    for sizes in ((70_010,), (70_000, 10), (10, 70_000), (35_000, 35_000, 10)):
+        skipping = Skipping(b" ")
+        for piece in (b"x", *(b" " * size for size in sizes)):
+            skipping.add(piece)
+        assert skipping.result(is_whole=True) == what_is_left(b"x" + b" " * 70_010)

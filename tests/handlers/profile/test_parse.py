@@ -178,7 +178,7 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"body": "[]", "method": "POST"}, 'body must be the text of a JSON object, such as \'{"stream": true}\''),
         ({"allow_private": "yes"}, "allow_private must be true or false"),
         ({"end": {"status": "204"}}, f"end must be {MARK}"),
-        ({"key": "$.a[*]"}, KEY),
+        ({"key": "$.a[*]"}, f'{KEY}; "[*]" stands for an element of the list that split names'),
         ({"key": ["id"]}, KEY),
         ({"cursor": "hash"}, 'cursor must be "id" or a JSON path such as "$.meta.id" or "$.items[0]"'),
         ({"key": "id", "framing": "ndjson"}, 'key can be "id" only where framing is "sse"'),

@@ -38,8 +38,16 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
         ({"split": SPLIT | {"each": 1}}, "split.each is not a field of split: path, keep, name, unfinished"),
         ({"split": SPLIT, "key": "$.id"}, 'key must hold a path into the element, such as "$.items[*].id"'),
         ({"split": SPLIT, "key": ["$.id", "$.items"]}, "key must hold a path into the element"),
+        (
+            {"split": SPLIT | {"keep": ["$.a"]}, "on_conflict": "both"},
+            'on_conflict can be "both" only without split.keep',
+        ),
         ({"split": {"path": "$"}, "key": "$.id"}, 'key must hold a path into the element, such as "$[*].id"'),
-        ({"key": "$.items[*].id"}, f'key must be "id", "hash", "each" or {PATH}'),
+        (
+            {"key": "$.items[*].id"},
+            f'key must be "id", "hash", "each" or {PATH}, or a list of such paths; "[*]" stands for',
+        ),
+        ({"split": SPLIT, "cursor": "$.other[*].id"}, '"[*]" stands for an element of the list that split names'),
         ({"heartbeat": {"absent": "$.a"}}, f"heartbeat must give absent a list of paths, each {PATH}"),
         ({"heartbeat": {"absent": []}}, f"heartbeat must give absent a list of paths, each {PATH}"),
         ({"heartbeat": {"absent": ["a"]}}, f"heartbeat must give absent a list of paths, each {PATH}"),
@@ -85,6 +93,13 @@ def test_a_mark_may_ask_that_nothing_stands_somewhere(text: str, kind: Kind) -> 
     """Nothing, or null; what is not an object or a list has no fields that could be absent."""
     parsed = profile(framing="ndjson", heartbeat={"absent": ["$.e", "$.c.d"]})
     assert parsed.kind(Frame(text)) is kind
+
+
+def test_what_is_kept_is_no_conflict() -> None:
+    """It is another in each frame; without it the bodies of one key are compared."""
+    rules = {"split": {"path": "$.items", "keep": ["$.at"]}, "key": "$.items[*].id"}
+    assert profile(**rules).key_conflict is None
+    assert profile(**rules | {"split": {"path": "$.items"}}).key_conflict == "first"
 
 
 def test_heartbeats_alone_may_carry_the_cursor() -> None:

@@ -88,6 +88,21 @@ def test_an_event_that_is_too_long_is_passed_at_the_first_connection(aws: Aws) -
     assert (again.stored, again.duplicates, again.dead_lettered, aws.dead_letters()) == (0, 3, 0, [])
 
 
+def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(aws: Aws) -> None:
+    """At the third connection that ends so; one that gets beyond the event ends it."""
+    store, fails = aws.store(), sends(CHUNKED, b"fff\r\nid: 2\ndata: the upstream fails he")
+    assert connect(aws, sends(UNTIL_CLOSE + EVENT)).same_ends == 0
+    for times in (1, 2, 3):
+        began_ms = Clock().now_ms()
+        assert connect(aws, fails).same_ends == store.read_rest(STREAM).same_ends == times
+        assert (store.read_rest(STREAM).until_ms > began_ms) == (times == 3)
+    rest_ms = store.read_rest(STREAM).until_ms
+    assert connect(aws, fails).same_ends == 4
+    assert Clock().now_ms() >= rest_ms
+    assert connect(aws, sends(UNTIL_CLOSE + b"id: 2\ndata: 2\n\n")).progress.stored == 1
+    assert (store.read_rest(STREAM).same_ends, store.read_rest(STREAM).same_end) == (0, "")
+
+
 def test_a_head_that_drips_is_a_stall(aws: Aws) -> None:
     """A byte now and then is not a heartbeat before the response: the lane would wait for its whole turn."""
     slow = "(stalled): a line outside the body did not arrive whole in 1 s"

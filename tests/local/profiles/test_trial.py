@@ -215,6 +215,33 @@ def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tu
     return status, lines
 
 
+def test_a_trial_shows_the_events_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with its key; the cursor of a heartbeat, and from where an upstream goes on that has forgotten the rest."""
+    lines = [
+        '{"result":{"header":{"revision":"4"},"created":true}}',
+        '{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","mod_revision":"5"}},'
+        '{"type":"DELETE","kv":{"key":"Yg==","mod_revision":"5"}}]}}',
+        '{"result":{"header":{"revision":"7"}}}',
+        '{"result":{"canceled":true,"compact_revision":"9"}}',
+    ]
+    with serving(lambda peer: peer.send(JSON_LINES + "".join(f"{line}\n" for line in lines).encode())) as server:
+        monkeypatch.setenv("UPSTREAM_ETCD", server.address)
+        assert main(["profile", "try", "etcd:a", "--seconds", "5"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "resumes with $.result.events[*].kv.mod_revision at /create_request/start_revision of the body",
+        "answered 200, application/json",
+        f"heartbeat  {lines[0][:70]}",
+        'event      key ["YQ==","5"]  {"kv":{"key":"YQ==","mod_revision":"5"}}',
+        'event      key ["Yg==","5"]  {"type":"DELETE","kv":{"key":"Yg==","mod_revision":"5"}}',
+        f"heartbeat  {lines[2]}",
+        f"expired    {lines[3]}",
+        "the cursor is too old, and the upstream names the oldest place that it has: it is asked for 9",
+        "total: event 2, expired 1, heartbeat 2; cursor 7",
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(BEHAVIOURS))
 def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a network, a secret or a variable: the profile as it ships, at another origin."""

@@ -349,3 +349,51 @@ def test_everything_else_is_forwarded(endpoint: Running) -> None:
     assert secrets.get_secret_value(SecretId="key")["SecretString"] == "é"
     url = client("sqs", endpoint.url).create_queue(QueueName="other")["QueueUrl"]
     assert url == f"{endpoint.url}/000000000000/other"
+
+
+NESTED: dict[str, Any] = {
+    "Type": "Task",
+    "Resource": "arn:aws:states:::states:startExecution.sync:2",
+    "Parameters": {"StateMachineArn": PREFIX + "waits", "Name.$": "$.name"},
+    "End": True,
+}
+AFTER_A_SECOND = {
+    "StartAt": "Wait",
+    "States": {"Wait": {"Type": "Wait", "Seconds": 1, "Next": "Fail"}, "Fail": {"Type": "Fail"}},
+}
+PARENTS = {
+    "is stopped": {"StartAt": "Nest", "States": {"Nest": NESTED}},
+    "times out": {"StartAt": "Nest", "States": {"Nest": NESTED}, "TimeoutSeconds": 1},
+    "times out the Task": {"StartAt": "Nest", "States": {"Nest": NESTED | {"TimeoutSeconds": 1}}},
+    "fails beside": {
+        "StartAt": "Both",
+        "States": {
+            "Both": {
+                "Type": "Parallel",
+                "Branches": [{"StartAt": "Nest", "States": {"Nest": NESTED}}, AFTER_A_SECOND],
+                "End": True,
+            }
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("parent", PARENTS)
+def test_a_nested_execution_is_stopped_with_the_task_that_waits_for_it(states: Any, parent: str) -> None:
+    """Where the parent is stopped, fails or times out, as AWS documents; nobody waits for the child any more."""
+    name = parent.replace(" ", "-")
+    definition, role = json.dumps(PARENTS[parent]), "arn:aws:iam::000000000000:role/any"
+    machine = states.create_state_machine(name=name, definition=definition, roleArn=role)["stateMachineArn"]
+    child = PREFIX.replace(":stateMachine:", ":execution:") + f"waits:child-{name}"
+    arn = states.start_execution(stateMachineArn=machine, input=json.dumps({"name": f"child-{name}"}))["executionArn"]
+
+    def status(execution: str) -> str:
+        with contextlib.suppress(ClientError):
+            return str(states.describe_execution(executionArn=execution)["status"])
+        return ""
+
+    assert until(lambda: status(child) != "")
+    if parent == "is stopped":
+        states.stop_execution(executionArn=arn)
+    assert until(lambda: status(child) == "ABORTED")
+    assert until(lambda: status(arn) != "RUNNING")

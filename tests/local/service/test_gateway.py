@@ -17,6 +17,8 @@ from local.service.gateway import Gateway
 from local.service.lambda_proxy import Invoke
 from local.service.lifecycle import machines
 from local.stack import read
+from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
@@ -50,11 +52,13 @@ async def service(
     kept = Machines(folder / "machines", machines(stack), 0)
     executions = Executions(kept, Journals(folder), RealClock(), lambda _: None)
     executions.perform = nothing
+    states = StepFunctions(executions, RealClock(), Activities(folder / "activities.json"))
     room = Room(Capacity(MOST, "a test"), lambda: streams)
-    folder_of_profiles = PROJECT / "env" / "streams"
-    gateway = Gateway(
-        stack.routes, executions, lambda name: profile_files.check(name, folder_of_profiles, VARIABLES), invoke, room
-    )
+
+    def check(name: str) -> tuple[int, str] | None:
+        return profile_files.check(name, PROJECT / "env" / "streams", VARIABLES)
+
+    gateway = Gateway(stack.routes, executions, check, states.call, invoke, room)
     listener = Listener(gateway.app, bind(0, "a test"))
     await listener.start()
     try:

@@ -1,0 +1,21 @@
+"""Builds the answer of `GET /`: what there is to ask for, and of which profiles streams can be started.
+
+Invariant: it has every route of the API; a test compares them with the deployed ones.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+ROUTES = {
+    "GET /": "this list",
+    "POST /connections/{streamId}": "starts the stream, or says that it runs already",
+    "GET /connections": "all streams that were ever started, with their status",
+    "GET /connections/{streamId}": "the status of the stream",
+    "GET /connections/{streamId}/events": "its stored events in their order",
+    "DELETE /connections/{streamId}": "stops the stream",
+}
+
+
+def answer(profiles: Iterable[str]) -> dict[str, Any]:
+    """The whole answer; a stream id is a profile's name, or the name, a colon and any text."""
+    return {"service": "streamkeeper", "routes": ROUTES, "profiles": sorted(profiles), "documentation": "docs/api.md"}

@@ -1,0 +1,63 @@
+"""Decides whether a stream is stuck at its cursor: connection after connection comes to the same end there.
+
+An upstream that fails while it sends one event is asked for that event again each time, at full speed and in vain. The
+same end is the same error with the same words at the same cursor, of a connection that asked for what came since it,
+was answered, and moved neither the cursor nor stored anything. It must have come soon, for a quiet stream may be
+dropped as often as its upstream likes: within ten seconds, or by bytes that cannot be framed. An upstream that closes
+and says when to come back (`retry`) is not at fault: that is how it works.
+
+    opened, reset after 2 s at cursor 41      1
+    opened, reset after 2 s at cursor 41      2
+    opened, reset after 2 s at cursor 41      3: reported, and the next try rests for a second
+    opened, reset after 2 s at cursor 41      4: two seconds, and so on, a minute at most
+    opened, event 42 is stored, reset         0
+
+It knows no clock, and nothing of a store. Invariant: no rest is made and nothing is reported before the third.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from handlers.connection.backoff import Pace, Rest
+from handlers.connection.steps import Report
+
+# So many times the same end in a row are no chance.
+STUCK_AFTER = 3
+# A connection that lived longer was none that failed at an event; it may have been quiet.
+SOON_MS = 10_000
+PACE = Pace(start_s=1, factor=2, max_s=60)
+_CLEAN = "ended_by_upstream"
+_UNREADABLE = "bad_frame"
+
+
+def same_end(report: Report) -> str:
+    """What is the same only where the cursor and the end are; "" where the connection came to no such end."""
+    outcome, progress = report.outcome, report.progress
+    closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
+    if outcome.error != "StreamDropped" or report.stays_at is None or closed_ms is None or opened_ms is None:
+        return ""
+    is_soon = closed_ms - opened_ms < SOON_MS or progress.ended_by == _UNREADABLE
+    if not is_soon or (progress.ended_by == _CLEAN and report.reconnection_ms):
+        return ""
+    words = "\n".join((report.stays_at, progress.ended_by, outcome.message))
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def count(before: Rest, report: Report) -> tuple[int, str]:
+    """How many connections in a row came to the end of this one, and which; as before where it says nothing."""
+    end = same_end(report)
+    if end:
+        return (before.same_ends + 1 if before.same_end == end else 1), end
+    is_answered = report.progress.opened_ms is not None
+    return (0, "") if is_answered else (before.same_ends, before.same_end)
+
+
+def counted(before: Rest, after: Rest, report: Report, now_ms: int) -> Rest:
+    """`after`, what is known besides after the connection, with its end counted, and with the rest that follows."""
+    ends, end = count(before, report)
+    known = replace(after, same_ends=ends, same_end=end)
+    if ends < STUCK_AFTER or not same_end(report):
+        return known
+    return replace(known, until_ms=max(after.until_ms, now_ms + PACE.rest_ms(ends - STUCK_AFTER + 1)))

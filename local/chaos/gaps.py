@@ -1,0 +1,140 @@
+"""Decides which open gaps of a run nothing explains: those are invented.
+
+An open gap says that events may be missing. Open gaps that touch are one interval: from an instant at which all was
+known to one at which somebody began afresh. Four things must hold of it:
+
+    a hole          in it is an instant at which nobody was connected, as far as the records can know; or a connection
+                    opened and broke off in it, so that nobody knows what it had brought
+    in vain         somebody began afresh in it, or was told that what came in it is too old; or so much had passed that
+                    the upstream's reach was over, or nobody vouches for any reach, or nobody has asked yet
+    nobody stayed   no connection lasted in it for as long as proves that it had caught up
+    told            a loss that the upstream announced was announced to that connection
+
+It reads the world after the run. Invariant: what explains a gap is what happened, never what the ledger says of it,
+but for until when a connection that left no end was known to be good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from handlers.connection.ledger import CATCH_UP, Gap, Record, gaps
+from handlers.connection.liveness import BROKEN
+from local.chaos.chaotic_upstream import LATE_MS
+from local.chaos.link import Link
+from local.chaos.losses import lease_ttl_ms, ledger, uncovered
+from local.chaos.world import World
+
+# A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
+# of the tables and what the upstream takes to answer, each slow at its worst, and by a save that was not made yet.
+ASKED_BEFORE_MS = 6_000
+
+
+def invented(world: World) -> list[str]:
+    """The open gaps that nothing explains, and the announced losses that nobody announced."""
+    records = ledger(world)
+    now_ms = world.clock.now_ms()
+    told = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
+    texts = []
+    for gap, ended_by in _together(told):
+        why = _unexplained(world, records, gap, ended_by)
+        if why:
+            from_s, to_s = ((at_ms - world.origin_ms) / 1000 for at_ms in (gap.from_ms, gap.to_ms))
+            texts.append(f"the gap from {from_s:.3f} s to {to_s:.3f} s ({gap.cause}) is open though {why}")
+    return texts + list(_unannounced(world))
+
+
+def _together(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:
+    """The intervals of open gaps that touch, each with its gaps."""
+    parts: list[Gap] = []
+    for gap in [*sorted(told, key=lambda gap: gap.from_ms), None]:
+        if parts and (gap is None or gap.from_ms > parts[-1].to_ms):
+            yield replace(parts[0], to_ms=parts[-1].to_ms), parts
+            parts = []
+        if gap is not None:
+            parts.append(gap)
+
+
+def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]) -> str:
+    slack_ms = world.schedule.skew_ms + LATE_MS
+    is_long = gap.to_ms - gap.from_ms > 2 * world.schedule.skew_ms + LATE_MS
+    begin_ms, stop_ms = gap.from_ms - slack_ms, gap.to_ms + slack_ms
+    if is_long and not _holes(world, records, begin_ms, stop_ms) and not _broke_off(world, records, begin_ms, stop_ms):
+        return "somebody was connected all the time"
+    for link in world.upstream.links:
+        if link.opened_ms is not None and _stayed(world, records, link, gap):
+            return f"link {world.upstream.links.index(link)} stayed for long enough to have brought what came in it"
+    return "" if _asked_in_vain(world, gap, parts, slack_ms) else "the upstream was asked for it in time"
+
+
+def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
+    """Whether whoever ended the gap could not get what came in it, or nobody has."""
+    schedule = world.schedule
+    reach_ms = schedule.memory.reach_ms(schedule.skew_ms) if schedule.resumes else 0
+    if reach_ms == 0:
+        return True
+    if reach_ms is not None and gap.to_ms - gap.from_ms + ASKED_BEFORE_MS + slack_ms > reach_ms:
+        return True
+    about = [
+        link for link in world.upstream.links if gap.from_ms - slack_ms <= (link.opened_ms or 0) <= gap.to_ms + slack_ms
+    ]
+    afresh = any(link.cursor is None or link.has_forgotten for link in about)
+    # Where nobody is connected, what is open is for the next one.
+    return afresh or any(part.is_refused for part in parts) or not world.upstream.open_links
+
+
+def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
+    """Whether a connection within the gap lasted for as long as it takes to have caught up, and longer than doubted."""
+    assert link.opened_ms is not None
+    behind_ms = link.opened_ms - gap.from_ms
+    if behind_ms < 0:
+        return False
+    end_ms = min(_end_ms(world, records, link), gap.to_ms)
+    return end_ms - link.opened_ms > CATCH_UP * (behind_ms + ASKED_BEFORE_MS)
+
+
+def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> list[tuple[int, int]]:
+    """The intervals in which no connection was known to be good."""
+    return uncovered(world, from_ms, to_ms, end_ms=lambda link: _end_ms(world, records, link))
+
+
+def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
+    """Whether a connection that asked for what came since a cursor ended before anybody knew that it had caught up.
+
+    It began in [from_ms, to_ms) and ended there, or it lasted for no longer than what it asked for is doubted.
+    """
+    for link in world.upstream.links:
+        if link.opened_ms is None or link.cursor is None or link.opened_ms > to_ms:
+            continue
+        end_ms = _end_ms(world, records, link)
+        is_short = end_ms - link.opened_ms <= CATCH_UP * ASKED_BEFORE_MS
+        if end_ms >= from_ms and (is_short or (from_ms <= link.opened_ms and end_ms <= to_ms)):
+            return True
+    return False
+
+
+def _end_ms(world: World, records: list[Record], link: Link) -> int:
+    """Until when a connection was good, as far as anybody can know.
+
+    It is the record's word where it was killed or could not write its end, and where it broke: then it is good until it
+    was last heard, or what it had read was stored.
+    """
+    ends = [at_ms for at_ms in (link.closed_ms, link.client.died_ms) if at_ms is not None]
+    end_ms = min(ends, default=world.clock.now_ms())
+    fence = next((fence for fence in link.client.links_by_fence if link.client.links_by_fence[fence] is link), 0)
+    record = next((record for record in records if record.fence == fence and not record.refused), None)
+    if record is None:
+        return link.opened_ms or 0
+    # One that broke may be told as taken over, where a successor explains its end.
+    is_broken = record.ended_by in BROKEN or link.ended_by in BROKEN
+    if record.closed_ms is None or is_broken or link.has_forgotten:
+        return min(end_ms, record.last_ms - link.client.skew_ms)
+    return end_ms
+
+
+def _unannounced(world: World) -> Iterator[str]:
+    for fence, count in world.watch.losses:
+        link = world.link_of(fence)
+        if count and (link is None or len(link.notices) < count):
+            yield f"connection {fence} recorded loss {count}, and was sent fewer notices"

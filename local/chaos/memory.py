@@ -1,0 +1,82 @@
+"""How the upstream of a run forgets: what it no longer has of what came after a cursor, and how it says so.
+
+It forgets what is older than `keeps_ms`, or all but the newest `keeps` events. Asked for what came after a cursor that
+it no longer has, it says so by a status, or by a frame, or sends what is left without a word. Its profile knows of it
+what a careful profile would: the status, the frame, or how far back the upstream goes for sure. Of one that forgets by
+count without a word nobody knows that, so its profile leaves the resuming to the framing's default.
+
+Invariant: what a profile says of it is true by every clock of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+GONE_STATUS = 410
+# The name of the event that says that a cursor is too old.
+GONE = "gone"
+GONE_FRAME = f"event: {GONE}\ndata: the cursor is too old\n\n".encode()
+# A catch-up goes so many times as fast as what it brings happened.
+SPEED = 2
+# What the upstream may take to answer, beside a reach that counts whole seconds.
+ANSWER_MS = 1_000
+
+Word = Literal["", "status", "frame"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """0 is no limit; `word` is how it says that it has forgotten, "" for not at all."""
+
+    keeps_ms: int = 0
+    keeps: int = 0
+    word: Word = ""
+
+    @property
+    def forgets(self) -> bool:
+        """Whether it ever forgets."""
+        return self.keeps_ms > 0 or self.keeps > 0
+
+    def reach_ms(self, skew_ms: int) -> int | None:
+        """How far back it goes for sure, by clocks that are wrong by so much; None: to the cursor, or it says so.
+
+        0 where nobody knows.
+        """
+        if not self.forgets or self.word:
+            return None
+        return 0 if not self.keeps_ms else (self.keeps_ms - ANSWER_MS - 2 * skew_ms) // 1000 * 1000
+
+    def oldest(self, emitted_ms: Sequence[int], now_ms: int) -> int:
+        """The number of the oldest event that it has."""
+        oldest = max(0, len(emitted_ms) - self.keeps) if self.keeps else 0
+        if self.keeps_ms:
+            oldest = next((n for n, at_ms in enumerate(emitted_ms) if at_ms > now_ms - self.keeps_ms), len(emitted_ms))
+        return oldest
+
+    def fields(self, skew_ms: int) -> dict[str, Any]:
+        """What the profile says of it."""
+        resume: dict[str, Any] = {"header": "Last-Event-ID"}
+        reach_ms = self.reach_ms(skew_ms)
+        if reach_ms == 0:
+            return {}
+        if reach_ms is not None:
+            resume["reach_s"] = reach_ms // 1000
+        if self.word == "frame":
+            resume["expired"] = {"event": GONE}
+        return {"resume": resume} | ({"statuses": {str(GONE_STATUS): "expired"}} if self.word == "status" else {})
+
+    def __str__(self) -> str:
+        kept = f"what is older than {self.keeps_ms / 1000:.0f} s" if self.keeps_ms else f"all but {self.keeps} events"
+        return f"forgets {kept} {'by a ' + self.word if self.word else 'silently'}"
+
+
+EVERYTHING = Memory()
+WORDS: tuple[Word, ...] = ("", "status", "frame")
+# By age and by count, at one event a second; half of the upstreams forget nothing.
+MEMORIES = (
+    *(Memory(keeps_ms=keeps_ms, word=word) for keeps_ms in (6_000, 10_000) for word in WORDS),
+    *(Memory(keeps=keeps, word=word) for keeps in (6, 12) for word in WORDS),
+    *(EVERYTHING for _ in range(12)),
+)

@@ -1,0 +1,69 @@
+"""Deliberate defects of the ledger: gaps that are told as closed, and gaps that are invented.
+
+`chaos_defects.py` lists them with the others. They decide nothing else. Invariant: each differs from the sound code in
+what its docstring says.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from handlers.connection import ledger
+from handlers.connection.effects import RecordLoss, SaveProgress
+from handlers.connection.record import Record
+from handlers.store.requests import Request, Requests
+
+SETTLED, END_MS, SAVE = ledger._settled, ledger.Record.end_ms, Requests._save
+# By more than two clocks differ.
+TOO_EARLY_MS = 2_500
+
+
+def by_its_length(records: Iterable[ledger.Record]) -> tuple[list[ledger.Record], int | None]:
+    """What was asked for is as old as the end of the connection before, however far that had come."""
+    settled: list[ledger.Record] = []
+    covered_ms: int | None = None
+    for record in sorted(SETTLED(records)[0], key=lambda record: (record.opened_ms, record.fence)):
+        settled.append(record if covered_ms is None else replace(record, since_ms=covered_ms, live_ms=None))
+        covered_ms = max(record.last_ms, covered_ms or 0)
+    return settled, covered_ms
+
+
+def never_behind(_record: ledger.Record, _at_ms: int) -> int:
+    """A connection has caught up as soon as it is answered."""
+    return 0
+
+
+def from_its_opening(record: ledger.Record) -> int:
+    """A connection brings what happens while it is connected, whatever it asked for."""
+    return record.opened_ms
+
+
+def ends_early(record: ledger.Record, now_ms: int, dead_after_ms: int) -> int | None:
+    """A connection that is closed counts until a while before."""
+    end_ms = END_MS(record, now_ms, dead_after_ms)
+    return end_ms if end_ms is None else max(record.opened_ms, end_ms - TOO_EARLY_MS)
+
+
+def lost_since_the_opening(record: Record, now_ms: int, heard_ms: int) -> RecordLoss:
+    """What the upstream says that it lost was lost since it last said something, whenever it was asked."""
+    record._losses += 1
+    return RecordLoss(record.fence, record._losses, heard_ms, now_ms, "announced_by_upstream")
+
+
+def gives_up_first(requests: Requests, effect: SaveProgress) -> list[Request]:
+    """The cursor is saved first, though it passes what is lost."""
+    progress = effect.progress
+    if progress.forgot_ms is None:
+        return SAVE(requests, effect)
+    return [*reversed(SAVE(requests, effect))]
+
+
+# What is replaced, and by what.
+LEDGER: dict[str, tuple[str, Callable[..., Any] | property]] = {
+    "a gap is closed by its length": ("handlers.connection.ledger._settled", by_its_length),
+    "one that broke off counts as caught up": ("handlers.connection.ledger.Record.behind_ms", never_behind),
+    "the cursor closes no gap": ("handlers.connection.ledger.Record.from_ms", property(from_its_opening)),
+    "a handover is told as a gap": ("handlers.connection.ledger.Record.end_ms", ends_early),
+    "a loss is told from the opening": ("handlers.connection.record.Record.lost", lost_since_the_opening),
+    "the cursor is given up before the ledger says so": ("handlers.store.requests.Requests._save", gives_up_first),
+}

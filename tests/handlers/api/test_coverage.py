@@ -1,0 +1,72 @@
+"""What is not known of a stream's coverage and counts is said."""
+
+import time
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import Progress
+from handlers.store.stream_records import NEWEST, StreamRecords
+from tests.handlers.api.shown import NOW, connection, shown
+from tests.handlers.aws import CONTROL, Aws
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("given", "reaches"),
+    [
+        ({}, True),
+        # More connections than are read, or some that may have expired since the stream was started.
+        ({"is_all": False}, False),
+        ({"kept_since_ms": 1_001}, False),
+        ({"kept_since_ms": 1_000}, True),
+    ],
+)
+def test_coverage_says_whether_it_reaches_back_to_the_start(given: dict[str, Any], reaches: bool) -> None:
+    """It does where every connection since the POST is among the records."""
+    coverage = shown(connection(7, "B", 2_000), started_at_ms=1_000, **given)["coverage"]
+    assert coverage["reaches_start"] is reaches
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"ended_by": "stopped"},
+        {"ended_by": "ended"},
+        {"ended_by": "refused", "error": "StreamRejected", "opened_ms": None},
+    ],
+)
+def test_a_connection_from_before_the_start_shows_that_it_is_reached(end: dict[str, Any]) -> None:
+    """Coverage begins behind it, however many older ones there are; the time between the two is no gap."""
+    before = connection(6, "A", **({"opened_ms": 1_000} | end), closed_ms=1_500, claimed_ms=900)
+    body = shown(before, connection(7, "B", 600_000), is_all=False, kept_since_ms=NOW)
+    assert (body["coverage"]["reaches_start"], body["coverage"]["gaps"]) == (True, [])
+    assert body["coverage"]["connections"] == 1
+
+
+def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:
+    """The last numbers of such a connection were not saved; those of an open one will be."""
+    assert not shown(connection(1, "B", 1_000, 2_000), connection(2, "A", 2_000))["counts"]["at_least"]
+    assert shown(connection(1, "B", 1_000, seen_ms=2_000), connection(2, "A", 2_000))["counts"]["at_least"]
+
+
+def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
+    """As many as are read may be fewer than there are; those that expire tell since when all are there."""
+    aws.put_control("demo", "lease", generation={"N": "1"})
+    kept, records = aws.store(ledger_keep_days=2), StreamRecords(aws.dynamodb, CONTROL)
+    for store, count, (is_all, expire) in (
+        (aws.store(), 1, (True, False)),
+        (aws.store(), NEWEST, (False, False)),
+        (kept, NEWEST + 1, (False, True)),
+    ):
+        store.save_connection(
+            "demo", Progress(fence=count, claimed_ms=1, seen_ms=2_000), lane="A", execution="", request_id=str(count)
+        )
+        for fence in range(2, count):
+            aws.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)})
+        read = records.read("demo")
+        assert read is not None
+        kept_since_ms = read.kept_since_ms
+        assert (read.is_all, read.kept_since_ms > 0) == (is_all, expire)
+    assert 2 * DAY_MS <= time.time_ns() // 1_000_000 - kept_since_ms < 3 * DAY_MS

@@ -1,0 +1,142 @@
+"""Two outages, the second while the first is made up for, at an upstream that keeps twenty seconds: real sockets.
+
+Only the clock is moved on: in an outage, and while a connection lasts.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from handlers.api.last_error import Retries
+from handlers.api.status import answer
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.steps import Invocation
+from handlers.driver import Clock
+from handlers.invocation import run_invocation
+from handlers.profile.parse import parse
+from handlers.store.stream_records import StreamRecords
+from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
+from tests.local.support import until
+
+STREAM = "demo"
+KEEPS_MS, EVERY_MS = 20_000, 100
+GONE = b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+FOR_EVER_MS = 1_000_000
+
+
+class MovedClock(Clock):
+    """A real clock that can be moved on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started_ms = super().now_ms()
+        self._later_ms = 0
+
+    def now_ms(self) -> int:
+        """The time, and what it was moved on by."""
+        return super().now_ms() + self._later_ms
+
+    def move_to(self, at_ms: int) -> None:
+        """Makes it so long after the start, or leaves it where it is later."""
+        self._later_ms += max(0, self.started_ms + at_ms - self.now_ms())
+
+
+class Upstream:
+    """An event every EVERY_MS since the clock's start; of what is older than KEEPS_MS it says `word`, or nothing."""
+
+    def __init__(self, aws: Aws, clock: MovedClock, word: str) -> None:
+        self.aws = aws
+        self.clock = clock
+        self.word = word
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest event; it happened so many times EVERY_MS after the start."""
+        return (self.clock.now_ms() - self.clock.started_ms) // EVERY_MS
+
+    def opened(self) -> int:
+        """How many connections have written down that they were answered."""
+        items = self.aws.items(CONTROL, STREAM)
+        return sum(key.startswith("connection#") and "opened_ms" in item for key, item in items.items())
+
+    def connection(self, until_ms: int, most: int = 10_000) -> Script:
+        """One that sends what came since the cursor, `most` at most, and lasts until then."""
+
+        def script(peer: Peer) -> None:
+            cursor = re.search(rb"(?i)last-event-id: (\d+)", peer.request)
+            first = self.newest + 1 if cursor is None else int(cursor[1]) + 1
+            oldest = self.newest - KEEPS_MS // EVERY_MS
+            if first < oldest and self.word:
+                peer.send(GONE)
+                return
+            peer.send(UNTIL_CLOSE)
+            first = max(first, oldest)
+            open_ones = self.opened() + 1
+            assert until(lambda: self.opened() == open_ones)
+            self.clock.move_to(until_ms)
+            for number in range(first, min(first + most, self.newest + 1)):
+                peer.send(b"id: %d\ndata: %d\n\n" % (number, number))
+
+        return script
+
+
+def connect(aws: Aws, clock: MovedClock, server: Server, word: str, at_ms: int) -> None:
+    """One connection that is opened so long after the start, until it ends."""
+    resume: dict[str, Any] = {"header": "Last-Event-ID"} | ({} if word else {"reach_s": KEEPS_MS // 1000})
+    table = {"address": server.address + "/{streamId}", "framing": "sse", "allow_private": True, "resume": resume}
+    profile = parse(STREAM, table | ({"statuses": {"410": "expired"}} if word else {}), {})
+    clock.move_to(at_ms)
+    who = Invocation(STREAM, "A", "", f"r{at_ms}", clock.now_ms() + FOR_EVER_MS, 400, 100, 100, 60_000)
+    run_invocation(profile, aws.store(), SecretValues(no_client), who, clock, lambda *_report: None)
+
+
+def no_client(service: str) -> Any:
+    raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
+
+
+def told(aws: Aws, clock: MovedClock) -> list[tuple[float, float, bool]]:
+    """The gaps that GET shows, in seconds since the start, and whether each is closed."""
+    records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
+    assert records is not None
+    coverage = answer(STREAM, records, clock.now_ms(), 1_000, Retries(1_000, 1_000))["coverage"]
+    since_s: Callable[[str], float] = lambda text: datetime.fromisoformat(text).timestamp() - clock.started_ms / 1000  # noqa: E731
+    return [
+        (since_s(gap["from_at"]), since_s(gap["to_at"]), gap["closed_by_cursor"])
+        for gap in coverage["gaps"]
+        if gap["to_at"]
+    ]
+
+
+def missing(aws: Aws) -> list[int]:
+    """The numbers between the first and the last that are stored that are not."""
+    stored = {int(item["data"]) for item in aws.items(EVENTS, STREAM).values()}
+    return [number for number in range(min(stored), max(stored)) if number not in stored]
+
+
+@pytest.mark.parametrize("word", ["", "410"])
+@pytest.mark.parametrize(("again_ms", "is_late"), [(24_000, False), (32_000, True)])
+def test_what_is_lost_between_two_outages_lies_in_an_open_gap(
+    aws: Aws, word: str, again_ms: int, is_late: bool
+) -> None:
+    """The gap that the first catch-up closed is open again where the second asks too late; else nothing is lost."""
+    clock = MovedClock()
+    upstream = Upstream(aws, clock, word)
+    scripts = [upstream.connection(5_000), upstream.connection(21_000, most=60), upstream.connection(again_ms + 500)]
+    scripts += [upstream.connection(again_ms + 60_000, most=10_000)]
+    with serving(*scripts) as server:
+        for at_ms in (0, 18_000, again_ms, again_ms + 600):
+            connect(aws, clock, server, word, at_ms)
+    lost, gaps = missing(aws), told(aws, clock)
+    assert bool(lost) is is_late
+    open_gaps = [(from_s, to_s) for from_s, to_s, is_closed in gaps if not is_closed]
+    assert bool(open_gaps) is is_late
+    assert [n for n in lost if not any(a <= n * EVERY_MS / 1000 <= b for a, b in open_gaps)] == []
+    # The items of the table are those that GET shows, closed or open.
+    items = [item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")]
+    assert sorted(item["from_ms"] for item in items if not item["closed_by_cursor"]) == [
+        clock.started_ms + round(from_s * 1000) for from_s, _ in open_gaps
+    ]

@@ -1,0 +1,74 @@
+"""Which streams the local watch of orphans starts again, and which it leaves to others."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from handlers.orphans import StepFunctions
+from local.service.orphan_watch import OrphanWatch
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.journals import Journals
+from local.stepfunctions.machines import Machines
+from states_language.clock import RealClock
+
+MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:machine"
+LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}, "execution": {"S": "arn:gone"}, "generation": {"N": "1"}}
+
+
+class Table:
+    """A client of a control table with one lease, whose holder died long ago."""
+
+    def get_paginator(self, _: str) -> "Table":
+        """The paginator of Scan."""
+        return self
+
+    def paginate(self, **_: Any) -> list[Any]:
+        """One page."""
+        return [{"Items": [LEASE]}]
+
+    def get_item(self, **_: Any) -> Any:
+        """The lease."""
+        return {"Item": LEASE}
+
+
+class States:
+    """A client of Step Functions that knows no execution."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def describe_execution(self, **_: Any) -> Any:
+        """No execution is known."""
+        raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
+
+    def start_execution(self, *, name: str, **_: Any) -> Any:
+        """StartExecution."""
+        self.started.append(name)
+        return {"executionArn": f"arn:{name}"}
+
+
+@pytest.mark.parametrize(
+    ("shares_tables", "may_start", "started", "words"),
+    [
+        (False, True, 1, "-orphan-0 goes on with the stream"),
+        (False, False, 0, "another is started as soon as one may be"),
+        (True, True, 0, None),
+    ],
+)
+def test_an_execution_that_nobody_knows(
+    tmp_path: Path, shares_tables: bool, may_start: bool, started: int, words: str | None
+) -> None:
+    """In this machine's own tables it is over; in tables that others use too it may be one of theirs."""
+    executions = Executions(Machines(tmp_path / "machines", {}, 0), Journals(tmp_path), RealClock(), lambda _: None)
+    states = States()
+    watch = OrphanWatch(
+        executions, Table, StepFunctions(lambda: states, MACHINE), "control", shares_tables, lambda _: may_start, print
+    )
+    sentences = asyncio.run(watch.look())
+    assert (len(states.started), [one.endswith(words or "") for one in sentences.values()]) == (
+        started,
+        [True] if words else [],
+    )

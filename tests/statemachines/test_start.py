@@ -1,0 +1,146 @@
+"""The machine that answers a POST: it starts one execution of a stream, and says where one is there already."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from states_language import TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
+from tests.statemachines.connections import NAMES, definition
+
+PREFIX = "arn:aws-cn:states:cn-north-1:111111111111"
+CONNECTIONS = f"{PREFIX}:stateMachine:{NAMES['connections']}"
+EXECUTION = f"{PREFIX}:execution:{NAMES['connections']}:"
+HOLDER = f"{EXECUTION}holder"
+POST = {"pathParameters": {"streamId": "demo"}, "queryStringParameters": {"a": "1"}}
+EXISTS, LATE_MS = "StepFunctions.ExecutionAlreadyExistsException", 1_767_225_600_000
+
+
+class Account:
+    """The lease, and the executions with their status by name; `failures` are errors by action, each used once."""
+
+    def __init__(self, lease: Mapping[str, Any] | None = None, executions: Mapping[str, str] | None = None) -> None:
+        self.lease = lease
+        self.executions = dict(executions or {})
+        self.failures: dict[str, list[str]] = {}
+        self.started: list[Any] = []
+        self.posts = 0
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What AWS answers."""
+        if self.failures.get(call.action):
+            raise TaskFailure(self.failures[call.action].pop(0), "scripted")
+        if call.action == "getItem":
+            return {} if self.lease is None else {"Item": self.lease}
+        if call.action == "describeExecution":
+            name = call.parameters["ExecutionArn"].removeprefix(EXECUTION)
+            if name not in self.executions:
+                raise TaskFailure("Sfn.ExecutionDoesNotExistException", name)
+            return {
+                "ExecutionArn": EXECUTION + name, "Status": self.executions[name],
+                "StartDate": "2026-01-01T00:00:00.500Z",
+            }  # fmt: skip
+        assert call.action == "startExecution"
+        assert call.parameters["StateMachineArn"] == CONNECTIONS
+        name = call.parameters["Name"]
+        if name in self.executions:
+            raise TaskFailure(EXISTS, name)
+        self.executions[name] = "RUNNING"
+        self.started.append(call.parameters["Input"])
+        return {"ExecutionArn": EXECUTION + name, "StartDate": LATE_MS}
+
+    def post(self) -> Any:
+        """The answer to a POST: its output, or None where the execution failed."""
+        self.posts += 1
+        machine, clock = load(definition("start")), VirtualClock(seed=self.posts)
+        arn = f"{PREFIX}:stateMachine:{NAMES['start']}"
+
+        async def run() -> Any:
+            execution = machine.start(
+                POST, clock=clock, perform=self.perform, name=f"request-{self.posts}", machine_arn=arn,
+                arn=f"{PREFIX}:express:{NAMES['start']}:{self.posts}",
+            )  # fmt: skip
+            return await execution.wait()
+
+        execution = clock.run(run())
+        return execution.output if execution.status == "SUCCEEDED" else None
+
+
+def text(value: str) -> dict[str, str]:
+    """An attribute of the lease."""
+    return {"S": value}
+
+
+STOP = {"stop": {"BOOL": True}, "stop_at": text("2026-01-01T00:00:01.000Z")}
+
+
+def test_a_post_starts_an_execution_and_a_second_says_that_it_runs() -> None:
+    """Also before the first has claimed the stream; the input is the POST's, and names who started it."""
+    account = Account()
+    first = account.post()
+    assert first == {"executionArn": first["executionArn"], "startDate": LATE_MS / 1000, "already_running": False}
+    assert account.post() == {
+        "executionArn": first["executionArn"],
+        "startDate": 1_767_225_600.5,
+        "already_running": True,
+    }
+    started_by = f"{PREFIX}:express:{NAMES['start']}:1"
+    assert account.started == [POST | {"AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": started_by}]
+
+
+def test_an_execution_that_holds_the_stream_is_named() -> None:
+    """Nothing is started beside it."""
+    account = Account({"execution": text(HOLDER), "generation": {"N": "3"}}, {"holder": "RUNNING"})
+    assert account.post() == {"executionArn": HOLDER, "startDate": 1_767_225_600.5, "already_running": True}
+    assert account.started == []
+
+
+@pytest.mark.parametrize("executions", [{"holder": "ABORTED"}, {}])
+def test_a_dead_holder_is_replaced(executions: dict[str, str]) -> None:
+    """One that is over, or forgotten."""
+    account = Account({"execution": text(HOLDER), "generation": {"N": "3"}}, executions)
+    assert [account.post()["already_running"] for _ in range(2)] == [False, True]
+    assert len(account.started) == 1
+
+
+def test_a_post_while_the_stream_stops_starts_one_that_waits() -> None:
+    """One alone, however often it is repeated; a younger stop request, which that one obeys, gets another."""
+    lease = {"execution": text(HOLDER), "generation": {"N": "3"}, **STOP}
+    account = Account(lease, {"holder": "RUNNING"})
+    assert [account.post()["already_running"] for _ in range(3)] == [False, True, True]
+    account.lease = lease | {"stop_at": text("2026-01-01T00:00:02.000Z")}
+    assert account.post()["already_running"] is False
+    account.lease = {"generation": {"N": "3"}, **STOP, "ended_at": text("2026-01-01T00:00:03.000Z")}
+    assert account.post()["already_running"] is False
+    assert len(account.started) == 3
+
+
+def test_an_execution_that_is_over_and_changed_no_lease_has_used_its_name() -> None:
+    """Another is started by the name of the request."""
+    account = Account()
+    first = account.post()["executionArn"]
+    account.executions[first.removeprefix(EXECUTION)] = "FAILED"
+    again = account.post()
+    assert (again["already_running"], again["executionArn"]) == (False, f"{EXECUTION}request-2")
+
+
+def test_an_outage_of_the_table_starts_an_execution() -> None:
+    """It finds out by itself, for hours."""
+    account = Account({"execution": text(HOLDER)}, {"holder": "RUNNING"})
+    account.failures["getItem"] = ["DynamoDB.InternalServerErrorException"]
+    assert account.post() == {
+        "executionArn": f"{EXECUTION}request-1",
+        "startDate": LATE_MS / 1000,
+        "already_running": False,
+    }
+
+
+def test_a_start_that_fails_twice_is_a_failure() -> None:
+    """Once it is tried again; a start whose answer was lost is not started twice."""
+    account = Account()
+    account.failures["startExecution"] = ["StepFunctions.SdkClientException"] * 2
+    assert account.post() is None
+    account.failures["startExecution"] = ["StepFunctions.SdkClientException"]
+    assert account.post()["already_running"] is False
+    assert len(account.started) == 1
