@@ -49,7 +49,8 @@ function checked(table, where) {
   if (typeof table.alert_email !== 'string' || !/^(?:|[^\s@]+@[^\s@]+)$/.test(table.alert_email)) {
     throw new Error(`${where}: alert_email must be an e-mail address, or '' for none.`);
   }
-  const upstreams = table[UPSTREAMS];
+  // They may be missing.
+  const upstreams = Object.hasOwn(table, UPSTREAMS) ? table[UPSTREAMS] : {};
   const isTable = upstreams !== null && typeof upstreams === 'object' && !Array.isArray(upstreams);
   const isUpstream = ([name, address]) =>
     /^UPSTREAM_[A-Z0-9_]+$/.test(name) && typeof address === 'string' && /^https?:\/\/[^\s{}]+$/.test(address);

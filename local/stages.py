@@ -73,7 +73,8 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     """Returns the settings in `table`, completed with those that follow from them.
 
     `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
-    the function's answer, `overlap_max_s` the longest overlap that leaves no gap. `upstreams` are checked and left out.
+    the function's answer, `overlap_max_s` the longest overlap that leaves no gap. `upstreams`, which may be missing,
+    are checked and left out.
 
     `where` names the table in messages. Raises UserError for the first rule that is broken.
     """
@@ -90,7 +91,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
         raise UserError(f"{where}: log_level must be one of {', '.join(LOG_LEVELS)}.")
     if not isinstance(table.get("alert_email"), str) or not _EMAIL.fullmatch(table["alert_email"]):
         raise UserError(f"{where}: alert_email must be an e-mail address, or '' for none.")
-    if not _are_upstreams(table.get(UPSTREAMS)):
+    if not _are_upstreams(table.get(UPSTREAMS, {})):
         raise UserError(
             f"{where}: upstreams must be a table of variables, each UPSTREAM_... with an http or https address,"
             " or {} for none."

@@ -12,7 +12,7 @@ const VARIABLE = /^address\s*=\s*["']\$\{(UPSTREAM_[A-Z0-9_]+)\}/m;
 // These stages are never deployed: on a laptop each run has variables of its own.
 const NEVER_DEPLOYED = ['local', 'test'];
 
-// Returns {shipped: names, in order, left: [name, variable] of those that stay out} of a stage.
+// Returns {shipped: names, in order, left: [name, variable] of those that stay out} of a stage; `upstreams` may be null.
 function choose(stage, upstreams) {
   const shipped = [];
   const left = [];
@@ -20,7 +20,7 @@ function choose(stage, upstreams) {
     const name = FILE.exec(file)?.[1];
     if (name === undefined) continue;
     const variable = VARIABLE.exec(fs.readFileSync(path.join(STREAMS, file), 'utf8'))?.[1];
-    const isSet = variable === undefined || Object.hasOwn(upstreams, variable);
+    const isSet = variable === undefined || Object.hasOwn(upstreams ?? {}, variable);
     if (isSet || NEVER_DEPLOYED.includes(stage)) shipped.push(name);
     else left.push([name, variable]);
   }
