@@ -16,7 +16,7 @@ const NEVER_DEPLOYED = ['local', 'test'];
 function choose(stage, upstreams) {
   const shipped = [];
   const left = [];
-  for (const file of fs.readdirSync(STREAMS).sort()) {
+  for (const file of fs.readdirSync(STREAMS)) {
     const name = FILE.exec(file)?.[1];
     if (name === undefined) continue;
     const variable = VARIABLE.exec(fs.readFileSync(path.join(STREAMS, file), 'utf8'))?.[1];
@@ -24,7 +24,7 @@ function choose(stage, upstreams) {
     if (isSet || NEVER_DEPLOYED.includes(stage)) shipped.push(name);
     else left.push([name, variable]);
   }
-  return { shipped, left };
+  return { shipped: shipped.sort(), left: left.sort() };
 }
 
 class ShippedProfiles {
