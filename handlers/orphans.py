@@ -146,8 +146,9 @@ class Orphans:
     def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
         """The ARN of the execution that goes on with the stream; "" where the last one that was to is too young.
 
-        That may be the one in the lease: it claimed the stream, and was over soon, before it was connected. Whoever else starts it at this moment, or starts it twice for a lost answer, uses the same name, and Step
-        Functions answers a name that runs with the execution that runs.
+        That may be the one in the lease: it claimed the stream, and was over before it connected. Whoever else starts
+        it at this moment, or starts it twice for a lost answer, uses the same name, and Step Functions answers a name
+        that runs with the execution that runs.
         """
         names = start_names(stream_id, execution)
         before_ms = self._states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS

@@ -10,7 +10,7 @@ What an execution ended as stands in its output, which no table can set back, an
 the name of their predecessor. So the youngest execution says whether the stream is to go on: one that ended as
 `ended`, `rejected` or `stopped` did what it should, and its stream is never started again without a POST.
 
-Pure, times in milliseconds. Invariant: the names of what is started for one stream in place of one execution are the same
+Pure, times in milliseconds. Invariant: the names of what is started for a stream in place of one execution are the same
 for all who start it, so two that start at once start one.
 """
 
