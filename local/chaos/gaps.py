@@ -100,9 +100,18 @@ def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> lis
 
 
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
-    """Whether a connection that asked for what came since a cursor had all its life in [from_ms, to_ms)."""
-    asked = [link for link in world.upstream.links if link.opened_ms is not None and link.cursor is not None]
-    return any(from_ms <= (link.opened_ms or 0) and _end_ms(world, records, link) <= to_ms for link in asked)
+    """Whether a connection that asked for what came since a cursor ended before anybody knew that it had caught up.
+
+    It began in [from_ms, to_ms) and ended there, or it lasted for no longer than what it asked for is doubted.
+    """
+    for link in world.upstream.links:
+        if link.opened_ms is None or link.cursor is None or link.opened_ms > to_ms:
+            continue
+        end_ms = _end_ms(world, records, link)
+        is_short = end_ms - link.opened_ms <= CATCH_UP * ASKED_BEFORE_MS
+        if end_ms >= from_ms and (is_short or (from_ms <= link.opened_ms and end_ms <= to_ms)):
+            return True
+    return False
 
 
 def _end_ms(world: World, records: list[Record], link: Link) -> int:
