@@ -99,6 +99,8 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("dynamodb:GetItem", control),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
         ("states:StartExecution", {"Ref": "Connections"}),
+        ("sns:Publish", {"Ref": "AlertsTopic"}),
+        ("sqs:GetQueueAttributes", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     assert statements(template, "ConnectionsRole") == [
