@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 from handlers.framing.events import StreamEvent
 from handlers.store import dead_letters
+from tests.deploy.test_alarms import filters
 from tests.handlers.servers import CHUNKED, Peer, serving
 from tests.harness import STAGE, Service, running
 from tests.local import support
@@ -52,12 +54,19 @@ def waiting(service: Service) -> int:
         return int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
 
 
+def counted(folder: Path) -> int:
+    """How many lines of the connection manager's log the metric of rejections counts."""
+    words = [word.removeprefix("?") for word in shlex.split(filters()["streamkeeper-test/Rejections"])]
+    lines = (folder / "data" / "logs" / f"streamkeeper-{STAGE}-connection-manager.log").read_text().splitlines()
+    return sum(any(word in line for word in words) for line in lines)
+
+
 def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(tmp_path: Path) -> None:
-    """The 403 passes, the stream goes on, the lost event is among the others, and the queue is empty."""
+    """It was counted once. The 403 passes, the stream goes on, the lost event is there, and the queue is empty."""
     with serving(rejects, streams) as server, running(tmp_path, UPSTREAM_DEMO=server.address) as service:
         service.post("demo")
         assert until(lambda: waiting(service) == 1, 30), service.log
-        assert service.ask("GET", "demo")[1]["status"] == "rejected"
+        assert (service.ask("GET", "demo")[1]["status"], counted(tmp_path)) == ("rejected", 1)
         status, (found,) = redrive(service)
         assert (status, found["stream"], found["outcome"]) == (1, "demo", "left")
         assert found["reason"].startswith("StreamRejected: ")
@@ -68,5 +77,5 @@ def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(tmp_path: P
         assert (status, sorted(one["outcome"] for one in both)) == (0, ["started", "stored"])
         assert until(lambda: service.ask("GET", "demo")[1]["status"] == "ended", 30), service.log
         assert [event["data"] for event in service.events("demo")][:2] == ["zero", "one"]
-        assert waiting(service) == 0
+        assert (waiting(service), counted(tmp_path)) == (0, 1)
         assert service.end() == 0
