@@ -181,7 +181,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--first", type=_positive, default=40, help="how many streams to begin with (default 40)")
     parser.add_argument("--step", type=_positive, default=20, help="how many to add at a time (default 20)")
     parser.add_argument("--most", type=_positive, default=400, help="where to end (default 400)")
-    parser.add_argument("--seconds", type=_positive, default=90, help="how long to watch each number (default 90), over a handover")
+    parser.add_argument("--seconds", type=_positive, default=90, help="how long to watch each number (default 90)")
     parser.add_argument("--stage", default=STAGE, help=f"whose settings to use (default {STAGE})")
     options = parser.parse_args(argv)
     if options.first > options.most:
