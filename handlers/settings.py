@@ -89,6 +89,8 @@ class WatchSettings:
 
     control_table: str
     state_machine_arn: str
+    alerts_topic_arn: str
+    dead_letter_queue_url: str
     unconnected_after_ms: int
 
 
@@ -115,13 +117,10 @@ def load(environment: Mapping[str, str]) -> Settings:
     streams_dir = _streams_dir(environment)
     # Powertools reads this one by itself, but only when the first metrics are written: at the end of a connection.
     _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
-    queue_url = _text(environment, "DEAD_LETTER_QUEUE_URL")
-    if not queue_url.startswith(("https://", "http://")):
-        raise SettingsError("the variable DEAD_LETTER_QUEUE_URL must be the address of a queue (https://...)")
     return Settings(
         events_table=_text(environment, "EVENTS_TABLE"),
         control_table=_text(environment, "CONTROL_TABLE"),
-        dead_letter_queue_url=queue_url,
+        dead_letter_queue_url=_queue_url(environment),
         streams_dir=streams_dir,
         margin_ms=_milliseconds(environment, "MARGIN_S"),
         lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
@@ -156,6 +155,8 @@ def load_watch(environment: Mapping[str, str]) -> WatchSettings:
     return WatchSettings(
         control_table=_text(environment, "CONTROL_TABLE"),
         state_machine_arn=_text(environment, "STATE_MACHINE_ARN"),
+        alerts_topic_arn=_text(environment, "ALERTS_TOPIC_ARN"),
+        dead_letter_queue_url=_queue_url(environment),
         unconnected_after_ms=_milliseconds(environment, "UNCONNECTED_AFTER_S", most_s=86_400),
     )
 
@@ -170,6 +171,13 @@ def _streams_dir(environment: Mapping[str, str]) -> Path:
     if not folder.is_dir():
         raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
     return folder
+
+
+def _queue_url(environment: Mapping[str, str]) -> str:
+    url = _text(environment, "DEAD_LETTER_QUEUE_URL")
+    if not url.startswith(("https://", "http://")):
+        raise SettingsError("the variable DEAD_LETTER_QUEUE_URL must be the address of a queue (https://...)")
+    return url
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -1,8 +1,14 @@
 """Watches all streams: reports once a minute for how long each stream that should be connected is not.
 
 handlers/connection/lease.py says which stream should be connected, and since when one is not. These numbers need
-neither Lambda's nor Step Functions' API, so they show their outages too. Then the function asks Step Functions about
-the streams without a connection, and starts an execution for each that is orphaned (handlers/orphans.py).
+neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names those streams in a
+message to the alerts' topic (handlers/alerts.py), asks Step Functions about them, and starts an execution for each that
+is orphaned (handlers/orphans.py).
+
+It also asks how many messages are in the dead-letter queue. "CloudWatch considers a queue to be active for up to six
+hours if it contains any messages, or if any action accesses it", and a queue that was not active has its metrics up to
+15 minutes late (SQS developer guide, "Monitoring Amazon SQS queues using CloudWatch"): the first message after a quiet
+day would come too late for its alarm.
 
 Invariants: it writes nothing to the table; it reports its numbers in every run, also where there is no stream, because
 the alarm treats missing data as a breach, and before it asks anybody else, who may be slow.
@@ -19,6 +25,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.alerts import Names
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.orphans import in_turn, is_suspect
 from handlers.orphans import Orphans, StepFunctions
@@ -51,16 +58,37 @@ def step_functions() -> Any:
     return boto3.client("stepfunctions", config=CLIENT)
 
 
+@cache
+def sqs() -> Any:
+    """The client of the dead-letter queue."""
+    return boto3.client("sqs", config=CLIENT)
+
+
+@cache
+def sns() -> Any:
+    """The client of the alerts' topic; most runs need none."""
+    return boto3.client("sns", config=CLIENT)
+
+
+def publish(subject: str, text: str) -> None:
+    """Sends a message to whoever has subscribed to the alerts."""
+    sns().publish(TopicArn=settings.alerts_topic_arn, Subject=subject, Message=text)
+
+
+names = Names(publish)
+
+
 def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
     """How many streams should be connected, for how long each that is not has not been, in seconds, and the orphans.
 
-    A log line names each that has not been for UNCONNECTED_AFTER_S, and each orphan. What DynamoDB refuses is raised,
-    and the metrics of this run are missing. What Step Functions refuses is logged: the stream stays unconnected.
+    A log line names each that has not been for UNCONNECTED_AFTER_S, and each orphan; of the first a message too, once.
+    What DynamoDB refuses is raised, and the metrics of this run are missing. What another service refuses is logged.
     """
     late_at_s = time.monotonic() + ASK_S
     now_ms = time.time_ns() // 1_000_000
     wanted = 0
     missing_s: dict[str, int] = {}
+    away_s: dict[str, int] = {}
     suspects: dict[str, Lease] = {}
     for stream_id, lease in all_leases(dynamodb, settings.control_table):
         wanted += bool(lease.execution) and not lease.stop
@@ -68,7 +96,8 @@ def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
         if length_ms:
             missing_s[stream_id] = length_ms // 1000
         if length_ms >= settings.unconnected_after_ms:
-            fields = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": length_ms // 1000}
+            away_s[stream_id] = length_ms // 1000
+            fields = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": away_s[stream_id]}
             logger.error("a stream that should be connected is not", extra=fields)
         if is_suspect(lease, now_ms):
             suspects[stream_id] = lease
@@ -77,7 +106,30 @@ def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
     metrics.add_metric("Unconnected", MetricUnit.Count, len(missing_s))
     metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_s)
     metrics.flush_metrics()
-    return {"wanted": wanted, "unconnected_s": missing_s, "orphans": mend(suspects, now_ms, late_at_s)}
+    named, dead_letters = tell_names(away_s), count_dead_letters()
+    orphans = mend(suspects, now_ms, late_at_s)
+    seen = {"wanted": wanted, "unconnected_s": missing_s, "named": named}
+    return seen | {"dead_letters": dead_letters, "orphans": orphans}
+
+
+def tell_names(away_s: dict[str, int]) -> list[str]:
+    """The ids of the streams that a message names now."""
+    try:
+        return names.report(away_s)
+    except (BotoCoreError, ClientError) as problem:
+        logger.error("no message names the streams", extra={"problem": type(problem).__name__})
+        return []
+
+
+def count_dead_letters() -> int | None:
+    """About how many messages are in the dead-letter queue; None where it does not answer."""
+    name = "ApproximateNumberOfMessages"
+    try:
+        answer = sqs().get_queue_attributes(QueueUrl=settings.dead_letter_queue_url, AttributeNames=[name])
+        return int(answer["Attributes"][name])
+    except (BotoCoreError, ClientError) as problem:
+        logger.error("the dead-letter queue does not answer", extra={"problem": type(problem).__name__})
+        return None
 
 
 def mend(suspects: dict[str, Lease], now_ms: int, late_at_s: float) -> list[str]:

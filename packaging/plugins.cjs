@@ -5,6 +5,10 @@
 module.exports = async ({ resolveVariable }) => {
   const stage = await resolveVariable('sls:stage');
   const always = ['serverless-step-functions', './packaging/partition.cjs', './packaging/check-machines.cjs'];
-  const deployed = ['serverless-python-requirements', './packaging/compile-pyc.cjs'];
+  const deployed = [
+    'serverless-python-requirements',
+    './packaging/compile-pyc.cjs',
+    './packaging/adopt-retained.cjs',
+  ];
   return ['local', 'test'].includes(stage) ? always : [...always, ...deployed];
 };

@@ -5,9 +5,7 @@ A new profile that ships is written down here; `tests/handlers/test_providers.py
 
 from pathlib import Path
 
-from tests.local.support import PROJECT
-
-STREAMS = PROJECT / "env" / "streams"
+STREAMS = Path(__file__).resolve().parent.parent / "env" / "streams"
 DEMOS = ("demo", "demo-exclusive", "demo-ndjson", "demo-standby")
 PROVIDERS = (
     *("alpaca", "companies-house", "completions", "couchdb", "etcd", "kubernetes"),

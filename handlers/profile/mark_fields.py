@@ -11,7 +11,7 @@ from typing import Any
 from handlers.framing.events import JsonPath, parse_path
 from handlers.framing.marks import Kind, Mark, Value
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import PATH, Fields
+from handlers.profile.checked_fields import PATH, Fields, did_you_mean
 
 _MARK = (
     '{ event = "..." }, { data = "..." }, { comment = "..." }, { json = { "$.type" = "..." } } or '
@@ -47,8 +47,11 @@ def _mark(value: Any, cursors: Sequence[str]) -> Mark:
     for name in paths:
         if name not in cursors:
             raise ProfileError(f"can have no {name}: a heartbeat can, and a disconnect a cursor")
-    if not table or not set(table) <= _PARTS:
-        raise ProfileError(f"must be {_MARK}")
+    unknown = [part for part in table if part not in _PARTS]
+    if not table or unknown:
+        raise ProfileError(
+            f"must be {_MARK}{did_you_mean(unknown[0] if unknown else None, (*sorted(_PARTS), *cursors))}"
+        )
     json, absent = _values(table), _absent(table)
     if not all(isinstance(text, str) for text in table.values()) or ("comment" in table and len(value) > 1):
         raise ProfileError(f"must be {_MARK}; a comment stands alone")

@@ -4,6 +4,7 @@ For example a profile of JSON lines without `resume` is sound, and loses what co
 Invariant: no warning repeats what may hold a secret; a profile without a warning resumes, and closes its gaps.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from handlers.profile.behaviour import Profile
@@ -11,6 +12,8 @@ from handlers.profile.behaviour import Profile
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
 _MARKS = frozenset({"heartbeat", "end", "loss", "disconnect"})
 _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
+# What a table has of its own under the name of a field of the profile.
+_OWN = {"resume": frozenset({"body"}), **dict.fromkeys(_MARKS, frozenset({"cursor"}))}
 
 
 def resumption(profile: Profile) -> str:
@@ -45,13 +48,23 @@ def warnings(profile: Profile) -> list[str]:
         )
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')
-    for name, _ in profile.headers:
-        if name in _FIELDS:
-            warned.append(
-                f"headers.{name} is sent as a header; if it is meant as a field of the profile, "
-                "it must stand above the first [table]"
-            )
     return warned
+
+
+def misplaced(table: Mapping[str, Any]) -> list[str]:
+    """What stands in a table of a profile's file, sound or not, and may be a field of the profile, a sentence each.
+
+    In TOML whatever follows a `[headers]` belongs to it.
+    """
+    return [
+        f"{outer}.{name} stands in the table {outer}; if it is meant as a field of the profile, "
+        "it must stand above the first [table]"
+        for outer, inner in table.items()
+        for one in (inner if isinstance(inner, list) else [inner])
+        if isinstance(one, Mapping)
+        for name in one
+        if name in _FIELDS - _OWN.get(outer, frozenset())
+    ]
 
 
 def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str | None:

@@ -70,11 +70,12 @@ class Report:
     profile: Profile | None = None
     problems: tuple[str, ...] = ()
     unreadable: str = ""
+    misplaced: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
         """What is sound and may be meant otherwise."""
-        return [] if self.profile is None else advice.warnings(self.profile)
+        return [*([] if self.profile is None else advice.warnings(self.profile)), *self.misplaced]
 
     def as_json(self) -> dict[str, Any]:
         """The report for a program."""
@@ -134,12 +135,13 @@ def examine(path: Path) -> Report:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
         return Report(path, problems=(*problems, f"is not valid TOML: {problem}"))
+    misplaced = tuple(advice.misplaced(table))
     try:
         profile = parse(path.stem, table, placeholders(text) | dict(os.environ))
     except BadProfile as bad:
-        return Report(path, problems=(*problems, *bad.problems))
+        return Report(path, problems=(*problems, *bad.problems), misplaced=misplaced)
     problems += _problems_of_address(profile)
-    return Report(path, None if problems else profile, tuple(problems))
+    return Report(path, None if problems else profile, tuple(problems), misplaced=misplaced)
 
 
 def _problems_of_name(path: Path) -> list[str]:

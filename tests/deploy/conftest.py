@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from local import stages
 from local.service import osls
+from tests.deploy.account import copied
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +27,7 @@ def package(run_folder: Path) -> Path:
 
 def packaged(folder: Path) -> Path:
     """Returns the folder, with a packaged copy of the project; the environment is nothing but PATH and HOME."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    osls.snapshot(stages.ROOT, folder)
-    shutil.copytree(stages.ROOT / "handlers", folder / "handlers")
-    for name in ("package.json", "pyproject.toml", "requirements.txt"):
-        shutil.copy(stages.ROOT / name, folder / name)
+    copied(folder)
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -11,16 +11,20 @@ from handlers import errors
 from local import stages
 from local.service import osls
 from tests.deploy.test_template import resources
+from tests.statemachines.connections import definition
+from tests.statemachines.test_definitions import states
 
 TOPIC = [{"Ref": "AlertsTopic"}]
 
 
 def alarms() -> dict[str, dict[str, Any]]:
-    """The alarms of the template by their metric."""
-    return {
-        f"{alarm['Namespace']}/{alarm['MetricName']}": alarm
-        for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm")
-    }
+    """The alarms of the template by their metric, and by the machine that it is of."""
+    by_metric = {}
+    for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm"):
+        (*_, last) = alarm.get("Dimensions", [{"Value": ""}])
+        machine = f"/{last['Value']['Ref']}" if alarm["Namespace"] == "AWS/States" else ""
+        by_metric[f"{alarm['Namespace']}/{alarm['MetricName']}{machine}"] = alarm
+    return by_metric
 
 
 def filters() -> dict[str, str]:
@@ -45,9 +49,14 @@ def test_every_alarm_acts_on_the_topic() -> None:
         f"{ours}/Kills",
         f"{ours}/StoreRefusals",
         f"{ours}/StuckAtCursor",
-        "AWS/States/ExecutionsFailed",
-        "AWS/States/ExecutionsTimedOut",
-        "AWS/SQS/ApproximateNumberOfMessagesVisible",
+        f"{ours}/Rejections",
+        "AWS/States/ExecutionsFailed/Connections",
+        "AWS/States/ExecutionsTimedOut/Connections",
+        "AWS/States/ExecutionsFailed/Start",
+        "AWS/States/ExecutionsTimedOut/Start",
+        "AWS/ApiGateway/5XXError",
+        "AWS/SQS/NumberOfMessagesSent",
+        "AWS/SQS/ApproximateAgeOfOldestMessage",
         "AWS/Lambda/Throttles",
         "AWS/Lambda/Errors",
     }
@@ -55,6 +64,43 @@ def test_every_alarm_acts_on_the_topic() -> None:
     silence = {name for name, alarm in every.items() if alarm["TreatMissingData"] == "breaching"}
     assert silence == {f"{ours}/LongestUnconnected"}
     assert every[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
+
+
+def test_no_alarm_goes_on_while_a_message_lies_in_the_queue() -> None:
+    """A level would be high until somebody looks, and the next trouble would change nothing: what is new is counted.
+
+    Three minutes after a rejection or a message the alarm is over and acts on the next. The age of the oldest message
+    alone is a level, for a message that nobody looks at is one trouble.
+    """
+    levels = {"ApproximateAgeOfOldestMessage", "LongestUnconnected", "Orphaned"}
+    assert {one["MetricName"] for one in alarms().values() if one["Statistic"] != "Sum"} == levels
+    for name in ("streamkeeper-test/Rejections", "AWS/SQS/NumberOfMessagesSent", "AWS/States/ExecutionsFailed/Start"):
+        alarm = alarms()[name]
+        window = (alarm["Period"], alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"], alarm["Threshold"])
+        assert (name, window) == (name, (60, 3, 1, 0))
+
+
+def test_a_message_that_nobody_looks_at_is_reported_before_it_is_deleted() -> None:
+    """Four days before."""
+    (queue,) = resources(osls.template("test"), "AWS::SQS::Queue")
+    alarm = alarms()["AWS/SQS/ApproximateAgeOfOldestMessage"]
+    assert queue["MessageRetentionPeriod"] - alarm["Threshold"] == 4 * 86_400
+
+
+def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:
+    """Its dimensions are the name and the stage that osls gives the API: with others it would never see anything."""
+    (api,) = resources(osls.template("test"), "AWS::ApiGateway::RestApi")
+    (deployment,) = resources(osls.template("test"), "AWS::ApiGateway::Deployment")
+    dimensions = {one["Name"]: one["Value"] for one in alarms()["AWS/ApiGateway/5XXError"]["Dimensions"]}
+    assert dimensions == {"ApiName": api["Name"], "Stage": deployment["StageName"]}
+
+
+def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
+    """The pattern counts the errors after which the machine tries no more, which is what it does with no other."""
+    catchers = [catcher for _, state in states(definition("connections")) for catcher in state.get("Catch", [])]
+    (final,) = {tuple(catcher["ErrorEquals"]) for catcher in catchers if catcher["Next"] in ("End A", "End B")}
+    counted = shlex.split(filters()["streamkeeper-test/Rejections"])
+    assert counted == [f"?[ERROR] {name}" for name in final]
 
 
 def test_every_metric_of_the_log_has_its_alarm() -> None:

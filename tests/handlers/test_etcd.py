@@ -139,12 +139,34 @@ def test_compaction_while_away(stage: Stage) -> None:
 
     refused = stage.start().last
     assert (refused.outcome.error, refused.progress.ended_by) == ("StreamDropped", "cursor_expired")
-    assert (stage.cursor(), stage.losses()) == (away[4] - 1, ["cursor_expired"])
+    assert (stage.cursor(), stage.losses()) == (away[4], ["cursor_expired"])
     again = stage.start()
     stored += away[4:]
     assert until(lambda: stage.revisions() == stored), stage.revisions()
     stage.stop(again)
     assert again.last.progress.resumed
+    assert stage.losses() == ["cursor_expired"]
+
+
+def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
+    """etcd forgets a deletion at exactly the revision to which it compacts, and says nothing of it: that is a loss."""
+    stage.has_progress = False
+    first = stage.start()
+    assert until(stage.cursor)
+    stored = stage.etcd.put("k/a")
+    assert until(lambda: stage.cursor() >= stored)
+    stage.etcd.cut()
+    assert first.last.outcome.error == "StreamDropped"
+    deleted = stage.etcd.delete("k/a")
+    stage.etcd.compact(deleted)
+
+    refused = stage.start().last
+    assert (refused.progress.ended_by, stage.cursor()) == ("cursor_expired", deleted)
+    assert stage.losses() == ["cursor_expired"]
+    again = stage.start()
+    changed = stage.etcd.put("k/a")
+    assert until(lambda: stage.revisions()[-1:] == [changed])
+    stage.stop(again)
     assert stage.losses() == ["cursor_expired"]
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +11,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from handlers.alerts import message
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.settings import SettingsError, load_watch
 from local.service import osls
 from local.stack import read
-from tests.handlers.aws import Aws, Client, never_arrives
+from tests.handlers.aws import Aws, Client, fails_with, never_arrives
 
 TABLE = "watched"
 AFTER_S = 300
@@ -25,6 +28,8 @@ MACHINE = "arn:aws:states:us-east-1:111111111111:stateMachine:machine"
 ENVIRONMENT = {
     "CONTROL_TABLE": TABLE,
     "STATE_MACHINE_ARN": MACHINE,
+    "ALERTS_TOPIC_ARN": "arn:aws:sns:eu-central-1:000000000000:alerts",
+    "DEAD_LETTER_QUEUE_URL": "http://127.0.0.1:9/000000000000/none",
     "UNCONNECTED_AFTER_S": str(AFTER_S),
     "POWERTOOLS_METRICS_NAMESPACE": "watch",
 }
@@ -53,12 +58,14 @@ def cold_start(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
     fields = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
     aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in fields})
-    for name, value in (ENVIRONMENT | {"POWERTOOLS_SERVICE_NAME": tmp_path.name}).items():
+    own = {"POWERTOOLS_SERVICE_NAME": tmp_path.name, "DEAD_LETTER_QUEUE_URL": aws.queue_url}
+    for name, value in (ENVIRONMENT | own).items():
         monkeypatch.setenv(name, value)
 
     def start() -> ModuleType:
         module = importlib.import_module("handlers.watch")
         monkeypatch.setattr(module, "dynamodb", aws.dynamodb)
+        monkeypatch.setattr(module, "sqs", lambda: aws.sqs)
         return module
 
     sys.modules.pop("handlers.watch", None)
@@ -114,6 +121,7 @@ def reported(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[d
     return document, [line for line in lines if "_aws" not in line]
 
 
+@pytest.mark.usefixtures("subscriber")
 def test_it_finds_every_stream_by_the_index(
     aws: Aws,
     cold_start: Callable[[], ModuleType],
@@ -141,6 +149,115 @@ def test_it_finds_every_stream_by_the_index(
     (described,) = document["_aws"]["CloudWatchMetrics"]
     assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
     assert alarm["MetricName"] in [metric["Name"] for metric in described["Metrics"]]
+
+
+class Subscriber:
+    """Whoever has subscribed to a topic of the embedded AWS: a queue of its own."""
+
+    def __init__(self, aws: Aws, topic: str) -> None:
+        self._sqs = aws.sqs
+        self._sns = boto3.client("sns", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+        self.topic: str = self._sns.create_topic(Name=topic)["TopicArn"]
+        self._queue = aws.sqs.create_queue(QueueName=topic)["QueueUrl"]
+        arn = aws.sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        self._sns.subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
+
+    def letters(self) -> list[tuple[str, str]]:
+        """Subject and text of each new message."""
+        answer = self._sqs.receive_message(QueueUrl=self._queue, MaxNumberOfMessages=10)
+        received = answer.get("Messages", [])
+        bodies = [json.loads(one["Body"]) for one in received]
+        for one in received:
+            self._sqs.delete_message(QueueUrl=self._queue, ReceiptHandle=one["ReceiptHandle"])
+        return [(body["Subject"], body["Message"]) for body in bodies]
+
+    def close(self) -> None:
+        """Takes topic and queue away."""
+        self._sns.delete_topic(TopicArn=self.topic)
+        self._sqs.delete_queue(QueueUrl=self._queue)
+
+
+@pytest.fixture
+def subscriber(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Subscriber]:
+    """A subscriber to the topic that the function publishes to."""
+    one = Subscriber(aws, "alerts")
+    monkeypatch.setitem(ENVIRONMENT, "ALERTS_TOPIC_ARN", one.topic)
+    yield one
+    one.close()
+
+
+def test_each_stream_that_is_away_is_named_to_the_subscribers(
+    aws: Aws, subscriber: Subscriber, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, also while another one is away already, and again where it goes away again; any text may be an id."""
+    watch = cold_start()
+    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
+    named: Callable[[], list[str]] = lambda: watch.handler({}, None)["named"]  # noqa: E731
+    put(aws, "first", "lease", **claimed(-AFTER_S))
+    put(aws, "demo:\x01é", "lease", **claimed(20))
+    assert (named(), named()) == (["first"], [])
+    ((subject, text),) = subscriber.letters()
+    assert subject == "Streamkeeper: 1 stream is not connected"
+    assert '"first" for 30' in text
+    assert "In all, 1 stream is away." in text
+    put(aws, "demo:\x01é", "lease", **claimed(-AFTER_S))
+    assert (named(), named()) == (["demo:\x01é"], [])
+    ((_, text),) = subscriber.letters()
+    assert ('"demo:\\u0001\\u00e9" for 30' in text, "first" in text, "In all, 2 streams are" in text) == (
+        True,
+        False,
+        True,
+    )
+    put(aws, "first", "lease", **claimed(20))
+    assert named() == []
+    put(aws, "first", "lease", **claimed(-AFTER_S))
+    assert named() == ["first"]
+
+
+def test_what_the_topic_did_not_take_is_sent_in_the_next_run(
+    aws: Aws,
+    subscriber: Subscriber,
+    cold_start: Callable[[], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A line says so, and nothing else of the run fails: metrics, orphans and the queue have their turn."""
+    put(aws, "dead", "lease", **claimed(-AFTER_S))
+    aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody="{}")
+    watch = cold_start()
+    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
+    refused = Client(watch.sns(), "publish", fails_with("AuthorizationError"))
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "sns", lambda: refused)
+        answer = watch.handler({}, None)
+    assert (answer["named"], answer["dead_letters"], list(answer["unconnected_s"])) == ([], 1, ["dead"])
+    document, lines = reported(capsys)
+    assert document["Unconnected"] == [1.0]
+    assert [line["message"] for line in lines] == [
+        "a stream that should be connected is not",
+        "no message names the streams",
+    ]
+    assert watch.handler({}, None)["named"] == ["dead"]
+    assert len(subscriber.letters()) == 1
+
+
+def test_a_queue_that_does_not_answer_stops_nothing(
+    aws: Aws, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The number is missing, and a line says so."""
+    watch = cold_start()
+    monkeypatch.setattr(watch, "sqs", lambda: Client(aws.sqs, "get_queue_attributes", never_arrives))
+    assert watch.handler({}, None)["dead_letters"] is None
+    assert [line["message"] for line in reported(capsys)[1]] == ["the dead-letter queue does not answer"]
+
+
+def test_a_message_names_fifty_streams_at_most() -> None:
+    """With ids as long as they may be it fits SNS."""
+    longest = "😀" * 256
+    subject, text = message({f"{longest}{number}": 300 for number in range(60)}, 70)
+    assert subject == "Streamkeeper: 60 streams are not connected"
+    assert len(text) < 256 * 1024
+    assert (text.count(" for 300 s"), "and 10 more" in text, "In all, 70 streams are away." in text) == (50, True, True)
 
 
 def test_an_orphan_is_mended_and_reported(
@@ -180,7 +297,8 @@ def test_it_reports_its_numbers_where_there_is_no_stream(
     cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Silence would be an alarm."""
-    assert cold_start().handler({}, None) == {"wanted": 0, "unconnected_s": {}, "orphans": []}
+    nothing = {"wanted": 0, "unconnected_s": {}, "named": [], "dead_letters": 0, "orphans": []}
+    assert cold_start().handler({}, None) == nothing
     document, lines = reported(capsys)
     assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], [0.0], [])
 

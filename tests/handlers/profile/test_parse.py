@@ -166,6 +166,8 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"resume": {"query": "a", "add": -1}}, "resume.add must be a whole number from 0 to 1000000"),
         ({"resume": {"query": "a", "add": 1, "back_s": 1}}, f"resume.back_s {ONE_OF_THEM}"),
         ({"end": {}}, f"end must be {MARK}"),
+        ({"end": {"evnt": "bye"}}, f"end must be {MARK}; did you mean event?"),
+        ({"heartbeat": {"event": "a", "frist_cursor": "$.a"}}, f"heartbeat must be {MARK}; did you mean first_cursor?"),
         ({"loss": {"comment": "a", "data": "b"}}, f"loss must be {MARK}; a comment stands alone"),
         ({"heartbeat": {"json": {"type": 1}}}, f"heartbeat must give {VALUES}"),
         ({"disconnect": {"json": {}}}, f"disconnect must give {JSON}"),

@@ -73,7 +73,7 @@ LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
             "resumes with $.n in the query parameter n",
             [
                 'with key = "each" an event that two connections deliver is stored twice',
-                "headers.overlap is sent as a header; if it is meant as a field of the profile, "
+                "headers.overlap stands in the table headers; if it is meant as a field of the profile, "
                 "it must stand above the first [table]",
             ],
         ),
@@ -89,6 +89,26 @@ def test_a_sound_profile_is_told_so_and_how_it_resumes(
     lines = [f"{path}: sound; it {says}", *(f"  warning: {warning}" for warning in warnings)]
     assert capsys.readouterr() == ("\n".join([*lines, ""]), "")
     assert main(["profile", "check", "--strict", str(path)]) == bool(warnings)
+
+
+def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where it makes the profile unsound, so that its author does not look for the mistake in the value."""
+    path = tmp_path / "one.toml"
+    path.write_bytes(
+        SOUND
+        + b'[resume]\nheader = "a"\nstall_after_s = 3\n[[heartbeat]]\nevent = "ping"\ncursor = "$.a"\nkey = "id"\n'
+    )
+    assert main(["profile", "check", str(path)]) == 1
+    printed = capsys.readouterr()
+    place = "if it is meant as a field of the profile, it must stand above the first [table]"
+    assert printed.out.splitlines() == [
+        f"  warning: resume.stall_after_s stands in the table resume; {place}",
+        f"  warning: heartbeat.key stands in the table heartbeat; {place}",
+    ]
+    assert [line.partition("': ")[2].partition(" ")[0] for line in printed.err.splitlines()] == [
+        "resume.stall_after_s",
+        "heartbeat",
+    ]
 
 
 def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

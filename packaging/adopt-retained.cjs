@@ -1,0 +1,145 @@
+// An osls plugin that takes what an earlier stack of the stage left behind into the stack, before `sls deploy` updates it.
+// A removed stack keeps tables, bucket and queue (DeletionPolicy in resources/storage.yml). Their names are fixed, so the
+// next deployment would fail with "already exists". An import only adopts: it neither changes nor creates anything, and
+// one that fails is undone without a deletion. What exists is asked of the services themselves; what belongs to another
+// stack CloudFormation refuses to import.
+'use strict';
+
+// Of each type that may be retained: the property that is its name.
+const NAME = {
+  'AWS::DynamoDB::Table': 'TableName',
+  'AWS::S3::Bucket': 'BucketName',
+  'AWS::SQS::Queue': 'QueueName',
+};
+const CHANGE_SET = 'adopt-retained';
+const WAIT = { maxWaitTime: 600, minDelay: 1, maxDelay: 5 };
+
+// The name as CloudFormation will resolve it. It is a literal, or Fn::Sub of pseudo parameters alone.
+function resolved(name, pseudo) {
+  const text = typeof name === 'string' ? name : name['Fn::Sub'];
+  return text.replace(/\$\{(AWS::[A-Za-z]+)\}/g, (_, parameter) => pseudo[parameter]);
+}
+
+// The resources of `template` that outlive their stack, each with its name resolved.
+function retained(template, pseudo) {
+  return Object.entries(template.Resources)
+    .filter(([, resource]) => (resource.DeletionPolicy ?? 'Delete') !== 'Delete')
+    .map(([id, { Type: type, Properties: properties, ...rest }]) => {
+      const name = resolved(properties[NAME[type]], pseudo);
+      return { id, type, name, resource: { Type: type, ...rest, Properties: { ...properties, [NAME[type]]: name } } };
+    });
+}
+
+// Asks each service what it has of a name. Returns functions name -> identifier for the import, or null where it has none.
+function lookups(config, account) {
+  const { DynamoDBClient, DescribeTableCommand } = require('@aws-sdk/client-dynamodb');
+  const { S3Client, HeadBucketCommand } = require('@aws-sdk/client-s3');
+  const { SQSClient, GetQueueUrlCommand } = require('@aws-sdk/client-sqs');
+  const unless = async (absent, request) => {
+    try {
+      return await request;
+    } catch (error) {
+      if (absent.includes(error.name)) return null;
+      throw error;
+    }
+  };
+  return {
+    'AWS::DynamoDB::Table': async (name) => {
+      const request = new DynamoDBClient(config).send(new DescribeTableCommand({ TableName: name }));
+      return (await unless(['ResourceNotFoundException'], request)) && { TableName: name };
+    },
+    'AWS::S3::Bucket': async (name) => {
+      const input = { Bucket: name, ExpectedBucketOwner: account };
+      return (await unless(['NotFound', 'NoSuchBucket'], new S3Client(config).send(new HeadBucketCommand(input)))) && { BucketName: name };
+    },
+    'AWS::SQS::Queue': async (name) => {
+      const absent = ['QueueDoesNotExist', 'AWS.SimpleQueueService.NonExistentQueue'];
+      const queue = await unless(absent, new SQSClient(config).send(new GetQueueUrlCommand({ QueueName: name })));
+      return queue && { QueueUrl: queue.QueueUrl };
+    },
+  };
+}
+
+// The logical ids of the stack's resources.
+async function ownedBy(client, stack) {
+  const { paginateListStackResources } = require('@aws-sdk/client-cloudformation');
+  const owned = new Set();
+  for await (const page of paginateListStackResources({ client }, { StackName: stack })) {
+    for (const one of page.StackResourceSummaries) {
+      if (one.ResourceStatus !== 'DELETE_COMPLETE') owned.add(one.LogicalResourceId);
+    }
+  }
+  return owned;
+}
+
+// Imports `found` into the stack; throws with CloudFormation's reason where it refuses, and then nothing is changed.
+async function importInto(client, stack, found) {
+  const cloudFormation = require('@aws-sdk/client-cloudformation');
+  const { TemplateBody } = await client.send(
+    new cloudFormation.GetTemplateCommand({ StackName: stack, TemplateStage: 'Original' }),
+  );
+  const template = JSON.parse(TemplateBody);
+  for (const { id, resource } of found) template.Resources[id] = resource;
+  const changeSet = { StackName: stack, ChangeSetName: CHANGE_SET };
+  // One that an interrupted deployment left.
+  await client.send(new cloudFormation.DeleteChangeSetCommand(changeSet));
+  await client.send(
+    new cloudFormation.CreateChangeSetCommand({
+      ...changeSet,
+      ChangeSetType: 'IMPORT',
+      Capabilities: ['CAPABILITY_NAMED_IAM'],
+      TemplateBody: JSON.stringify(template),
+      ResourcesToImport: found.map(({ id, type, identifier }) => ({
+        LogicalResourceId: id,
+        ResourceType: type,
+        ResourceIdentifier: identifier,
+      })),
+    }),
+  );
+  const created = await cloudFormation.waitUntilChangeSetCreateComplete({ client, ...WAIT }, changeSet).catch(() => null);
+  if (created === null) {
+    const { StatusReason } = await client.send(new cloudFormation.DescribeChangeSetCommand(changeSet));
+    throw new Error(StatusReason);
+  }
+  await client.send(new cloudFormation.ExecuteChangeSetCommand(changeSet));
+  await cloudFormation.waitUntilStackImportComplete({ client, ...WAIT }, { StackName: stack });
+}
+
+class AdoptRetained {
+  constructor(serverless, options, { log }) {
+    this.serverless = serverless;
+    this.log = log;
+    this.hooks = { 'before:aws:deploy:deploy:updateStack': () => this.adopt() };
+  }
+
+  async adopt() {
+    const { CloudFormationClient } = require('@aws-sdk/client-cloudformation');
+    const { service } = this.serverless;
+    if (service.provider.shouldNotDeploy) return;
+    const provider = this.serverless.getProvider('aws');
+    const config = await provider.getAwsSdkV3Config();
+    const client = new CloudFormationClient(config);
+    const account = await provider.getAccountId();
+    const pseudo = { 'AWS::AccountId': account, 'AWS::Region': provider.getRegion() };
+    const stack = provider.naming.getStackName();
+    const owned = await ownedBy(client, stack);
+    const lookup = lookups(config, account);
+    const found = [];
+    for (const one of retained(service.provider.compiledCloudFormationTemplate, pseudo)) {
+      if (owned.has(one.id)) continue;
+      const identifier = await lookup[one.type](one.name);
+      if (identifier) found.push({ ...one, identifier });
+    }
+    if (found.length === 0) return;
+    const names = found.map(({ name }) => name).join(', ');
+    try {
+      await importInto(client, stack, found);
+    } catch (error) {
+      throw new this.serverless.classes.Error(`The stack ${stack} cannot adopt what exists already (${names}): ${error.message}`);
+    }
+    this.log.notice(`Adopted what an earlier stack left: ${names}`);
+  }
+}
+
+module.exports = AdoptRetained;
+module.exports.NAME = NAME;

@@ -1,0 +1,95 @@
+"""An AWS account to deploy to: ministack in a thread of the test, and copies of the project that osls deploys to it.
+
+What ministack has not, these tests do not see: IAM refuses nothing, CloudFormation's waits are short, and API Gateway
+does not reach Step Functions. Its imports and roll-backs follow AWS's.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local.service import osls
+from local.stages import ROOT
+from tests.local import support
+from tests.local.service.embedded import embedded_aws_in
+
+REGION = "us-east-1"
+ACCOUNT = "000000000000"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of osls came to; `output` is all that it printed."""
+
+    code: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Account:
+    """The account behind an endpoint."""
+
+    url: str
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of a service."""
+        return support.client(service, self.url)
+
+    def sls(self, folder: Path, *arguments: str) -> Run:
+        """Runs osls in a project's folder with this account's endpoint and credentials, and nothing else of AWS."""
+        environment = {name: os.environ[name] for name in ("PATH", "HOME")} | {
+            "AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+            # Milliseconds between two looks at the stack; 5,000 without.
+            "SLS_AWS_MONITORING_FREQUENCY": "200",
+        }  # fmt: skip
+        command = ["npx", "--no", "sls", *arguments]
+        run = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        return Run(run.returncode, run.stdout + run.stderr)
+
+    def resources(self, stack: str) -> dict[str, dict[str, Any]]:
+        """The resources that a stack has now, by their logical ids; {} where there is no stack."""
+        cloudformation = self.client("cloudformation")
+        try:
+            pages = list(cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack))
+        except cloudformation.exceptions.ClientError:
+            return {}
+        summaries = [one for page in pages for one in page["StackResourceSummaries"]]
+        return {one["LogicalResourceId"]: one for one in summaries if one["ResourceStatus"] != "DELETE_COMPLETE"}
+
+    def status(self, stack: str) -> str:
+        """The status of a stack."""
+        (described,) = self.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
+        return str(described["StackStatus"])
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[Account]:
+    """Yields an account without anything in it, kept in a folder."""
+    log: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def service() -> AsyncIterator[Account]:
+        async with embedded_aws_in(folder, log) as aws:
+            yield Account(aws.url)
+
+    with support.in_thread(service) as account:
+        yield account
+
+
+def copied(folder: Path) -> Path:
+    """Returns the folder, filled with a copy of all that is packaged and deployed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    osls.snapshot(ROOT, folder)
+    shutil.copytree(ROOT / "handlers", folder / "handlers")
+    for name in ("package.json", "pyproject.toml", "requirements.txt"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder

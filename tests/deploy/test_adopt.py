@@ -1,0 +1,121 @@
+"""A deployment takes over what an earlier stack of its stage left: a stack of the retained resources alone, by osls."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.stages import ROOT
+from tests.deploy.account import ACCOUNT, REGION, Account, opened
+
+STACK, OTHER = "streamkeeper-dev", "streamkeeper-other"
+EVENTS, CONTROL, LETTERS = f"{STACK}-events", f"{STACK}-control", f"{STACK}-dead-letters"
+BUCKET = f"{EVENTS}-{ACCOUNT}-{REGION}"
+ADOPTED = f"Adopted what an earlier stack left: {EVENTS}, {CONTROL}, {BUCKET}, {LETTERS}"
+ITEM = {"PK": {"S": "prices"}, "SK": {"S": "event"}}
+# Without functions osls has nothing to package, which is what takes long.
+SERVICE = """
+service: streamkeeper
+plugins: [./packaging/adopt-retained.cjs]
+custom:
+  names: {events_table: %(stack)s-events, control_table: %(stack)s-control, dead_letter_queue: %(stack)s-dead-letters}
+provider: {name: aws, region: us-east-1, deploymentMethod: direct}
+resources:
+  - ${file(packaging/resources/storage.yml)}
+  - Resources: {%(more)s}
+"""
+# Fails when everything else exists: there is no such function to ask.
+BROKEN = (
+    "Broken: {Type: AWS::CloudFormation::CustomResource, DependsOn: [EventsTable, ControlTable, EventsBucket,"
+    ' DeadLetterQueue], Properties: {ServiceToken: "arn:aws:lambda:us-east-1:000000000000:function:none"}}'
+)
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """The account of this file."""
+    with opened(tmp_path_factory.mktemp("account")) as account:
+        yield account
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of the retained resources alone."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "packaging" / "resources").mkdir(parents=True)
+    for name in ("adopt-retained.cjs", "resources/storage.yml"):
+        shutil.copy(ROOT / "packaging" / name, folder / "packaging" / name)
+    (folder / "node_modules").symlink_to(ROOT / "node_modules")
+    return folder
+
+
+def wire(project: Path, more: str = "", stack: str = STACK) -> None:
+    """Writes serverless.yml, with `more` resources."""
+    (project / "serverless.yml").write_text(SERVICE % {"stack": stack, "more": more})
+
+
+def kept(account: Account) -> dict[str, Any]:
+    """What of the stage the account has, whichever stack it belongs to."""
+    tables = account.client("dynamodb").list_tables()["TableNames"]
+    buckets = [one["Name"] for one in account.client("s3").list_buckets()["Buckets"]]
+    queues = account.client("sqs").list_queues().get("QueueUrls", [])
+    return {
+        "tables": sorted(tables),
+        "buckets": [name for name in buckets if "deploymentbucket" not in name],
+        "queues": [url.rpartition("/")[2] for url in queues],
+    }
+
+
+EVERYTHING = {"tables": [CONTROL, EVENTS], "buckets": [BUCKET], "queues": [LETTERS]}
+NOTHING: dict[str, Any] = {"tables": [], "buckets": [], "queues": []}
+
+
+def test_deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
+    """A failed first deployment leaves nothing; a removed stack leaves its data, which the next one has again."""
+    wire(project, BROKEN)
+    first = account.sls(project, "deploy")
+    assert (first.code, "UPDATE_FAILED: Broken" in first.output) == (1, True), first.output
+    assert kept(account) == NOTHING
+
+    wire(project)
+    second = account.sls(project, "deploy")
+    assert (second.code, kept(account), "Adopted" in second.output) == (0, EVERYTHING, False), second.output
+    account.client("dynamodb").put_item(TableName=EVENTS, Item=ITEM)
+    account.client("s3").put_object(Bucket=BUCKET, Key="body", Body=b"large")
+    queue = account.client("sqs").get_queue_url(QueueName=LETTERS)["QueueUrl"]
+    account.client("sqs").send_message(QueueUrl=queue, MessageBody="a letter")
+
+    removed = account.sls(project, "remove")
+    assert (removed.code, kept(account), account.resources(STACK)) == (0, EVERYTHING, {}), removed.output
+
+    again = account.sls(project, "deploy")
+    assert (again.code, ADOPTED in again.output, kept(account)) == (0, True, EVERYTHING), again.output
+    owned = set(account.resources(STACK))
+    assert owned >= {"EventsTable", "ControlTable", "EventsBucket", "DeadLetterQueue"}
+    assert account.client("dynamodb").get_item(TableName=EVENTS, Key=ITEM)["Item"] == ITEM
+    assert account.client("s3").get_object(Bucket=BUCKET, Key="body")["Body"].read() == b"large"
+    (message,) = account.client("sqs").receive_message(QueueUrl=queue)["Messages"]
+    assert message["Body"] == "a letter"
+
+
+def test_what_another_stack_has_is_not_taken(account: Account, project: Path) -> None:
+    """The deployment ends with CloudFormation's reason in one sentence, and the table stays in its stack."""
+    table = {
+        "TableName": f"{OTHER}-events", "BillingMode": "PAY_PER_REQUEST",
+        "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}],
+        "AttributeDefinitions": [{"AttributeName": "PK", "AttributeType": "S"}],
+    }  # fmt: skip
+    cloudformation = account.client("cloudformation")
+    body = json.dumps({"Resources": {"Theirs": {"Type": "AWS::DynamoDB::Table", "Properties": table}}})
+    cloudformation.create_stack(StackName="theirs", TemplateBody=body)
+    cloudformation.get_waiter("stack_create_complete").wait(StackName="theirs", WaiterConfig={"Delay": 1})
+
+    wire(project, stack=OTHER)
+    run = account.sls(project, "deploy", "--stage", "other")
+    refused = f"The stack {OTHER} cannot adopt what exists already ({OTHER}-events): {OTHER}-events already exists in "
+    assert (run.code, refused in run.output) == (1, True), run.output
+    assert set(account.resources("theirs")) == {"Theirs"}
+    assert "EventsTable" not in account.resources(OTHER)

@@ -1,0 +1,187 @@
+"""The life of a deployment, by osls and with all that ships: some minutes, so `make test-all` alone runs it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.service import osls
+from tests.deploy.account import Account, Run, copied, opened
+from tests.deploy.lookups import missing
+from tests.local.support import until
+from tests.real.upstream import serving
+
+pytestmark = pytest.mark.long
+
+STAGE, BESIDE = "cycle", "beside"
+STACK = f"streamkeeper-{STAGE}"
+STREAM = "trial:one"
+# Fails when most else exists: there is no such function to ask.
+BROKEN = """
+  - Resources:
+      Broken:
+        Type: AWS::CloudFormation::CustomResource
+        DependsOn: [EventsTable, ControlTable, EventsBucket, DeadLetterQueue, ConnectionManagerLambdaFunction]
+        Properties:
+          ServiceToken: arn:aws:lambda:us-east-1:000000000000:function:none
+"""
+RETAINED = ("ControlTable", "DeadLetterQueue", "EventsBucket", "EventsTable")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A copy of the project that is changed and deployed to an account."""
+
+    folder: Path
+    account: Account
+    wiring: str
+
+    def sls(self, command: str, stage: str = STAGE) -> Run:
+        """Runs `sls deploy` or `sls remove`."""
+        return self.account.sls(self.folder, command, "--stage", stage)
+
+    def write(self, memory_mb: int = 256, broken: bool = False) -> None:
+        """Writes the stages' settings, with limits of seconds, and the wiring, perhaps with a resource that fails."""
+        settings = (self.folder / "env" / "test.yml").read_text()
+        for stage in (STAGE, BESIDE):
+            changed = settings.replace("memory_mb: 256", f"memory_mb: {memory_mb}")
+            (self.folder / "env" / f"{stage}.yml").write_text(changed)
+        (self.folder / "serverless.yml").write_text(self.wiring + BROKEN * broken)
+
+    def memory_mb(self, stage: str = STAGE) -> int:
+        """The memory of the deployed connection manager."""
+        name = f"streamkeeper-{stage}-connection-manager"
+        size: int = self.account.client("lambda").get_function_configuration(FunctionName=name)["MemorySize"]
+        return size
+
+    def start(self) -> None:
+        """Starts the stream as API Gateway does; ministack's does not reach Step Functions."""
+        machine = self.account.resources(STACK)["Connections"]["PhysicalResourceId"]
+        body = json.dumps({"pathParameters": {"streamId": STREAM}, "queryStringParameters": {}})
+        self.account.client("stepfunctions").start_execution(stateMachineArn=machine, input=body)
+
+    def declared(self) -> set[str]:
+        """The logical ids of the template that was packaged last."""
+        template = json.loads((self.folder / ".serverless" / osls.COMPILED).read_text())
+        return set(template["Resources"])
+
+    def control(self, method: str) -> Any:
+        """What the deployed control function answers for the stream."""
+        route = "/connections/{streamId}"
+        event = {
+            "httpMethod": method, "resource": route, "path": f"/connections/{STREAM}", "headers": {},
+            "pathParameters": {"streamId": STREAM}, "queryStringParameters": None, "requestContext": {},
+        }  # fmt: skip
+        answer = self.account.client("lambda").invoke(
+            FunctionName=f"streamkeeper-{STAGE}-connection-control", Payload=json.dumps(event)
+        )
+        return json.loads(json.load(answer["Payload"])["body"])
+
+    def items(self, table: str, prefix: str = "") -> list[dict[str, Any]]:
+        """The items of the stream in a table whose sort keys begin with a prefix."""
+        answer = self.account.client("dynamodb").query(
+            TableName=f"{STACK}-{table}", ConsistentRead=True, KeyConditionExpression="PK = :p",
+            ExpressionAttributeValues={":p": {"S": STREAM}},
+        )  # fmt: skip
+        return [item for item in answer["Items"] if item["SK"]["S"].startswith(prefix)]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The project in an empty account, with a profile of an upstream that runs."""
+    with opened(tmp_path_factory.mktemp("account")) as account, serving() as (_, port):
+        folder = copied(tmp_path_factory.mktemp("copy") / "project")
+        profile = (folder / "env" / "streams" / "demo.toml").read_text()
+        profile = profile.replace("${UPSTREAM_DEMO}/{streamId}", f"http://127.0.0.1:{port}/demo:{{name}}")
+        (folder / "env" / "streams" / "trial.toml").write_text(profile)
+        yield Project(folder, account, (folder / "serverless.yml").read_text())
+
+
+def test_deployed_changed_removed_and_deployed_again(project: Project) -> None:
+    """Each step that fails can be repeated, a second stage is apart, and a removed one has its events again."""
+    begin(project)
+    handover(project)
+    change(project)
+    second_stage(project)
+    failed_update(project)
+    remove_and_deploy(project)
+
+
+def begin(project: Project) -> None:
+    """A first deployment that fails leaves nothing behind; the next makes every resource."""
+    project.write(broken=True)
+    failed = project.sls("deploy")
+    assert (failed.code, "UPDATE_FAILED: Broken" in failed.output) == (1, True), failed.output
+    assert project.account.client("dynamodb").list_tables()["TableNames"] == []
+    project.write()
+    run = project.sls("deploy")
+    assert (run.code, "Adopted" in run.output) == (0, False), run.output
+    resources = project.account.resources(STACK)
+    assert set(resources) == project.declared()
+    assert missing(project.account, resources) == []
+
+
+def handover(project: Project) -> None:
+    """A stream is started through what was deployed, events are stored, and a second connection takes over."""
+    project.start()
+    assert until(lambda: len(project.items("control", "connection#")) >= 3, 30), project.control("GET")
+    status = project.control("GET")
+    assert (status["status"], status["coverage"]["gaps"]) == ("running", []), status
+    assert len(project.items("events")) > 10
+
+
+def change(project: Project) -> None:
+    """A changed setting is deployed, in place: the tables are the same."""
+    before = project.account.resources(STACK)
+    project.write(memory_mb=512)
+    run = project.sls("deploy")
+    assert (run.code, project.memory_mb()) == (0, 512), run.output
+    after = project.account.resources(STACK)
+    assert [after[name]["PhysicalResourceId"] for name in RETAINED] == [
+        before[name]["PhysicalResourceId"] for name in RETAINED
+    ]
+
+
+def second_stage(project: Project) -> None:
+    """Another stage is deployed beside it, with resources of its own, and removed again."""
+    own = {one["PhysicalResourceId"] for one in project.account.resources(STACK).values()}
+    run = project.sls("deploy", BESIDE)
+    beside = project.account.resources(f"streamkeeper-{BESIDE}")
+    assert (run.code, missing(project.account, beside)) == (0, []), run.output
+    assert own.isdisjoint({one["PhysicalResourceId"] for one in beside.values()})
+    run = project.sls("remove", BESIDE)
+    assert (run.code, project.account.resources(f"streamkeeper-{BESIDE}")) == (0, {}), run.output
+
+
+def failed_update(project: Project) -> None:
+    """An update that fails leaves the version before it, and can be repeated."""
+    project.write(memory_mb=1024, broken=True)
+    failed = project.sls("deploy")
+    assert (failed.code, project.memory_mb(), project.account.status(STACK)) == (1, 512, "UPDATE_ROLLBACK_COMPLETE")
+    project.write(memory_mb=1024)
+    run = project.sls("deploy")
+    assert (run.code, project.memory_mb()) == (0, 1024), run.output
+
+
+def remove_and_deploy(project: Project) -> None:
+    """A removed stage leaves its data alone; deployed again, it owns them, and the stream goes on from its cursor."""
+    # Step Functions deletes executions with their machine; ministack lets them run on, so the stream is stopped first.
+    project.control("DELETE")
+    assert until(lambda: project.control("GET")["status"] == "stopped", 20), project.control("GET")
+    stored, was = len(project.items("events")), project.account.resources(STACK)
+    run = project.sls("remove")
+    left = set(was) - set(missing(project.account, was))
+    assert (run.code, project.account.resources(STACK), left) == (0, {}, set(RETAINED)), run.output
+
+    run = project.sls("deploy")
+    assert (run.code, "Adopted what an earlier stack left" in run.output) == (0, True), run.output
+    again = project.account.resources(STACK)
+    assert (set(RETAINED) <= set(again), missing(project.account, again)) == (True, [])
+    assert len(project.items("events")) == stored
+    project.start()
+    assert until(lambda: len(project.items("events")) > stored, 20), project.control("GET")
+    status = project.control("GET")
+    assert (status["status"], status["generation"]) == ("running", 2), status
