@@ -25,6 +25,7 @@ const NUMBERS = {
   ledger_keep_days: [0, 3650],
 };
 const TEXTS = ['alert_email', 'log_level'];
+const UPSTREAMS = 'upstreams';
 const LOG_LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
 // The settings in `table` with what follows from them added; throws an Error with one sentence for the first rule that is broken.
@@ -33,7 +34,7 @@ function checked(table, where) {
     throw new Error(`${where} must be a table of settings.`);
   }
   for (const name of Object.keys(table)) {
-    if (!Object.hasOwn(NUMBERS, name) && !TEXTS.includes(name)) throw new Error(`${where}: there is no setting ${name}.`);
+    if (!Object.hasOwn(NUMBERS, name) && !TEXTS.includes(name) && name !== UPSTREAMS) throw new Error(`${where}: there is no setting ${name}.`);
   }
   for (const [name, [lowest, highest]] of Object.entries(NUMBERS)) {
     if (!Object.hasOwn(table, name)) throw new Error(`${where}: ${name} is missing.`);
@@ -47,6 +48,14 @@ function checked(table, where) {
   }
   if (typeof table.alert_email !== 'string' || !/^(?:|[^\s@]+@[^\s@]+)$/.test(table.alert_email)) {
     throw new Error(`${where}: alert_email must be an e-mail address, or '' for none.`);
+  }
+  // They may be missing.
+  const upstreams = Object.hasOwn(table, UPSTREAMS) ? table[UPSTREAMS] : {};
+  const isTable = upstreams !== null && typeof upstreams === 'object' && !Array.isArray(upstreams);
+  const isUpstream = ([name, address]) =>
+    /^UPSTREAM_[A-Z0-9_]+$/.test(name) && typeof address === 'string' && /^https?:\/\/[^\s{}]+$/.test(address);
+  if (!isTable || !Object.entries(upstreams).every(isUpstream)) {
+    throw new Error(`${where}: upstreams must be a table of variables, each UPSTREAM_... with an http or https address, or {} for none.`);
   }
   // The successor must be connected before the predecessor leaves.
   if (!(table.wait_s + table.margin_s < table.function_timeout_s)) {
@@ -63,8 +72,9 @@ function checked(table, where) {
   if (table.renew_after >= table.give_up_after) {
     throw new Error(`${where}: renew_after must be less than give_up_after.`);
   }
+  const { [UPSTREAMS]: _, ...settings } = table;
   return {
-    ...table,
+    ...settings,
     // What is left for the lanes is a cycle in which a successor is asked for.
     claim_tries: table.give_up_after - 1,
     task_timeout_s: table.function_timeout_s + table.start_allowance_s,

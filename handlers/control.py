@@ -11,7 +11,6 @@ bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the 
 be repeated; no answer quotes what AWS said.
 """
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from aws_lambda_powertools import Logger
 from handlers.api import event_pages, index, status, stream_pages
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
+from handlers.api.layout import laid_out
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
@@ -186,7 +186,7 @@ def _json(code: int, body: Mapping[str, Any]) -> Answer:
     return {
         "statusCode": code,
         "headers": {"Content-Type": "application/json", "Cache-Control": CACHE_CONTROL},
-        "body": json.dumps(body, ensure_ascii=False),
+        "body": f"{laid_out(body)}\n",
     }
 
 

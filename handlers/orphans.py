@@ -22,6 +22,7 @@ from handlers.connection.orphans import (
     start_names,
     successor_names,
     verdict,
+    was_started,
 )
 
 _UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
@@ -81,11 +82,12 @@ class StepFunctions:
         """What is known of the machine's execution of this name."""
         return self.describe(f"{self._machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
 
-    def youngest(self, execution: str) -> Described:
-        """The last in the line of successors that begins with this execution."""
+    def youngest(self, stream_id: str, execution: str) -> Described:
+        """The last in the line of successors that begins with this execution of the stream."""
         last = self.describe(execution)
         while last.verdict is not Verdict.RUNS:
-            after = [successor for successor in self._successors(last.arn) if successor.verdict is not Verdict.ASIDE]
+            successors = self._successors(stream_id, last.arn)
+            after = [successor for successor in successors if successor.verdict is not Verdict.ASIDE]
             if not after:
                 break
             last = max(after, key=lambda successor: successor.started_ms)
@@ -96,9 +98,9 @@ class StepFunctions:
         answer = self._client().start_execution(stateMachineArn=self._machine_arn, name=name, input=text)
         return str(answer["executionArn"])
 
-    def _successors(self, execution: str) -> list[Described]:
+    def _successors(self, stream_id: str, execution: str) -> list[Described]:
         known = []
-        for names in successor_names(execution):
+        for names in successor_names(stream_id, execution):
             for name in names:
                 described = self.described(name)
                 if described.started_ms < 0:
@@ -142,17 +144,18 @@ class Orphans:
         return Orphan(stream_id, lease.execution, is_done, started)
 
     def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
-        """The ARN of the execution that goes on with the stream; "" where the last one that did is too young.
+        """The ARN of the execution that goes on with the stream; "" where the last one that was to is too young.
 
-        Whoever else starts it at this moment, or starts it twice for a lost answer, uses the same name, and Step
-        Functions answers a name that runs with the execution that runs.
+        That may be the one in the lease: it claimed the stream, and was over before it connected. Whoever else starts
+        it at this moment, or starts it twice for a lost answer, uses the same name, and Step Functions answers a name
+        that runs with the execution that runs.
         """
-        names = start_names(execution)
-        before_ms = -START_EVERY_MS
+        names = start_names(stream_id, execution)
+        before_ms = self._states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS
         while (earlier := self._states.described(name := next(names))).started_ms >= 0:
             if earlier.verdict is Verdict.RUNS:
                 return earlier.arn
-            before_ms = earlier.started_ms
+            before_ms = max(before_ms, earlier.started_ms)
         if now_ms - before_ms < START_EVERY_MS:
             return ""
         return self._states.start(name, start_input(stream_id, execution))

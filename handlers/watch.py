@@ -136,7 +136,7 @@ def mend(suspects: dict[str, Lease], now_ms: int, late_at_s: float) -> list[str]
     """The ids of those of the suspects that are orphaned; for each an execution was started if one may be."""
     states = StepFunctions(step_functions, settings.state_machine_arn)
     lease_of = partial(read_lease, dynamodb, settings.control_table)
-    orphans = Orphans(states, lease_of, lambda _, execution: states.youngest(execution), may_start=lambda _: True)
+    orphans = Orphans(states, lease_of, states.youngest, may_start=lambda _: True)
     orphaned = []
     for stream_id in in_turn(sorted(suspects), now_ms, ASKED):
         if time.monotonic() > late_at_s:

@@ -37,6 +37,7 @@ VERBS = {
         "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
     ),
     "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
+    "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
     "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
 }
 OURS = frozenset({"handlers", "local", "timeline"})

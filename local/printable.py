@@ -10,12 +10,15 @@ import io
 import os
 import re
 import shutil
+import textwrap
+from collections.abc import Iterable
 from typing import TextIO
 
 from timeline import picture
 
 # C0 and C1 controls, what changes the direction of writing (UAX #9), other ends of lines, halves of surrogate pairs.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _STEERING_BUT_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
 
@@ -43,6 +46,15 @@ def columns_of(stream: TextIO, otherwise: int) -> int:
     if os.environ.get("COLUMNS", "").isdecimal() or stream.isatty():
         return shutil.get_terminal_size((otherwise, 24)).columns
     return otherwise
+
+
+def lines_of(stream: TextIO, items: Iterable[str]) -> str:
+    """Returns the items in one line; on a terminal in as many as it takes so that none is cut in two."""
+    if not stream.isatty():
+        return " ".join(items)
+    together = " ".join(item.replace(" ", _NO_BREAK) for item in items)
+    width = columns_of(stream, 80)
+    return textwrap.fill(together, width, break_on_hyphens=False, break_long_words=False).replace(_NO_BREAK, " ")
 
 
 def in_marks_of(encoding: str | None, text: str) -> str:

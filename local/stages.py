@@ -41,8 +41,11 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "ledger_keep_days": (0, 3650),
 }
 TEXTS = ("alert_email", "log_level")
+UPSTREAMS = "upstreams"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
+_UPSTREAM_NAME = re.compile(r"UPSTREAM_[A-Z0-9_]+")
+_UPSTREAM_ADDRESS = re.compile(r"https?://[^\s{}]+")
 _EMAIL = re.compile(r"|[^\s@]+@[^\s@]+")
 _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 
@@ -70,12 +73,13 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     """Returns the settings in `table`, completed with those that follow from them.
 
     `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
-    the function's answer, `overlap_max_s` the longest overlap that leaves no gap.
+    the function's answer, `overlap_max_s` the longest overlap that leaves no gap. `upstreams`, which may be missing,
+    are checked and left out.
 
     `where` names the table in messages. Raises UserError for the first rule that is broken.
     """
     for name in table:
-        if name not in NUMBERS and name not in TEXTS:
+        if name not in NUMBERS and name not in TEXTS and name != UPSTREAMS:
             raise UserError(f"{where}: there is no setting {name}.")
     for name, (lowest, highest) in NUMBERS.items():
         value = table.get(name)
@@ -87,6 +91,11 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
         raise UserError(f"{where}: log_level must be one of {', '.join(LOG_LEVELS)}.")
     if not isinstance(table.get("alert_email"), str) or not _EMAIL.fullmatch(table["alert_email"]):
         raise UserError(f"{where}: alert_email must be an e-mail address, or '' for none.")
+    if not _are_upstreams(table.get(UPSTREAMS, {})):
+        raise UserError(
+            f"{where}: upstreams must be a table of variables, each UPSTREAM_... with an http or https address,"
+            " or {} for none."
+        )
     # The successor must be connected before the predecessor leaves.
     if not table["wait_s"] + table["margin_s"] < table["function_timeout_s"]:
         raise UserError(f"{where}: wait_s + margin_s must be less than function_timeout_s.")
@@ -102,12 +111,23 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     # reading of the lease that begins an overlap and half a margin for two connects, is the longest overlap
     # without a gap.
     spare_s = table["function_timeout_s"] - table["wait_s"] - table["margin_s"] - table["lease_every_s"]
-    return dict(table) | {
+    return {name: value for name, value in table.items() if name != UPSTREAMS} | {
         # One cycle is left for the lanes, in which they start a successor.
         "claim_tries": table["give_up_after"] - 1,
         "task_timeout_s": table["function_timeout_s"] + table["start_allowance_s"],
         "overlap_max_s": max(0, spare_s - table["margin_s"] // 2),
     }
+
+
+def _are_upstreams(value: object) -> bool:
+    """Whether this is what the setting `upstreams` may be; only packaging reads it."""
+    return isinstance(value, dict) and all(
+        isinstance(name, str)
+        and _UPSTREAM_NAME.fullmatch(name)
+        and isinstance(address, str)
+        and _UPSTREAM_ADDRESS.fullmatch(address)
+        for name, address in value.items()
+    )
 
 
 def names(stage: str) -> dict[str, str]:

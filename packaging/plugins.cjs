@@ -8,6 +8,7 @@ module.exports = async ({ resolveVariable }) => {
   const deployed = [
     'serverless-python-requirements',
     './packaging/compile-pyc.cjs',
+    './packaging/shipped-profiles.cjs',
     './packaging/adopt-retained.cjs',
   ];
   return ['local', 'test'].includes(stage) ? always : [...always, ...deployed];

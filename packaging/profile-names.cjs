@@ -1,14 +1,10 @@
-// Resolves ${file(packaging/profile-names.cjs)}: the names of the profiles in env/streams, as a regular expression.
-// By it API Gateway knows which streams exist; the zip of the same deployment has the files.
+// Resolves ${file(packaging/profile-names.cjs)}: the names of the profiles that ship, as a regular expression.
+// By it API Gateway knows which streams exist; the zip of the same deployment has the files (shipped-profiles.cjs).
 'use strict';
 
-const fs = require('node:fs');
-const path = require('node:path');
+const { choose } = require('./shipped-profiles.cjs');
 
-module.exports = () =>
-  fs
-    .readdirSync(path.join(__dirname, '..', 'env', 'streams'))
-    .filter((name) => /^[A-Za-z0-9._-]+\.toml$/.test(name))
-    .map((name) => name.slice(0, -'.toml'.length).replaceAll('.', '[.]'))
-    .sort()
-    .join('|');
+module.exports = async ({ resolveVariable }) => {
+  const { shipped } = choose(await resolveVariable('sls:stage'), await resolveVariable('self:custom.upstreams'));
+  return shipped.map((name) => name.replaceAll('.', '[.]')).join('|');
+};

@@ -56,7 +56,8 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     cause, failed_ms = connections.cause(one), _failed_ms(one)
     phrase = phrases.of_connection(cause, one)
     row = _row(connections, number)
-    over_ms = min((later.opened_ms for later in connections.all[number + 1 :] if later.opened_ms), default=None)
+    answers = [answered_ms for later in connections.all[number + 1 :] if (answered_ms := _answered_ms(later))]
+    over_ms = min(answers, default=None)
     at_ms, by_ms, words = _next_try(status, connections, one, rest, retries)
     if over_ms is not None:
         at_ms, by_ms, words = None, None, f"over since {at(over_ms)}"
@@ -114,6 +115,11 @@ def _failed_ms(one: Connection) -> int:
     if one.closed_ms is not None:
         return one.closed_ms
     return one.heard_ms if one.opened_ms is None else one.seen_ms
+
+
+def _answered_ms(one: Connection) -> int | None:
+    """When the upstream answered it with the stream, or with the stream's end; None where it did neither."""
+    return _failed_ms(one) if one.opened_ms is None and one.ended_by == "ended" else one.opened_ms
 
 
 def _shown(cause: str, message: str, at_ms: int) -> dict[str, Any]:

@@ -29,10 +29,11 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
     lease, holder, cursor = records.lease, connections.holder, records.cursor
     status = standing.status(connections)
     error = last_error(status, connections, records.rest, retries)
+    stuck = _stuck(status, connections, records)
     return {
         "stream": stream_id,
         "status": status,
-        "reason": standing.reason(status, connections),
+        "reason": standing.reason(status, connections) or _trouble(status, stuck, error),
         "execution": lease.execution or None,
         "generation": lease.generation,
         "fence": lease.fence,
@@ -43,7 +44,7 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
         "coverage": coverage.coverage(status, connections, records),
-        "stuck_at_cursor": _stuck(status, connections, records),
+        "stuck_at_cursor": stuck,
         "counts": coverage.counts(connections),
         "last_error": error,
     }
@@ -54,7 +55,19 @@ def _stuck(status: str, connections: Connections, records: Records) -> dict[str,
     newest, ends = connections.newest, records.rest.same_ends
     if ends < STUCK_AFTER or status not in standing.ACTIVE or newest is None or newest.stored:
         return None
-    return {"value": records.cursor, "same_ends": ends, "ended_by": newest.ended_by or None}
+    # One that was never answered, or is open, says nothing of the cursor.
+    last = next((one for one in reversed(connections.all) if one.opened_ms is not None and one.ended_by), None)
+    return {"value": records.cursor, "same_ends": ends, "ended_by": None if last is None else last.ended_by}
+
+
+def _trouble(status: str, stuck: dict[str, Any] | None, error: dict[str, Any] | None) -> str | None:
+    """What keeps a stream from its events that somebody tries to connect; None where nothing does."""
+    if stuck is not None:
+        words = (stuck["ended_by"] or "the same end").replace("_", " ")
+        return f"{stuck['same_ends']} connections in a row got nothing beyond the cursor: {words}"
+    if status == "reconnecting" and error is not None and error["over_at"] is None:
+        return str(error["message"])
+    return None
 
 
 def _lanes(status: str, connections: Connections) -> dict[str, Any]:

@@ -10,8 +10,8 @@ What an execution ended as stands in its output, which no table can set back, an
 the name of their predecessor. So the youngest execution says whether the stream is to go on: one that ended as
 `ended`, `rejected` or `stopped` did what it should, and its stream is never started again without a POST.
 
-Pure, times in milliseconds. Invariant: the names of what is started in place of one execution are the same for all who
-start it, so two that start at once start one.
+Pure, times in milliseconds. Invariant: the names of what is started for a stream in place of one execution are the same
+for all who start it, so two that start at once start one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from itertools import count
 
@@ -28,6 +29,7 @@ from handlers.connection.lease import Lease, unconnected_ms
 GRACE_MS = 10_000
 # One stream is started again once a minute at most.
 START_EVERY_MS = 60_000
+_STARTED = re.compile(r":[0-9a-f]{40}-orphan-[0-9]+\Z")
 _DONE = ("ended", "rejected", "stopped")
 
 
@@ -61,7 +63,7 @@ def verdict(status: str, output: str) -> Verdict:
     return Verdict.DONE if result in _DONE else Verdict.OVER
 
 
-def successor_names(execution: str) -> tuple[Iterator[str], ...]:
+def successor_names(stream_id: str, execution: str) -> tuple[Iterator[str], ...]:
     """Returns the names of those that `execution` (an ARN) may have started, and of those started in its place.
 
     Each iterator goes on until a name is unknown. The machine's definition gives the first three.
@@ -71,14 +73,20 @@ def successor_names(execution: str) -> tuple[Iterator[str], ...]:
         (f"{digest}-{number}" for number in count(1)),
         iter([f"{digest}-last"]),
         iter([f"{digest}-claim"]),
-        start_names(execution),
+        start_names(stream_id, execution),
     )
 
 
-def start_names(execution: str) -> Iterator[str]:
+def start_names(stream_id: str, execution: str) -> Iterator[str]:
     """Returns the names of what is started in place of `execution` (an ARN) that is over, one after the other."""
-    digest = _digest(execution)
+    # Damaged leases of two streams may name one execution.
+    digest = _digest(json.dumps([stream_id, execution]))
     return (f"{digest}-orphan-{number}" for number in count())
+
+
+def was_started(execution: str) -> bool:
+    """Returns whether `execution` (an ARN) was itself started in place of another."""
+    return _STARTED.search(execution) is not None
 
 
 def start_input(stream_id: str, execution: str) -> str:
@@ -94,9 +102,9 @@ def in_turn(stream_ids: Sequence[str], now_ms: int, most: int) -> list[str]:
     return [*stream_ids[first:], *stream_ids[:first]][:most]
 
 
-def _digest(execution: str) -> str:
+def _digest(text: str) -> str:
     # As the machine names its successors: $hash(…, 'SHA-1').
-    return hashlib.sha1(execution.encode(), usedforsecurity=False).hexdigest()
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _result(output: str) -> str:

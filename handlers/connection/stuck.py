@@ -2,9 +2,9 @@
 
 An upstream that fails while it sends one event is asked for that event again each time, at full speed and in vain. The
 same end is the same error with the same words at the same cursor, of a connection that asked for what came since it,
-was answered, and moved neither the cursor nor stored anything. It must have come soon, for a quiet stream may be
-dropped as often as its upstream likes: within ten seconds, or by bytes that cannot be framed. An upstream that closes
-and says when to come back (`retry`) is not at fault: that is how it works.
+was answered, and moved neither the cursor nor stored anything. A quiet stream may be dropped as often as its upstream
+likes, so it must have come within ten seconds, by bytes that cannot be framed, or in the middle of an event, however
+slowly that came. An upstream that closes and says when to come back (`retry`) is not at fault: that is how it works.
 
     opened, reset after 2 s at cursor 41      1
     opened, reset after 2 s at cursor 41      2
@@ -30,6 +30,8 @@ SOON_MS = 10_000
 PACE = Pace(start_s=1, factor=2, max_s=60)
 _CLEAN = "ended_by_upstream"
 _UNREADABLE = "bad_frame"
+# Ends that the upstream has no part in.
+_OURS = ("StreamTakenOver", "ConnectionExpired")
 
 
 def same_end(report: Report) -> str:
@@ -38,8 +40,10 @@ def same_end(report: Report) -> str:
     closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
     if outcome.error != "StreamDropped" or report.stays_at is None or closed_ms is None or opened_ms is None:
         return ""
-    is_soon = closed_ms - opened_ms < SOON_MS or progress.ended_by == _UNREADABLE
-    if not is_soon or (progress.ended_by == _CLEAN and report.reconnection_ms):
+    is_at_an_event = progress.ended_by == _UNREADABLE or progress.unterminated_bytes > 0
+    if closed_ms - opened_ms >= SOON_MS and not is_at_an_event:
+        return ""
+    if progress.ended_by == _CLEAN and report.reconnection_ms:
         return ""
     words = "\n".join((report.stays_at, progress.ended_by, outcome.message))
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -50,8 +54,16 @@ def count(before: Rest, report: Report) -> tuple[int, str]:
     end = same_end(report)
     if end:
         return (before.same_ends + 1 if before.same_end == end else 1), end
-    is_answered = report.progress.opened_ms is not None
-    return (0, "") if is_answered else (before.same_ends, before.same_end)
+    return (before.same_ends, before.same_end) if _says_nothing(report) else (0, "")
+
+
+def _says_nothing(report: Report) -> bool:
+    """Whether it was never answered, or made room for a successor before anything could have come."""
+    closed_ms, opened_ms = report.progress.closed_ms, report.progress.opened_ms
+    if opened_ms is None:
+        return True
+    is_in_vain = report.stays_at is not None and closed_ms is not None and closed_ms - opened_ms < SOON_MS
+    return is_in_vain and report.outcome.error in _OURS
 
 
 def counted(before: Rest, after: Rest, report: Report, now_ms: int) -> Rest:

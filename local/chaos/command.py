@@ -1,9 +1,9 @@
 """The verb `chaos`: runs schedules of faults in virtual time and counts what broke.
 
 Decides how many schedules run where and what is printed; how far it has come goes to standard error (`progress.py`).
-Invariant: the last line begins with `schedules N lost n` and names every count; the exit status is 1 where one of them
-is not 0, and then a command that replays the first failure and its shortest schedule stand above. Ctrl-C ends it with
-the same line for the schedules that are done, and a command that does the others.
+Invariant: the last line begins with `schedules N lost n` and names every count (on a terminal it may take several); the
+exit status is 1 where one of them is not 0, and then a command that replays the first failure and its shortest schedule
+stand above. Ctrl-C ends it with the same line for the schedules that are done, and a command that does the others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from local.chaos.invariants import COUNTED
 from local.chaos.progress import Progress
 from local.chaos.schedule import generate
 from local.chaos.simulate import Result, run_schedule, shrink
+from local.printable import lines_of
 from local.user_error import UserError
 
 INTERRUPTED = 130  # as a shell says of a command that SIGINT ended
@@ -70,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     progress.clear()
     if first is not None:
         print(replay(first) if was_interrupted else report(first))
-    sums = " ".join(f"{name} {number}" for name, number in totals.items())
-    print(f"{summary(progress.done, counts)} {sums}".rstrip())
+    sums = [f"{name} {number}" for name, number in totals.items()]
+    print(lines_of(sys.stdout, [*summary(progress.done, counts), *sums]))
     if was_interrupted:
         print(f"Go on with: {rest(args, progress.done)}", file=sys.stderr)
         return INTERRUPTED
@@ -84,9 +85,9 @@ def rest(args: argparse.Namespace, done: int) -> str:
     return f"streamkeeper chaos --seed {args.seed + done} --schedules {args.schedules - done}{jobs}"
 
 
-def summary(schedules: int, counts: Counter[str]) -> str:
-    """The last line: how many schedules broke each rule."""
-    return " ".join([f"schedules {schedules}", *(f"{kind} {counts[kind]}" for kind in COUNTED)])
+def summary(schedules: int, counts: Counter[str]) -> list[str]:
+    """What begins the last line: how many schedules broke each rule."""
+    return [f"schedules {schedules}", *(f"{kind} {counts[kind]}" for kind in COUNTED)]
 
 
 def trace(result: Result) -> str:

@@ -114,6 +114,16 @@ class Pool:
             self._discard(sandbox)
         return answer
 
+    async def start_problem(self, task_root: Path) -> str:
+        """Returns why a function cannot start from this code, as a phrase; "" where each ends its init phase."""
+        sandboxes = [self._sandbox(name, task_root) for name in self._functions]
+        try:
+            await asyncio.gather(*(sandbox.start() for sandbox in sandboxes))
+            await asyncio.gather(*(sandbox.initialised() for sandbox in sandboxes))
+            return next((sandbox.init_problem for sandbox in sandboxes if sandbox.init_problem), "")
+        finally:
+            await asyncio.gather(*(self._close(sandbox) for sandbox in sandboxes))
+
     def renew(self, functions: Iterable[Function] | None = None, task_root: Path | None = None) -> None:
         """Starts every invocation from now on in a new sandbox of these functions and code; running ones continue."""
         if functions is not None:
@@ -163,10 +173,7 @@ class Pool:
         self._discard(sandbox)
 
     async def _new(self, name: str) -> Sandbox:
-        if name not in self._open_logs:
-            self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")
-        sandbox = Sandbox(self._functions[name], self._environment, self._task_root, self._open_logs[name].write)
-        self._all.add(sandbox)
+        sandbox = self._sandbox(name, self._task_root)
         starts = self._starts.setdefault(name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
         try:
             await starts.acquire()
@@ -177,6 +184,13 @@ class Pool:
             await sandbox.start()
         finally:
             self._in_background(self._end_start(sandbox, starts))
+        return sandbox
+
+    def _sandbox(self, name: str, task_root: Path) -> Sandbox:
+        if name not in self._open_logs:
+            self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")
+        sandbox = Sandbox(self._functions[name], self._environment, task_root, self._open_logs[name].write)
+        self._all.add(sandbox)
         return sandbox
 
     async def _end_start(self, sandbox: Sandbox, starts: asyncio.Semaphore) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -46,6 +47,17 @@ def failure(error_type: str, message: str, request_id: str) -> Answer:
     """Returns Lambda's own answer for a function that could not answer."""
     text = json.dumps({"errorType": error_type, "errorMessage": f"RequestId: {request_id} Error: {message}"})
     return Answer(text.encode(), "Unhandled", request_id)
+
+
+def _init_phrase(report: bytes, task_root: Path) -> str:
+    """The runtime client's report of a failed init phase, as a phrase that begins with the file and line at fault."""
+    error = json.loads(report)
+    message = str(error["errorMessage"])
+    if error["errorType"].startswith("Runtime."):
+        return message  # it names the module
+    at_fault = re.findall(rf'File "{re.escape(str(task_root))}/(.+?)", line (\d+)', "".join(error["stackTrace"]))
+    place = "{}, line {}: ".format(*at_fault[-1]) if at_fault else ""
+    return f"{place}{error['errorType']}: {message}"
 
 
 @dataclass
@@ -105,6 +117,15 @@ class Sandbox:
         """Returns when the init phase is over, by a function that waits for its event or by an end; in ten seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._initialised.wait(), _INIT_LIMIT_S)
+
+    @property
+    def init_problem(self) -> str:
+        """Why the init phase failed, as a phrase; "" where it did not. Known once `initialised` has returned."""
+        if not self._initialised.is_set():
+            return f"{self._function.handler} has not started after {_INIT_LIMIT_S:.0f} s"
+        if self._init_failure is not None:
+            return _init_phrase(self._init_failure, self.task_root)
+        return "" if self.alive else f"{self._function.handler}: {self._exit_message()}"
 
     async def _spawn(self) -> None:
         self._process = await asyncio.create_subprocess_exec(

@@ -38,6 +38,7 @@ class AwsServer:
         self.app = Starlette(
             routes=[
                 Route("/2015-03-31/functions/{name}/invocations", self._invoke, methods=["POST"]),
+                Route("/2015-03-31/functions", self._create_function, methods=["POST"]),
                 Route("/{path:path}", self._other, methods=_METHODS),
             ]
         )
@@ -80,6 +81,14 @@ class AwsServer:
         if answer.function_error is not None:
             headers["X-Amz-Function-Error"] = answer.function_error
         return Response(answer.payload, media_type="application/json", headers=headers)
+
+    async def _create_function(self, _: Request) -> Response:
+        """Lambda's CreateFunction: the embedded AWS would take a function that nothing here could run."""
+        message = (
+            "This endpoint runs the functions of serverless.yml and no others. "
+            "One that is added there is deployed within seconds."
+        )
+        return _lambda_error(400, "InvalidParameterValueException", message, "User")
 
     async def _other(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")

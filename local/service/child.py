@@ -62,14 +62,14 @@ class Supervisor:
         await self._ready()
         self._task = asyncio.create_task(self._watch())
 
-    async def stop(self) -> bool:
-        """Ends the child, which saves its state first; False where it took over ten seconds and was killed."""
+    async def stop(self) -> int | None:
+        """Ends the child, which saves its state first; its exit status, None where it took too long and was killed."""
         self._closing = True
         if self._task is not None:
             self._task.cancel()
         process = self._process
-        if process is None or process.returncode is not None:
-            return True
+        if process is None:
+            return 0
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
@@ -77,8 +77,8 @@ class Supervisor:
         except TimeoutError:
             self.kill()
             await process.wait()
-            return False
-        return True
+            return None
+        return process.returncode
 
     def kill(self) -> None:
         """Ends the child at once, with SIGKILL."""

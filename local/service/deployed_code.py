@@ -1,7 +1,8 @@
 """Keeps a copy of what the functions run, handlers/ and env/streams/, and makes a new one when the project has changed.
 
 A deployment copies too: what somebody is just typing reaches no function. Invariants: no later copy has Python that
-does not compile; a broken profile leaves its former version there; every refusal is told once, with its reason.
+does not compile, or from which a function does not start; a broken profile leaves its former version there; every
+refusal is told once, with its reason.
 """
 
 import ast
@@ -9,7 +10,7 @@ import itertools
 import re
 import shutil
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,15 +63,22 @@ class DeployedCode:
         self._copy = copy
         return [f"profile {name} is refused: {reason}" for name, reason in sorted(copy.refused.items())]
 
-    def deploy(self) -> tuple[bool, list[str]]:
-        """Returns whether functions must start anew, and a line for each change or refusal."""
+    def deploy(self, start_problem: Callable[[Path], str]) -> tuple[bool, list[str]]:
+        """Returns whether functions must start anew, and a line for each change or refusal.
+
+        `start_problem` returns why a function cannot start from the copy in a folder, as a phrase; "" where all can.
+        """
         before, lines = self._copy, []
         code, profiles = _files(self._root / CODE), _profiles(self._root)
         refusal = _syntax_error(code)
+        copy = None
+        if not refusal and code != before.code:
+            copy = self._new(self._root)
+            refusal = start_problem(copy.folder)
         if refusal:
             if refusal != self._refused_code:
                 lines.append(f"not redeployed, the former code goes on: {refusal}")
-            code = before.code
+            code, copy = before.code, None
         elif code != before.code:
             lines.append("redeployed the code: a stream has it from its next handover on")
         elif self._refused_code:
@@ -81,7 +89,7 @@ class DeployedCode:
             lines += self._profile(name, profiles, refused)
         if (code, profiles, refused) == (before.code, before.profiles, before.refused):
             return False, lines
-        copy = self._new(before.folder if refusal else self._root)
+        copy = copy or self._new(before.folder)
         for name in {*profiles, *_profiles(copy.folder)}:
             path = copy.folder / STREAMS / f"{name}.toml"
             path.unlink(missing_ok=True) if name not in profiles else path.write_bytes(profiles[name])

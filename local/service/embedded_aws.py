@@ -19,6 +19,7 @@ from typing import IO
 from local.checkout import ROOT
 from local.listener import HOST, port_of
 from local.service.child import Child, Supervisor
+from local.service.embedded_aws_child import NOT_SAVED
 from local.user_error import UserError
 
 _WAIT_FOR_LOCK_S = 15.0
@@ -73,6 +74,7 @@ class EmbeddedAws:
         say: Callable[[str], None],
     ) -> None:
         self._folder = folder
+        self._log = folder / "logs" / "engine.log"
         self._listening = listening
         self._lock_file = lock_file
         self._on_death = on_death
@@ -81,7 +83,7 @@ class EmbeddedAws:
             Child(
                 name="The embedded AWS",
                 resumes_from="its last save",
-                log=folder / "logs" / "engine.log",
+                log=self._log,
                 spawn=self._spawn,
                 answers=lambda: _health(port_of(listening)),
                 on_failure=on_failure,
@@ -106,9 +108,14 @@ class EmbeddedAws:
         await self._supervisor.start()
 
     async def stop(self) -> None:
-        """Ends the child, which saves its state first; after ten seconds it is killed, and a line says what is lost."""
-        if not await self._supervisor.stop():
+        """Ends the child, which saves its state first; a line says what it could not save within ten seconds."""
+        status = await self._supervisor.stop()
+        if status is None:
             self._say("the embedded AWS took too long to save: changes of its last seconds are lost")
+        elif status == NOT_SAVED:
+            # The last line of its log names the services.
+            *_, reason = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+            self._say(f"the embedded AWS {reason}: {self._log} says why")
         self._listening.close()
 
     def kill(self) -> None:
@@ -120,10 +127,9 @@ class EmbeddedAws:
         self._drop_queued()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        logs = self._folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         descriptors = (self._listening.fileno(), self._lock_file.fileno())
-        with (logs / "engine.log").open("wb") as log:
+        with self._log.open("wb") as log:
             return await asyncio.create_subprocess_exec(
                 sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
                 str(descriptors[0]),

@@ -1,11 +1,13 @@
 """The child process of the embedded AWS: ministack behind a listening socket that the parent opened.
 
 Invariants: state files are replaced whole, so a reader never meets half of one; SIGTERM saves everything before the
-process ends; a save never holds a request up, because a forked copy of the process does it.
+process ends, or the exit status is NOT_SAVED and the last line of the log names what is not saved; a save never holds a
+request up, because a forked copy of the process does it.
 """
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -20,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from local.bootstrap import die_with_parent
 
+NOT_SAVED = 3
 SAVE_EVERY_S = 1.0
 # The pause after a save is this many times its cost, so that saving takes at most about a twentieth of one core.
 PAUSE_PER_COST = 20.0
@@ -103,6 +106,19 @@ def save() -> None:
     save_all(app._build_persistence_save_dict())
 
 
+class _NotSaved(logging.Handler):
+    """Collects the names of the services whose state cannot be saved: ministack logs that and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.names: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Takes the name that the message begins with."""
+        if isinstance(record.args, tuple):
+            self.names.append(str(record.args[0]))
+
+
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, end: asyncio.Event) -> None:
         super().__init__(config)
@@ -116,8 +132,11 @@ class _Server(uvicorn.Server):
         await self._end.wait()
 
 
-async def serve(listening: socket.socket) -> None:
-    """Serves until SIGTERM, then saves and returns; the last save is ministack's own as its lifespan ends."""
+async def serve(listening: socket.socket) -> list[str]:
+    """Serves until SIGTERM, then saves, and returns the services that it could not save.
+
+    The last save is ministack's own as its lifespan ends.
+    """
     from ministack.app import app
 
     end = asyncio.Event()
@@ -131,13 +150,18 @@ async def serve(listening: socket.socket) -> None:
         date_header=False, server_header=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = _Server(config, end)
-    end_of_saving = asyncio.create_task(_stop_saving(end, saver, saving))
+    not_saved = _NotSaved()
+    end_of_saving = asyncio.create_task(_stop_saving(end, saver, saving, not_saved))
     await server.serve(sockets=[listening])
     end_of_saving.cancel()
+    return not_saved.names
 
 
-async def _stop_saving(end: asyncio.Event, saver: Saver, saving: "asyncio.Task[Any]") -> None:
+async def _stop_saving(
+    end: asyncio.Event, saver: Saver, saving: "asyncio.Task[Any]", not_saved: logging.Handler
+) -> None:
     await end.wait()
+    logging.getLogger("persistence").addHandler(not_saved)
     saving.cancel()
     saver.stop()
 
@@ -146,7 +170,10 @@ def main(arguments: list[str]) -> None:
     """Runs the embedded AWS; the arguments are the parent's process id and the listening socket's descriptor."""
     parent_pid, descriptor = (int(argument) for argument in arguments)
     die_with_parent(signal.SIGTERM, parent_pid)
-    asyncio.run(serve(socket.socket(fileno=descriptor)))
+    not_saved = asyncio.run(serve(socket.socket(fileno=descriptor)))
+    if not_saved:
+        print("could not save", ", ".join(not_saved), flush=True)
+        sys.exit(NOT_SAVED)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,9 @@ class EmbeddedDynamoDB:
     async def _spawn(self) -> asyncio.subprocess.Process:
         logs = self._folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        arguments = ["--host", HOST, "--port", str(self._port), "--db-path", str(database(self._folder))]
+        # The child's working folder is the checkout.
+        file = database(self._folder).resolve()
+        arguments = ["--host", HOST, "--port", str(self._port), "--db-path", str(file)]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
         with (logs / "dynamodb.log").open("wb") as log:
             return await asyncio.create_subprocess_exec(

@@ -114,6 +114,8 @@ class Service:
             self._screen.say(line)
         variables = self._endpoints.environment() | self._upstream_variables
         pool = self._pool = Pool(self.stack.functions, variables, self._code.folder, self._data / "logs")
+        # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
+        await asyncio.to_thread(self._endpoints.client, "stepfunctions")
         executions = self._join(pool)
         left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
         for listener in self._listeners:
@@ -123,11 +125,18 @@ class Service:
 
     async def use_code(self) -> list[str]:
         """Gives every function that starts from now on the present code and profiles; returns what there is to say."""
-        changed, lines = await asyncio.to_thread(self._code.deploy)
-        if changed and self._pool is not None and self._gateway is not None:
-            self._pool.renew(task_root=self._code.folder)
+        assert self._pool is not None
+        assert self._gateway is not None
+        pool, loop = self._pool, asyncio.get_running_loop()
+
+        def start_problem(folder: Path) -> str:
+            return asyncio.run_coroutine_threadsafe(pool.start_problem(folder), loop).result()
+
+        changed, lines = await asyncio.to_thread(self._code.deploy, start_problem)
+        if changed:
+            pool.renew(task_root=self._code.folder)
             self._gateway.serve(self._routes())
-            await asyncio.to_thread(self._code.forget, self._pool.task_roots)
+        await asyncio.to_thread(self._code.forget, pool.task_roots)
         return lines
 
     async def use_template(self, template: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.connection.backoff import Rest
-from handlers.connection.lease import Lease, unconnected_ms
+from handlers.connection.lease import Lease
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.store import control_items
 from local.aws_endpoints import Endpoints
@@ -85,15 +85,16 @@ class LiveView:
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
         for stream_id, view in self._views.items():
             records: list[dict[str, Any]] = []
-            connected_token = view.connected_token
+            lease: Lease | None = None
             # The embedded AWS may be restarting; the next look is a second away.
             with contextlib.suppress(BotoCoreError, ClientError):
                 records, lease, rest = await asyncio.to_thread(self._read, stream_id)
-                connected_token = lease.connected_token
-                self._alert(stream_id, lease)
                 self._alert_stuck(stream_id, rest)
+            connected_token = view.connected_token if lease is None else lease.connected_token
             for news in view.update(records, connected_token, _now_ms(), failed.get(stream_id, [])):
                 self._screen.say(news)
+            if lease is not None:
+                self._alert(stream_id, view.unconnected_ms(lease, _now_ms()))
         for stream_id in [one for one in self._views if one not in streams]:
             del self._views[stream_id]
         shown = {known.opening.arn for known in streams.values()}
@@ -101,9 +102,8 @@ class LiveView:
         if self._screen.interactive and streams:
             self._screen.show(Group(*(self._picture(known) for known in streams.values())))
 
-    def _alert(self, stream_id: str, lease: Lease) -> None:
+    def _alert(self, stream_id: str, length_ms: int) -> None:
         """Prints once what the deployed alarm reports: a wanted stream has had no connection for too long."""
-        length_ms = unconnected_ms(lease, _now_ms())
         if length_ms < self._unconnected_after_ms:
             self._alerted.discard(stream_id)
         elif stream_id not in self._alerted:

@@ -78,12 +78,10 @@ class Redeploy:
         return stamp(self._root, SHIPPED), stamp(self._root, osls.SOURCES, besides=STREAMS)
 
     async def deploy(self, code: Stamp, template: Stamp) -> None:
-        """Applies what has changed, and prints a line about each part."""
-        if code != self._code:
-            self._code = code
-            with harmless("the redeployment of the code"):
-                for line in await self._service.use_code():
-                    self._say(line)
+        """Applies what has changed, and prints a line about each part.
+
+        The template comes first: changed code may need a variable or have a function that only the new one has.
+        """
         if template != self._template:
             self._template = template
             try:
@@ -99,3 +97,8 @@ class Redeploy:
                 elif self._refused:
                     self._say("the project is as deployed again")
                 self._refused = False
+        if code != self._code:
+            self._code = code
+            with harmless("the redeployment of the code"):
+                for line in await self._service.use_code():
+                    self._say(line)

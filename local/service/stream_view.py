@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.api.instants import at
+from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.ledger import UNRECORDED, Gap
 from handlers.store.control_items import lost
 from local.service.function_failures import Failure
@@ -38,6 +39,8 @@ class ConnectionView:
     duplicates: int
     saved_ms: int = 0
     deadline_ms: int | None = None
+    dead_lettered: int = 0
+    conflicts: int = 0
 
     @property
     def heard_ms(self) -> int:
@@ -62,7 +65,20 @@ def connection_view(item: Mapping[str, Any]) -> ConnectionView:
         duplicates=number("duplicates") or 0,
         saved_ms=number("saved_ms") or 0,
         deadline_ms=number("deadline_ms"),
+        dead_lettered=number("dead_lettered") or 0,
+        conflicts=number("conflicts") or 0,
     )
+
+
+def _came(connection: ConnectionView) -> str:
+    """What became of its events, as in "3 stored, 1 dead-lettered, 2 duplicates turned away"."""
+    words = [f"{connection.stored} stored"]
+    if connection.dead_lettered:
+        words.append(f"{connection.dead_lettered} dead-lettered")
+    words.append(f"{connection.duplicates} duplicates turned away")
+    if connection.conflicts:
+        words.append(f"{connection.conflicts} under a known key with another body")
+    return ", ".join(words)
 
 
 def _unheard_of(connection: ConnectionView) -> str:
@@ -158,6 +174,13 @@ class StreamView:
             if one.opened_ms is not None
         ]
 
+    def unconnected_ms(self, lease: Lease, now_ms: int) -> int:
+        """Returns for how long the stream has not been connected though it should be; 0 where it is.
+
+        A lease that was set back knows nothing of a connection that has written its record since.
+        """
+        return 0 if any(self._is_open(one, now_ms) for one in self.seen.values()) else unconnected_ms(lease, now_ms)
+
     def overlap_ms(self, now_ms: int) -> int:
         """Returns how long two connections were open at once."""
         return overlap_ms(self.connections(now_ms))
@@ -169,8 +192,12 @@ class StreamView:
     def _end_ms(self, connection: ConnectionView, now_ms: int) -> int:
         if connection.closed_ms is not None:
             return connection.closed_ms
-        is_known = not self._is_over(connection, now_ms) and not self._is_silent(connection, now_ms)
-        return now_ms if is_known else connection.seen_ms
+        return now_ms if self._is_open(connection, now_ms) else connection.seen_ms
+
+    def _is_open(self, connection: ConnectionView, now_ms: int) -> bool:
+        """Whether it was answered and is known to be open now."""
+        is_over = self._is_over(connection, now_ms) or self._is_silent(connection, now_ms)
+        return connection.opened_ms is not None and not is_over
 
     def _is_over(self, connection: ConnectionView, now_ms: int) -> bool:
         """Whether it has surely ended: by its record, by the history, or because its function's time is over."""
@@ -217,8 +244,7 @@ class StreamView:
             lasted_s = (self._end_ms(connection, now_ms) - connection.opened_ms) / 1000
             news.append(
                 f"{self.stream_id}: lane {connection.lane} is closed after {lasted_s:.1f} s: {ended_by};"
-                f" {connection.stored} stored, {connection.duplicates} duplicates turned away"
-                f"{self._handover(connection, now_ms)}"
+                f" {_came(connection)}{self._handover(connection, now_ms)}"
             )
         return news
 

@@ -75,4 +75,4 @@ def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_last_line_names_every_count() -> None:
     """A count of nought is printed too."""
-    assert summary(3, Counter({"lost": 2})) == f"schedules 3{PROMISE}".replace("lost 0", "lost 2").rstrip()
+    assert " ".join(summary(3, Counter({"lost": 2}))) == f"schedules 3{PROMISE}".replace("lost 0", "lost 2").rstrip()

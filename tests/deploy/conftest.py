@@ -13,6 +13,8 @@ import pytest
 from local.service import osls
 from tests.deploy.account import copied
 
+ETCD = "https://etcd.example.org:2379"
+
 
 @pytest.fixture(scope="session")
 def package(run_folder: Path) -> Path:
@@ -26,8 +28,13 @@ def package(run_folder: Path) -> Path:
 
 
 def packaged(folder: Path) -> Path:
-    """Returns the folder, with a packaged copy of the project; the environment is nothing but PATH and HOME."""
-    copied(folder)
+    """Returns the folder, with a packaged copy of the project; the environment is nothing but PATH and HOME.
+
+    Its stage has the address of one upstream, and of no other that a profile needs.
+    """
+    settings_file = copied(folder) / "env" / "dev.yml"
+    upstreams = json.dumps({"UPSTREAM_ETCD": ETCD})
+    settings_file.write_text(settings_file.read_text().replace("upstreams: {}", f"upstreams: {upstreams}"))
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -38,6 +38,7 @@ class Project:
     folder: Path
     account: Account
     wiring: str
+    upstream: str
 
     def sls(self, command: str, stage: str = STAGE) -> Run:
         """Runs `sls deploy` or `sls remove`."""
@@ -48,6 +49,7 @@ class Project:
         settings = (self.folder / "env" / "test.yml").read_text()
         for stage in (STAGE, BESIDE):
             changed = settings.replace("memory_mb: 256", f"memory_mb: {memory_mb}")
+            changed = changed.replace("upstreams: {}", f"upstreams: {{UPSTREAM_TRIAL: {json.dumps(self.upstream)}}}")
             (self.folder / "env" / f"{stage}.yml").write_text(changed)
         (self.folder / "serverless.yml").write_text(self.wiring + BROKEN * broken)
 
@@ -95,9 +97,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     with opened(tmp_path_factory.mktemp("account")) as account, serving() as (_, port):
         folder = copied(tmp_path_factory.mktemp("copy") / "project")
         profile = (folder / "env" / "streams" / "demo.toml").read_text()
-        profile = profile.replace("${UPSTREAM_DEMO}/{streamId}", f"http://127.0.0.1:{port}/demo:{{name}}")
+        profile = profile.replace("${UPSTREAM_DEMO}/{streamId}", "${UPSTREAM_TRIAL}/demo:{name}")
         (folder / "env" / "streams" / "trial.toml").write_text(profile)
-        yield Project(folder, account, (folder / "serverless.yml").read_text())
+        yield Project(folder, account, (folder / "serverless.yml").read_text(), f"http://127.0.0.1:{port}")
 
 
 def test_deployed_changed_removed_and_deployed_again(project: Project) -> None:

@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from local.stages import ROOT
 
@@ -36,11 +37,24 @@ def test_of_powertools_ships_what_the_functions_import(package: Path, archive: d
     subprocess.run([sys.executable, "-c", f"{script}\n{uses}"], check=True, timeout=60)
 
 
-def test_every_handler_and_profile_ships_as_it_is(archive: dict[str, bytes]) -> None:
+def test_every_handler_ships_as_it_is(archive: dict[str, bytes]) -> None:
     """The sources in the zip are the project's, byte for byte."""
-    paths = [*(ROOT / "handlers").rglob("*.py"), *(ROOT / "env" / "streams").glob("*.toml")]
-    ours = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in paths}
+    ours = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in (ROOT / "handlers").rglob("*.py")}
     assert {name: archive.get(name) for name in ours} == ours
+
+
+def test_profiles_ship_whose_variable_is_set(archive: dict[str, bytes], template: dict[str, Any]) -> None:
+    """A profile whose variable the stage has not stays out of the zip, and API Gateway does not know it."""
+    profiles = {path.stem: path.read_bytes() for path in (ROOT / "env" / "streams").glob("*.toml")}
+    address = re.compile(rb'^address = "\$\{(UPSTREAM_[A-Z]+)\}', re.MULTILINE)
+    needs = {name: match[1] for name, text in profiles.items() if (match := address.search(text))}
+    assert {"demo", "etcd", "couchdb"} <= set(needs)
+    expected = {name: text for name, text in profiles.items() if needs.get(name, b"UPSTREAM_ETCD") == b"UPSTREAM_ETCD"}
+    shipped = {name.removeprefix("env/streams/"): text for name, text in archive.items() if name.startswith("env/")}
+    assert {name.removesuffix(".toml"): text for name, text in shipped.items()} == expected
+    integration = template["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]["Properties"]["Integration"]
+    text, _ = integration["RequestTemplates"]["application/json"]["Fn::Sub"]
+    assert f"'(?s)(?:{'|'.join(sorted(expected))})(?::.*)?'" in text
 
 
 def test_every_source_has_its_compiled_file(archive: dict[str, bytes]) -> None:

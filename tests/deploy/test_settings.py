@@ -23,6 +23,10 @@ GOOD = {
     for name, value in stages.load("local").items()
     if name not in ("claim_tries", "task_timeout_s", "overlap_max_s")
 }
+UPSTREAMS = {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}
+NO_UPSTREAMS = (
+    "here: upstreams must be a table of variables, each UPSTREAM_... with an http or https address, or {} for none."
+)
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"wait_s": 40}, "here: wait_s + margin_s must be less than function_timeout_s."),
     ({"wait_s": 35.5}, "here: wait_s must be a whole number from 1 to 900."),
@@ -43,6 +47,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"renew_after": 162}, "here: renew_after must be a whole number from 1 to 161."),
     ({"give_up_after": 149}, "here: give_up_after must be a whole number from 2 to 148."),
     ({"give_up_after": 115}, "here: renew_after must be less than give_up_after."),
+    ({"upstreams": None}, NO_UPSTREAMS),
+    ({"upstreams": []}, NO_UPSTREAMS),
+    ({"upstreams": {"ETCD": "https://etcd.example.org"}}, NO_UPSTREAMS),
+    ({"upstreams": {"UPSTREAM_ETCD": "etcd.example.org"}}, NO_UPSTREAMS),
+    ({"upstreams": {"UPSTREAM_ETCD": 2379}}, NO_UPSTREAMS),
+    ({"upstreams": {"UPSTREAM_ETCD": "https://{x}"}}, NO_UPSTREAMS),
+    ({"upstreams": {"UPSTREAM_ETCD": "https://etcd\n"}}, NO_UPSTREAMS),
     ({"waits": 3}, "here: there is no setting waits."),
     ({"task_timeout_s": 60}, "here: there is no setting task_timeout_s."),
 ]
@@ -58,8 +69,9 @@ def in_python(table: dict[str, Any]) -> Any:
 
 def test_both_refuse_and_take_the_same_in_the_same_words() -> None:
     """env/settings.cjs and local/stages.py answer alike, for good tables, bad ones and each missing key."""
-    tables = [GOOD, *(GOOD | change for change, _ in BAD)]
-    tables += [{key: value for key, value in GOOD.items() if key != name} for name in GOOD if name not in stages.TEXTS]
+    good = GOOD | {"upstreams": UPSTREAMS}
+    tables = [good, *(good | change for change, _ in BAD)]
+    tables += [{key: value for key, value in good.items() if key != name} for name in good if name not in stages.TEXTS]
     run = subprocess.run(
         ["node", "-e", CHECK],
         input=json.dumps(tables),

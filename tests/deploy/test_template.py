@@ -99,6 +99,8 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("dynamodb:GetItem", control),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
         ("states:StartExecution", {"Ref": "Connections"}),
+        ("sns:Publish", {"Ref": "AlertsTopic"}),
+        ("sqs:GetQueueAttributes", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     assert statements(template, "ConnectionsRole") == [
@@ -140,6 +142,7 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
         "EVENTS_BUCKET": {"Ref": "EventsBucket"},
+        "UPSTREAM_ETCD": "https://etcd.example.org:2379",
         "LEDGER_KEEP_DAYS": "30",
         "POWERTOOLS_SERVICE_NAME": "streamkeeper",
         "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper-dev",

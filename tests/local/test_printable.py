@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 from typing import TextIO
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.printable import in_marks_of, printable, printable_lines
+from local.printable import in_marks_of, lines_of, printable, printable_lines
 from local.service.screen import Screen
 from tests.local.support import PROJECT, environment
 from timeline import picture
@@ -84,6 +85,24 @@ def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> No
     assert (max(map(len, lines)) <= 40, " ".join(lines)) == (True, facts)
     monkeypatch.setenv("COLUMNS", "120")
     assert [line.plain for line in Screen().lines(facts)] == [facts]
+
+
+def test_counts_are_one_line_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal they take several lines, and a number stays beside its name."""
+    monkeypatch.setenv("COLUMNS", "80")
+    counts = [f"count-{number} {number}" for number in range(1_000, 1_020)]
+    assert lines_of(io.StringIO(), counts) == " ".join(counts)
+    lines = lines_of(Terminal(), counts).splitlines()
+    assert [len(line) <= 80 for line in lines] == [True] * 4
+    assert re.findall(r"count-\d+ \d+", "\n".join(lines)) == counts
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
 
 
 def test_a_closed_pipe_ends_nothing() -> None:

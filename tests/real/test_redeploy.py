@@ -84,7 +84,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         assert until(lambda: "New B of new code" in lanes(service), 30), service.log
         changed(project / "statemachines" / "connections.asl.yml", ("\nStartAt: ", "\nStartAt: Nowhere near "))
         assert until(lambda: "not redeployed" in service.log, 20), service.log
-        changed(project / "handlers" / "control.py", ("import json\n", "import (json\n"))
+        changed(project / "handlers" / "control.py", ("import json\n", "import nosuch\n"))
         assert until(lambda: "the former code goes on" in service.log, 10), service.log
         stored = len(numbers(service))
         assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
@@ -128,7 +128,9 @@ def test_a_bad_change_is_reported_and_changes_nothing(story: Story) -> None:
     """One line each with the place; the stream continues, and the function of the broken code answers."""
     machine, code = [line.split(" ", 1)[1] for line in story.log.splitlines() if "not redeployed" in line]
     assert machine.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
-    assert code.startswith("not redeployed, the former code goes on: handlers/control.py, line ")
+    assert code == (
+        "not redeployed, the former code goes on: Unable to import module 'handlers/control': No module named 'nosuch'"
+    )
 
 
 def test_a_new_profile_is_usable_and_says_so(story: Story) -> None:

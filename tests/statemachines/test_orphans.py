@@ -58,7 +58,7 @@ class Watched(World):
         self.orphans = Orphans(
             states,
             lambda stream_id: read_lease(self.table, TABLE, stream_id),
-            lambda _, execution: states.youngest(execution),
+            states.youngest,
             may_start=lambda _: True,
         )
 
@@ -67,9 +67,14 @@ class Watched(World):
         while (look_ms := self.clock.now_ms() // MINUTE_MS * MINUTE_MS + MINUTE_MS) <= until_ms:
             await self.clock.sleep_until(look_ms)
             for _ in range(2):
-                orphan = self.orphans.check("demo", read_lease(self.table, TABLE, "demo"), look_ms)
-                self.found += [] if orphan is None else [orphan]
+                self.look()
         await self.clock.sleep_until(until_ms)
+
+    def look(self, stream_id: str = "demo") -> Orphan | None:
+        """One watch looks at a stream at this instant."""
+        orphan = self.orphans.check(stream_id, read_lease(self.table, TABLE, stream_id), self.clock.now_ms())
+        self.found += [] if orphan is None else [orphan]
+        return orphan
 
     async def after(self, minutes: float) -> None:
         """Returns so many minutes later."""
@@ -163,7 +168,7 @@ def test_two_watches_that_look_at_once_start_one_execution() -> None:
         late = Orphans(
             states,
             lambda stream_id: read_lease(world.table, TABLE, stream_id),
-            lambda _, execution: states.youngest(execution),
+            states.youngest,
             may_start=lambda _: True,
         )
         assert [late.check("demo", lease, now_ms)] == others
@@ -254,6 +259,41 @@ def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minute() ->
     assert len(live(story).states.starts_ms) > 5
 
 
+def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_a_minute() -> None:
+    """Each has claimed the stream, so the lease names another one each time, and nobody was connected meanwhile."""
+
+    async def story(world: Watched) -> None:
+        world.post()
+        await world.after(2)
+        for _ in range(12):
+            for execution in [one for one in world.executions if one.status == "RUNNING"]:
+                execution.stop()
+            world.put(world.lease | {"expires_at_ms": {"N": "1"}})
+            world.look()
+            await world.clock.sleep_until(world.clock.now_ms() + MINUTE_MS // 4)
+        await world.after(20)
+        assert world.is_kept
+
+    assert len(live(story).states.starts_ms) == 4
+
+
+def test_leases_of_two_streams_that_name_one_execution() -> None:
+    """Somebody has copied a lease: the names of what is started differ, so each stream has its own."""
+
+    async def story(world: Watched) -> None:
+        lease = LEASE | {"execution": {"S": "arn:gone"}, "generation": {"N": "1"}}
+        for stream_id in ("demo", "demo:other"):
+            world.table.put_item(TableName=TABLE, Item=lease | {"PK": {"S": stream_id}})
+            orphan = world.look(stream_id)
+            assert orphan is not None
+            assert orphan.started
+        assert len({one.arn for one in world.executions}) == 2
+        await world.clock.sleep_until(world.clock.now_ms() + 1000)
+
+    world = Watched()
+    world.clock.run(story(world))
+
+
 def test_the_names_of_successors_are_those_that_the_machine_gives() -> None:
     """From the first execution of a day the line of its successors leads to the one that runs."""
 
@@ -261,6 +301,6 @@ def test_the_names_of_successors_are_those_that_the_machine_gives() -> None:
         first = world.post()
         await world.after(24 * 60)
         assert len(world.executions) > 20
-        assert StepFunctions(lambda: world.states, MACHINE_ARN).youngest(first.arn).arn == world.holder
+        assert StepFunctions(lambda: world.states, MACHINE_ARN).youngest("demo", first.arn).arn == world.holder
 
     live(story)

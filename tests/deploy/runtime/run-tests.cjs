@@ -7,7 +7,8 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
 
-const TESTS = ['tests/__init__.py', 'tests/shipped.py', 'tests/handlers'];
+// The tests read every profile, those too that this stage does not ship.
+const TESTS = ['tests/__init__.py', 'tests/shipped.py', 'tests/handlers', 'env/streams'];
 const PACKAGES = /^(_?pytest|py\.py|hypothesis|_hypothesis_\w+\.py|pluggy|iniconfig|packaging|pygments|sortedcontainers|(hypothesis|pytest)-[\d.]+\.dist-info)$/;
 // A folder's conftest.py may need what is not here; and there is no descriptor to capture.
 const OPTIONS = ['-q', '-W', 'error', '-c', '/dev/null', '--rootdir=/var/task', '--import-mode=importlib', '--noconftest',

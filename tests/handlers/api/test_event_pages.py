@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.api.event_pages import MOST, PAGE_BYTES, page, shown
+from handlers.api.layout import laid_out
 from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import Entry
 
@@ -41,13 +42,20 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
     while True:
         # What the reader would give behind the last position.
         answer = page("s", left[:limit], limit, lambda: False)
-        body = json.dumps(answer, ensure_ascii=False)
+        body = laid_out(answer)
         assert len(json.dumps({"statusCode": 200, "body": body})) <= LAMBDA_BYTES
         keys += [event["position"] for event in answer["events"]]
         if answer["next"] is None:
             break
         left = [entry for entry in left if entry.position > answer["next"]]
     assert keys == wanted
+
+
+def test_a_page_of_many_small_events_fits_though_each_takes_several_lines() -> None:
+    """The lines of a thousand events have room beside their bytes."""
+    full = page("s", entries(["x" * (PAGE_BYTES // MOST - 190)] * MOST), MOST, lambda: False)
+    assert len(full["events"]) == MOST
+    assert PAGE_BYTES < len(json.dumps({"statusCode": 200, "body": laid_out(full)})) <= LAMBDA_BYTES
 
 
 def test_a_body_that_no_answer_holds_is_left_out() -> None:

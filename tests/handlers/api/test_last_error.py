@@ -94,6 +94,21 @@ def test_an_error_is_over_once_a_later_connection_was_answered() -> None:
     assert (shown_error["over_at"], shown_error["tried_again_at"]) == (at(510_000), None)
 
 
+@pytest.mark.parametrize(
+    ("how", "over_at", "words"),
+    [
+        ("ended", at(610_000), f"over since {at(610_000)}"),
+        ("stopped", None, "not tried again: a stop is requested"),
+    ],
+)
+def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
+    """An answer that says so is an answer, though nothing was opened; one that was stopped before had none."""
+    dropped = connection(1, "B", 500_000, 600_000, ended_by="ended_by_upstream", error="StreamDropped")
+    last = connection(2, "B", None, claimed_ms=605_000, seen_ms=605_000, saved_ms=610_000, ended_by=how)
+    shown_error = error(dropped, last, **RELEASED, ending="StreamEnded", ending_cause=how)
+    assert (shown_error["message"], shown_error["over_at"]) == (f"ended by upstream; {words}", over_at)
+
+
 def test_our_own_words_are_bounded_and_visible() -> None:
     """A detail that would move a terminal's cursor, or fill the screen, does neither."""
     shown_error = error(refused(1, NOW - 1, http_status=None, detail="a\x1b[2J\n\ud800" + "x" * 400))

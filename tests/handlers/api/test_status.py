@@ -270,3 +270,23 @@ def test_a_stream_that_is_stuck_at_its_cursor_is_shown_as_such(
     answer = shown(failed, cursor="41", rest=Rest(same_ends=ends, same_end="x"), **lease)
     expected = {"value": "41", "same_ends": ends, "ended_by": "truncated"}
     assert answer["stuck_at_cursor"] == (expected if is_stuck else None)
+    words = f"{ends} connections in a row got nothing beyond the cursor: truncated"
+    assert (answer["reason"] == words) is is_stuck
+
+
+def test_the_end_at_which_a_stream_is_stuck_is_not_that_of_a_try_without_an_answer() -> None:
+    """A refusal says nothing of the cursor, and one that is open has no end."""
+    failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped")
+    refused = connection(4, "A", None, claimed_ms=NOW - 7_000, ended_by="refused", error="StreamDropped")
+    for last in (refused, connection(4, "A", NOW - 7_000)):
+        answer = shown(failed, last, cursor="41", rest=Rest(same_ends=3, same_end="x"))
+        assert answer["stuck_at_cursor"]["ended_by"] == "truncated"
+
+
+def test_why_nobody_is_connected_is_said_first() -> None:
+    """As long as it is not over; and a stream that runs needs no reason."""
+    failed = connection(1, "A", NOW - 9_000, NOW - 8_000, ended_by="reset", error="StreamDropped")
+    answer = shown(failed)
+    assert (answer["status"], answer["reason"]) == ("reconnecting", answer["last_error"]["message"])
+    answer = shown(failed, connection(2, "A", NOW - 7_000))
+    assert (answer["status"], answer["reason"]) == ("running", None)

@@ -16,11 +16,13 @@ from handlers.connection.orphans import (
     start_names,
     successor_names,
     verdict,
+    was_started,
 )
 
 NOW = 1_000_000
 ARN = "arn:aws:states:us-east-1:111111111111:execution:machine:one"
 DIGEST = hashlib.sha1(ARN.encode()).hexdigest()
+OF_DEMO = hashlib.sha1(json.dumps(["demo", ARN]).encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -58,13 +60,18 @@ def test_who_is_asked_about() -> None:
     assert not is_suspect(Lease(execution=ARN, started_at_ms=NOW - 1), NOW)
 
 
-def test_names_follow_from_the_predecessor_alone() -> None:
+def test_names_follow_from_the_predecessor_and_the_stream_alone() -> None:
     """Whoever starts uses the same names; a name has what Step Functions allows, 80 characters at most."""
-    numbered, last, claim, orphans = successor_names(ARN)
+    numbered, last, claim, orphans = successor_names("demo", ARN)
     assert list(islice(numbered, 2)) == [f"{DIGEST}-1", f"{DIGEST}-2"]
     assert (list(last), list(claim)) == ([f"{DIGEST}-last"], [f"{DIGEST}-claim"])
-    assert list(islice(orphans, 2)) == list(islice(start_names(ARN), 2)) == [f"{DIGEST}-orphan-0", f"{DIGEST}-orphan-1"]
-    assert all(len(name) <= 80 for name in islice(start_names(ARN), 10_000))
+    assert list(islice(orphans, 2)) == [f"{OF_DEMO}-orphan-0", f"{OF_DEMO}-orphan-1"]
+    assert all(len(name) <= 80 for name in islice(start_names("demo", ARN), 10_000))
+    assert next(start_names("demo", ARN)) != next(start_names("demo:other", ARN))
+    machine = ARN.rpartition(":")[0]
+    assert all(was_started(f"{machine}:{name}") for name in islice(start_names("demo:é", ARN), 20))
+    assert not any(was_started(f"{machine}:{next(names)}") for names in successor_names("demo", ARN)[:3])
+    assert not was_started(f"{machine}:my-orphan-1")
     assert json.loads(start_input("demo:é", ARN)) == {"pathParameters": {"streamId": "demo:é"}, "renews": ARN}
 
 

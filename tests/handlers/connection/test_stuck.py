@@ -13,9 +13,19 @@ from handlers.connection.stuck import SOON_MS, count, counted, same_end
 RESET = Outcome("StreamDropped", "", "the stream was closed (reset)")
 
 
-def report(*, lived_ms: int = 2_000, ended_by: str = "reset", outcome: Outcome = RESET, **more: Any) -> Report:
+def report(
+    *, lived_ms: int = 2_000, ended_by: str = "reset", outcome: Outcome = RESET, tail_bytes: int = 0, **more: Any
+) -> Report:
     """One that asked for what came since cursor 41 in vain."""
-    progress = Progress(1, 0, opened_ms=100, closed_ms=100 + lived_ms, ended_by=ended_by, resumed=True)
+    progress = Progress(
+        1,
+        0,
+        opened_ms=100,
+        closed_ms=100 + lived_ms,
+        ended_by=ended_by,
+        unterminated_bytes=tail_bytes,
+        resumed=True,
+    )
     return Report(outcome, progress, **({"stays_at": "41"} | more))
 
 
@@ -62,8 +72,9 @@ def test_another_end_begins_anew(other: Report) -> None:
         report(lived_ms=SOON_MS),
         report(lived_ms=60_000, ended_by="ended_by_upstream"),
         report(ended_by="ended_by_upstream", reconnection_ms=3_000),
-        report(outcome=Outcome("StreamTakenOver", "", "")),
-        report(outcome=Outcome("ConnectionExpired", "", "")),
+        report(outcome=Outcome("StreamTakenOver", "", ""), lived_ms=SOON_MS),
+        report(outcome=Outcome("ConnectionExpired", "", ""), lived_ms=SOON_MS),
+        report(outcome=Outcome("StreamTakenOver", "", ""), stays_at=None),
         report(outcome=Outcome("", "stopped", "")),
     ],
 )
@@ -72,12 +83,19 @@ def test_what_is_healthy_is_never_counted(calm: Report) -> None:
     assert (after(*[calm] * 9), count(Rest(same_ends=2, same_end="x"), calm)) == (Rest(), (0, ""))
 
 
-def test_bytes_that_cannot_be_framed_count_whenever_they_come() -> None:
-    """They are what stands at the cursor."""
-    assert after(*[report(lived_ms=600_000, ended_by="bad_frame")] * 3).same_ends == 3
+@pytest.mark.parametrize("what", [{"ended_by": "bad_frame"}, {"ended_by": "stalled", "tail_bytes": 1}])
+def test_what_comes_of_the_next_event_counts_whenever_it_ends(what: dict[str, Any]) -> None:
+    """Bytes that cannot be framed, and an event that never comes whole, are what stands at the cursor."""
+    assert after(*[report(lived_ms=600_000, **what)] * 3).same_ends == 3
 
 
 def test_an_upstream_that_does_not_answer_says_nothing_of_the_cursor() -> None:
     """Its own back-off paces it, and the count stays."""
     refused = replace(report(stays_at=None), progress=Progress(1, 0))
     assert after(report(), report(), refused, report()).same_ends == 3
+
+
+@pytest.mark.parametrize("error", ["StreamTakenOver", "ConnectionExpired"])
+def test_a_handover_between_such_ends_does_not_end_the_row(error: str) -> None:
+    """The upstream had no part in it, and nothing could have come yet."""
+    assert after(report(), report(), report(outcome=Outcome(error, "", "")), report()).same_ends == 3

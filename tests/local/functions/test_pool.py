@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.functions.pool import Pool, UnknownFunction
+from local.stack import Function
 from tests.local.functions.samples import in_sandbox
 from tests.local.support import running
 
@@ -112,3 +113,27 @@ def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(tmp_path: P
         assert not functions.sandboxes
 
     in_sandbox(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("def handler(event, context): pass\n", ""),
+        ("import no_such_module\n", "Unable to import module 'changed': No module named 'no_such_module'"),
+        ("def other(event, context): pass\n", "Handler 'handler' missing on module 'changed'"),
+        ("\nhandler = nosuch\n", "changed.py, line 2: NameError: name 'nosuch' is not defined"),
+        ("import os; os._exit(3)\n", "changed.handler: Runtime exited with error: exit status 3"),
+    ],
+)
+def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, source: str, problem: str) -> None:
+    """Found by its init phase, in a sandbox of its own that ends; "" where it starts."""
+    (tmp_path / "changed.py").write_text(source)
+    function = Function("changed", "changed.handler", 5, 128, {})
+
+    async def run() -> None:
+        pool = Pool([function], {}, tmp_path / "former", tmp_path / "logs")
+        assert await pool.start_problem(tmp_path) == problem
+        assert pool.sandboxes == frozenset()
+        await pool.close()
+
+    asyncio.run(run())

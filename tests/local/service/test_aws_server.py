@@ -341,6 +341,14 @@ def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
         assert code(functions.invoke, FunctionName="echo", Payload=payload) == "InvalidRequestContentException"
 
 
+def test_a_function_that_nothing_here_could_run_is_not_created(endpoint: Running) -> None:
+    """By a sentence that says where functions come from."""
+    request = {"FunctionName": "mine", "Role": "arn:aws:iam::000000000000:role/any", "Code": {"ZipFile": b"PK"}}
+    with pytest.raises(ClientError, match="runs the functions of serverless") as refusal:
+        client("lambda", endpoint.url).create_function(**request)
+    assert refusal.value.response["Error"]["Code"] == "InvalidParameterValueException"
+
+
 def test_everything_else_is_forwarded(endpoint: Running) -> None:
     """DynamoDB, SQS and Secrets Manager answer on the same address."""
     assert client("dynamodb", endpoint.url).list_tables()["TableNames"] == ["events"]

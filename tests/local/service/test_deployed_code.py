@@ -30,6 +30,11 @@ def profile(project: Path, text: str, name: str = "one") -> None:
     (project / "env" / "streams" / f"{name}.toml").write_text(text)
 
 
+def starts(_: Path) -> str:
+    """Every function starts."""
+    return ""
+
+
 def deployed(code: DeployedCode) -> tuple[str, dict[str, str]]:
     """The function's source, and the profiles by name."""
     profiles = {path.stem: path.read_text() for path in (code.folder / "env" / "streams").iterdir()}
@@ -42,16 +47,40 @@ def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
     assert code.begin() == []
     source = project / "handlers" / "one.py"
     source.write_text("N = 2\n")
-    assert code.deploy() == (True, [f"redeployed the code: {HANDOVER}"])
+    assert code.deploy(starts) == (True, [f"redeployed the code: {HANDOVER}"])
     source.write_text("N = 3\nN = = 4\n")
     profile(project, SOUND, "two")
     refusal = "not redeployed, the former code goes on: handlers/one.py, line 2: invalid syntax"
-    assert code.deploy() == (True, [refusal, "profile two is usable: POST /connections/two"])
+    assert code.deploy(starts) == (True, [refusal, "profile two is usable: POST /connections/two"])
     assert deployed(code) == ("N = 2\n", {"one": SOUND, "two": SOUND})
-    assert code.deploy() == (False, [])
+    assert code.deploy(starts) == (False, [])
     source.write_text("N = 2\n")
-    assert code.deploy() == (False, ["the code is as deployed again"])
-    assert code.deploy() == (False, [])
+    assert code.deploy(starts) == (False, ["the code is as deployed again"])
+    assert code.deploy(starts) == (False, [])
+
+
+def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path) -> None:
+    """Refused with the reason; what is tried is the copy that is deployed, and nothing where no code has changed."""
+    code = DeployedCode(project, project / "code")
+    code.begin()
+    tried: list[Path] = []
+
+    def start_problem(folder: Path) -> str:
+        tried.append(folder)
+        return "no module nosuch" if "nosuch" in (folder / "handlers" / "one.py").read_text() else ""
+
+    source = project / "handlers" / "one.py"
+    source.write_text("import nosuch\n")
+    assert code.deploy(start_problem) == (False, ["not redeployed, the former code goes on: no module nosuch"])
+    profile(project, SOUND, "two")
+    assert code.deploy(start_problem) == (True, ["profile two is usable: POST /connections/two"])
+    assert deployed(code)[0] == "N = 1\n"
+    source.write_text("N = 2\n")
+    assert code.deploy(start_problem) == (True, [f"redeployed the code: {HANDOVER}"])
+    assert (deployed(code)[0], tried[-1], len(tried)) == ("N = 2\n", code.folder, 3)
+    profile(project, SOUND, "three")
+    assert code.deploy(start_problem)[0]
+    assert (deployed(code)[0], len(tried)) == ("N = 2\n", 3)
 
 
 def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
@@ -59,18 +88,19 @@ def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
     code = DeployedCode(project, project / "code")
     code.begin()
     profile(project, BROKEN)
-    assert code.deploy() == (True, [f"profile one is refused, its former version goes on: {REASON}"])
-    assert code.deploy() == (False, [])
+    assert code.deploy(starts) == (True, [f"profile one is refused, its former version goes on: {REASON}"])
+    assert code.deploy(starts) == (False, [])
     assert deployed(code)[1] == {"one": SOUND}
     profile(project, SOUND)
-    assert code.deploy() == (True, ["profile one is usable: POST /connections/one"])
+    assert code.deploy(starts) == (True, ["profile one is usable: POST /connections/one"])
     profile(project, SOUND + "# more\n")
-    assert code.deploy() == (True, [f"profile one is redeployed: {HANDOVER}"])
+    assert code.deploy(starts) == (True, [f"profile one is redeployed: {HANDOVER}"])
     profile(project, "framing =", "two")
-    assert code.deploy()[1] == ["profile two is refused: it is not valid TOML: Invalid value (at end of document)"]
+    refusal = "profile two is refused: it is not valid TOML: Invalid value (at end of document)"
+    assert code.deploy(starts)[1] == [refusal]
     assert (deployed(code)[1]["two"], code.names) == ("framing =", ["one", "two"])
     (project / "env" / "streams" / "two.toml").unlink()
-    assert code.deploy() == (True, ["profile two is gone: no stream of it can be started"])
+    assert code.deploy(starts) == (True, ["profile two is gone: no stream of it can be started"])
     assert list(deployed(code)[1]) == ["one"]
 
 
@@ -87,7 +117,7 @@ def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
     folders = [code.folder]
     for number in (2, 3):
         (project / "handlers" / "one.py").write_text(f"N = {number}\n")
-        code.deploy()
+        code.deploy(starts)
         folders.append(code.folder)
     code.forget({folders[0]})
     assert [folder.is_dir() for folder in folders] == [True, False, True]

@@ -110,6 +110,19 @@ def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.
     assert not running(pid)
 
 
+def test_a_stop_names_what_the_disk_did_not_take(tmp_path: Path) -> None:
+    """The save is made in time, and fails: a line names the services, and the log, which has the reason."""
+    log: list[str] = []
+    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
+        provision(Endpoints({}, aws.url), [], [QUEUE])
+        assert until((tmp_path / "engine" / "sqs.json").exists)
+        # The state is written to this name, and then renamed.
+        (tmp_path / "engine" / "sqs.json.tmp").mkdir()
+    reason = tmp_path / "logs" / "engine.log"
+    assert log == [f"the embedded AWS could not save sqs: {reason} says why"]
+    assert "Is a directory" in reason.read_text()
+
+
 def test_a_data_folder_is_its_owners_alone(tmp_path: Path) -> None:
     """It holds the secrets of the embedded Secrets Manager; one that was there before keeps its rights."""
     lock(tmp_path / "new").close()

@@ -101,6 +101,16 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
     assert said == []
 
 
+def test_a_data_folder_is_found_from_any_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative one begins where the command was typed; a name may hold what means something in an address."""
+    monkeypatch.chdir(tmp_path)
+    with in_thread(lambda: database_in(Path("da ta#1?%41é"), [])) as database:
+        table_of(database).put_item(TableName="events", Item={"PK": {"S": "one"}})
+    assert (tmp_path / "da ta#1?%41é" / "dynamodb.sqlite").exists()
+    with in_thread(lambda: database_in(tmp_path / "da ta#1?%41é", [])) as database:
+        assert stored(table_of(database)) == ["one"]
+
+
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     """SIGKILL of the parent ends the database too, which frees the folder; the last write is there afterwards."""
     program = (

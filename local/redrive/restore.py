@@ -1,0 +1,83 @@
+"""Puts an event that was in the dead-letter queue into the table, in place of the mark that was left under its key.
+
+The item is the one that a connection would have written, at the place among the events that the mark has kept.
+Invariants: an event that is stored is never overwritten, whoever stored it meanwhile; a body lies in the bucket before
+an item refers to it; what AWS refuses is raised.
+"""
+
+import zlib
+from typing import Any
+
+from handlers.framing.events import StreamEvent
+from handlers.store.control_items import Item
+from handlers.store.event_items import (
+    MAX_ITEM_BYTES,
+    StoragePolicy,
+    body_of,
+    event_item,
+    in_bucket,
+    partition_key,
+    size_bytes,
+    stored_event,
+)
+from handlers.store.objects import Objects
+
+STORED, KNOWN = "stored", "known"
+# Where no mark says which number the event had in its connection: behind every one that a connection counts.
+BEHIND = 500_000_000_000
+# What the mark has of the event's item.
+KEPT = ("position", "fence", "received_at_ms", "expires_at", "conflict_of")
+
+
+class NotStored(Exception):
+    """The event cannot be put back; the message says why."""
+
+
+class Events:
+    """The events table and the bucket."""
+
+    def __init__(self, dynamodb: Any, table: str, objects: Objects) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+        self._objects = objects
+
+    def outcome(self, stream_id: str, fence: int, event: StreamEvent, partitions: int, *, dry_run: bool) -> str:
+        """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
+        number = BEHIND + zlib.crc32(event.key.encode())
+        item = event_item(stream_id, fence, number, event, StoragePolicy(partitions))
+        there = self._read(stream_id, event.key, partitions)
+        if there is not None and "dead_letter" not in there:
+            if stored_event(there, self._objects.find).data != event.data:
+                raise NotStored("another body is stored under its key")
+            return KNOWN
+        item |= {name: there[name] for name in KEPT if there is not None and name in there}
+        body = None
+        if size_bytes(item) > MAX_ITEM_BYTES:
+            referring, body = in_bucket(item), body_of(item)
+            if size_bytes(referring) > MAX_ITEM_BYTES:
+                raise NotStored("its id and its name are too large for an item")
+            item = referring
+        if dry_run:
+            return STORED
+        if body is not None:
+            self._objects.put(item["object"]["S"], body)
+        try:
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item=item,
+                ConditionExpression="attribute_not_exists(PK) OR attribute_exists(dead_letter)",
+            )
+        except self._dynamodb.exceptions.ConditionalCheckFailedException:
+            # A connection has stored it since it was looked for, or this request was sent twice.
+            return self.outcome(stream_id, fence, event, partitions, dry_run=dry_run)
+        return STORED
+
+    def has(self, stream_id: str, key: str, partitions: int) -> bool:
+        """Whether an event, not a mark, stands under the key."""
+        there = self._read(stream_id, key, partitions)
+        return there is not None and "dead_letter" not in there
+
+    def _read(self, stream_id: str, key: str, partitions: int) -> Item | None:
+        place = {"PK": {"S": partition_key(stream_id, key, partitions)}, "SK": {"S": key}}
+        item: Item | None = self._dynamodb.get_item(TableName=self._table, Key=place, ConsistentRead=True).get("Item")
+        return item

@@ -1,0 +1,227 @@
+"""`streamkeeper redrive` on a deployed stage as the embedded AWS plays it: real queue, tables and bucket."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
+from handlers.store.connection_store import Store
+from local.cli import INTERRUPTED, main
+from local.redrive import command
+from local.redrive.letters import Message
+from local.redrive.stage import Stage
+from local.stages import names
+from tests.handlers.aws import ATTRIBUTES, CONTROL, EVENTS, INDEXES, Aws, keys
+from tests.handlers.store.events import an_event, noise
+
+STAGE = "redriven"
+NAMES = names(STAGE)
+REJECTED = {"stream": "demo:off", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
+
+
+class Deployed:
+    """The tables, the queue and the bucket of a stage on the embedded AWS."""
+
+    def __init__(self, aws: Aws) -> None:
+        self.aws = aws
+        self.events_table, self.control_table = NAMES["events_table"], NAMES["control_table"]
+        for like, table in ((EVENTS, self.events_table), (CONTROL, self.control_table)):
+            kinds = {"PK": "S", "SK": "S"} | ATTRIBUTES[like]
+            aws.dynamodb.create_table(
+                TableName=table,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": kind} for key, kind in kinds.items()],
+                KeySchema=keys("SK"),
+                GlobalSecondaryIndexes=[INDEXES[like]],
+            )
+        self.queue_url: str = aws.sqs.create_queue(QueueName=NAMES["dead_letter_queue"])["QueueUrl"]
+        self.bucket = f"streamkeeper-{STAGE}-events-000000000000-eu-central-1"
+        with contextlib.suppress(aws.s3.exceptions.BucketAlreadyOwnedByYou):
+            place = {"LocationConstraint": "eu-central-1"}
+            aws.s3.create_bucket(Bucket=self.bucket, CreateBucketConfiguration=place)
+
+    def close(self) -> None:
+        """Takes away tables and queue."""
+        self.aws.sqs.delete_queue(QueueUrl=self.queue_url)
+        for table in (self.events_table, self.control_table):
+            self.aws.dynamodb.delete_table(TableName=table)
+
+    def write(self, stream_id: str, *events: StreamEvent) -> None:
+        """Writes as a connection does that has no bucket: of a large event a mark is stored, and four messages sent."""
+        store = Store(
+            self.aws.dynamodb,
+            lambda: self.aws.sqs,
+            events_table=self.events_table,
+            control_table=self.control_table,
+            dead_letter_queue_url=self.queue_url,
+        )
+        store.write(stream_id, 1, 0, events)
+
+    def marks(self, stream_id: str) -> list[str]:
+        """The keys under which a mark stands, not an event."""
+        items = self.aws.items(self.events_table, stream_id)
+        return [key for key, item in items.items() if "dead_letter" in item]
+
+    def send(self, body: str) -> None:
+        """Sends a message of somebody else's."""
+        self.aws.sqs.send_message(QueueUrl=self.queue_url, MessageBody=body)
+
+    def waiting(self) -> int:
+        """How many messages anybody may receive now."""
+        name = "ApproximateNumberOfMessages"
+        return int(
+            self.aws.sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=[name])["Attributes"][name]
+        )
+
+
+@pytest.fixture
+def stage(aws: Aws) -> Iterator[Deployed]:
+    """A stage without events and messages."""
+    deployed = Deployed(aws)
+    yield deployed
+    deployed.close()
+
+
+def redrive(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, Any]:
+    """The exit status and what was printed as JSON."""
+    status = main(["redrive", "--stage", STAGE, "--json", *options])
+    said = capsys.readouterr()
+    assert said.err == ""
+    return status, json.loads(said.out)
+
+
+def outcomes(answer: Any) -> dict[tuple[str, str | None], tuple[str, str]]:
+    """Outcome and detail by stream and key."""
+    return {(one["stream"], one["key"]): (one["outcome"], one["detail"]) for one in answer["found"]}
+
+
+def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of five events four are stored and their messages deleted; an oversize one and a stranger's message stay."""
+    large = [an_event(str(number), noise(500_000)) for number in range(4)]
+    stage.write("demo:a", *large, an_event("over")._replace(data=Oversize(5_000_000, "ab" * 32, b"\0" * 100)))
+    stage.send("hello")
+    assert stage.waiting() == 4 * 4 + 2
+    status, planned = redrive(capsys, "--dry-run")
+    assert (status, planned["counts"], stage.waiting()) == (1, {"stored": 4, "left": 2}, 4 * 4 + 2)
+    assert stage.marks("demo:a") == ["0", "1", "2", "3", "over"]
+    status, done = redrive(capsys)
+    assert (status, done["counts"], stage.waiting()) == (1, {"stored": 4, "left": 2}, 2)
+    assert outcomes(done) == outcomes(planned)
+    assert outcomes(done)["demo:a", "over"] == ("left", "of its 5000000 bytes the first 100 were kept alone")
+    assert outcomes(done)["", None] == ("left", "it is not a message of Streamkeeper's")
+    assert stage.marks("demo:a") == ["over"]
+    assert main(["redrive", "--stage", STAGE]) == 1
+    said = capsys.readouterr()
+    assert "left: demo:a, event over (longer than max_frame_bytes: 5000000 bytes): of its 5000000 bytes" in said.out
+    assert said.err == "2 found: 2 left.\n"
+
+
+def test_an_empty_queue_leaves_nothing(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 0."""
+    assert stage.waiting() == 0
+    assert redrive(capsys) == (0, {"dry_run": False, "counts": {}, "found": []})
+
+
+def test_one_stream_alone(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+    """The messages of the others are neither named nor touched."""
+    for stream_id in ("demo:a", "demo:b"):
+        stage.write(stream_id, an_event("1", noise(500_000)))
+    status, done = redrive(capsys, "--stream", "demo:b")
+    assert (status, list(outcomes(done)), stage.waiting()) == (0, [("demo:b", "1")], 4)
+
+
+def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason stands beside it; one that was stopped since is not started at all."""
+    stage.send(json.dumps(REJECTED))
+    status, done = redrive(capsys)
+    assert (status, done["counts"], stage.waiting()) == (1, {"left": 1}, 1)
+    assert outcomes(done) == {("demo:off", None): ("left", "the stream is started again with --restart, or by a POST")}
+    assert done["found"][0]["reason"] == "StreamRejected: HTTP status 403"
+    status, planned = redrive(capsys, "--restart", "--dry-run")
+    assert (status, outcomes(planned), stage.waiting()) == (0, {("demo:off", None): ("started", "")}, 1)
+    lease = {"PK": {"S": "demo:off"}, "SK": {"S": "lease"}, "stop": {"BOOL": True}}
+    stage.aws.dynamodb.put_item(TableName=stage.control_table, Item=lease)
+    status, done = redrive(capsys, "--restart")
+    assert (status, stage.waiting()) == (1, 1)
+    stopped = "a stop was requested since; a POST starts the stream again"
+    assert outcomes(done) == {("demo:off", None): ("left", stopped)}
+
+
+def test_what_aws_refuses_is_left(
+    stage: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No message is deleted for it, and no other one waits for it; the next run stores the event."""
+    stage.write("demo:a", an_event("1", noise(500_000)))
+    stage.write("demo:b", an_event("1", noise(450_000)))
+    with monkeypatch.context() as patch:
+        patch.setattr("local.redrive.restore.MAX_ITEM_BYTES", 460_000)
+        status, done = redrive(capsys)
+    assert (status, done["counts"], stage.waiting()) == (1, {"stored": 1, "left": 1}, 4)
+    assert outcomes(done)["demo:b", "1"] == ("left", "AWS refused PutItem: ValidationException")
+    assert redrive(capsys)[0] == 0
+
+
+def test_ctrl_c_gives_the_messages_back(
+    stage: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of what was stored are gone, all others are there for the next run at once."""
+    for number in range(3):
+        stage.write(f"demo:{number}", an_event("1", noise(500_000)))
+    delete, calls = Stage.delete, iter(range(3))
+
+    def interrupted(on: Stage, messages: Sequence[Message]) -> None:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        delete(on, messages)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stage, "delete", interrupted)
+        assert main(["redrive", "--stage", STAGE]) == INTERRUPTED
+    assert (stage.waiting(), capsys.readouterr().err) == (8, "")
+    status, done = redrive(capsys)
+    assert (status, stage.waiting(), done["counts"]) == (0, 0, {"known": 1, "stored": 1})
+
+
+def test_parts_that_are_left_of_a_stored_event_are_deleted(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that was killed between two requests has deleted some; of an event that is not stored they stay."""
+    stage.write("demo:a", an_event("1", noise(500_000)))
+    (first, *_) = stage.aws.sqs.receive_message(QueueUrl=stage.queue_url, VisibilityTimeout=0)["Messages"]
+    stage.aws.sqs.delete_message(QueueUrl=stage.queue_url, ReceiptHandle=first["ReceiptHandle"])
+    status, done = redrive(capsys)
+    assert (status, outcomes(done)) == (1, {("demo:a", "1"): ("left", "of its 4 parts 1 is not in the queue")})
+    stage.aws.dynamodb.delete_item(TableName=stage.events_table, Key={"PK": {"S": "demo:a"}, "SK": {"S": "1"}})
+    stage.write("demo:a", an_event("1"))
+    status, done = redrive(capsys)
+    assert (status, outcomes(done), stage.waiting()) == (0, {("demo:a", "1"): ("known", "")}, 0)
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("name", ["nowhere", "Bad Name"])
+def test_what_cannot_be_reached_is_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2."""
+    assert main(["redrive", "--stage", name]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n"), name in said.err) == ("", 1, True)
+
+
+def test_a_run_that_is_not_there_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the address and what to look at."""
+    monkeypatch.setenv("PORT", "1")
+    assert main(["redrive"]) == 2
+    assert "http://127.0.0.1:2: is `make run` running there, with this PORT?" in capsys.readouterr().err
+
+
+def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    """And every option."""
+    with pytest.raises(SystemExit) as ended:
+        main(["redrive", "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    for option in ("--stage", "--stream", "--restart", "--dry-run", "--json", "Exit status: 0", command.LEFT):
+        assert option in said

@@ -1,0 +1,125 @@
+"""What the dead-letter messages of the functions and of the machine are read as."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
+from handlers.store import dead_letters
+from local.redrive.letters import EndLetter, EventLetter, Letter, Message, Reader, Rest
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+EVENTS = st.builds(
+    StreamEvent,
+    key=TEXT.filter(bool),
+    data=TEXT | st.binary(),
+    id=st.none() | TEXT,
+    name=st.none() | TEXT,
+    cursor=st.none(),
+    received_at_ms=st.integers(0, 10**13),
+)
+LARGE = StreamEvent("k", "x" * 500_000, None, None, None, 5)
+
+
+def read(bodies: list[str]) -> list[Letter]:
+    """What a reader finds in messages, those without their other parts at the end."""
+    reader = Reader()
+    messages = [Message(f"m{number}", f"r{number}", body) for number, body in enumerate(bodies)]
+    letters = [letter for message in messages if (letter := reader.read(message)) is not None]
+    return letters + list(reader.incomplete())
+
+
+@settings(max_examples=40)
+@given(EVENTS, TEXT.filter(bool), st.integers(1, 10**9), TEXT, st.sampled_from([1, 40_000]))
+def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence: int, reason: str, times: int) -> None:
+    """Whatever it holds, whole or in parts, in whichever order they come."""
+    assert not isinstance(event.data, Oversize)
+    large = event._replace(data=event.data[:8] * times)
+    bodies = dead_letters.messages(stream, fence, large, reason)
+    (letter,) = read(random.Random(fence).sample(bodies, len(bodies)))
+    assert isinstance(letter, EventLetter)
+    assert (letter.stream_id, letter.fence, letter.reason, letter.event) == (stream, fence, reason, large)
+    assert sorted(message.body for message in letter.messages) == sorted(bodies)
+
+
+def test_a_part_that_came_twice_is_of_the_same_event() -> None:
+    """SQS may deliver a message twice, and a function may send one twice: both are deleted."""
+    first, *rest = dead_letters.messages("demo", 1, LARGE, "too large")
+    (letter,) = read([first, first, *rest])
+    assert isinstance(letter, EventLetter)
+    assert [message.id for message in letter.messages] == ["m0", "m1", "m2", "m3"]
+
+
+def test_an_event_whose_part_is_missing_is_left() -> None:
+    """It says which, and nothing of it is stored."""
+    first, _, last = dead_letters.messages("demo", 1, LARGE, "too large")
+    (letter,) = read([first, last])
+    assert isinstance(letter, Rest)
+    told = (letter.stream_id, letter.key, letter.reason, letter.problem)
+    assert told == ("demo", "k", "too large", "of its 3 parts 1 is not in the queue")
+    assert [message.id for message in letter.messages] == ["m0", "m1"]
+
+
+def test_of_what_was_too_long_nothing_is_put_back() -> None:
+    """There is no more of it than its beginning."""
+    event = StreamEvent("7", Oversize(5_000_000, "ab" * 32, b"\0" * 65_536), "7", None, None, 5)
+    (letter,) = read(dead_letters.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
+    assert isinstance(letter, Rest)
+    assert (letter.key, letter.problem) == ("7", "of its 5000000 bytes the first 65536 were kept alone")
+
+
+def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
+    """With the error and its cause as the reason; a request that named no stream starts nothing."""
+    sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
+    first, second = read([json.dumps(sent), json.dumps(sent | {"stream": ""})])
+    assert isinstance(first, EndLetter)
+    assert (first.stream_id, first.reason) == ("demo:a", "StreamRejected: HTTP status 403")
+    assert isinstance(second, Rest)
+    assert second.problem == "it names no stream"
+
+
+WHOLE = {"id": None, "name": None, "received_at_ms": 5, "encoding": "text", "data": "a"}
+ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "null",
+        "[]",
+        "[" * 100_000,
+        '{"event": 1}',
+        '{"stream": "demo", "error": "x"}',
+        json.dumps(ABOUT | {"event": WHOLE | {"encoding": "rot13"}}),
+        json.dumps(ABOUT | {"event": WHOLE | {"encoding": "base64", "data": "?"}}),
+        json.dumps(ABOUT | {"event": WHOLE | {"data": 1}}),
+        json.dumps(ABOUT | {"event": WHOLE | {"id": 1}}),
+        json.dumps(ABOUT | {"event": WHOLE, "key": ""}),
+        json.dumps(ABOUT | {"event": WHOLE, "stream": 7}),
+        json.dumps(ABOUT | {"part": 9, "parts": 2, "event_base64": ""}),
+        json.dumps(ABOUT | {"part": 1, "parts": 10**9, "event_base64": ""}),
+        json.dumps(ABOUT | {"part": 1, "parts": 1, "event_base64": "?"}),
+        json.dumps(ABOUT | {"part": 1, "parts": 1, "event_base64": "bnVsbA=="}),
+        json.dumps({"stream": "demo", "fence": 1, "key": "k", "part": 1, "parts": 2, "event_base64": ""}),
+    ],
+)
+def test_anything_else_is_left(body: str) -> None:
+    """Nobody's message breaks the command, and none is deleted for it."""
+    (letter,) = read([body])
+    assert isinstance(letter, Rest)
+    assert letter.problem == "it is not a message of Streamkeeper's"
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | TEXT, lambda inner: st.lists(inner)))
+def test_any_value_is_left(value: object) -> None:
+    """In the place of any that a message of ours has."""
+    ours = [ABOUT | {"event": WHOLE}, ABOUT | {"part": 1, "parts": 1, "event_base64": "e30="}]
+    for message in ours:
+        for name in message:
+            (letter,) = read([json.dumps(message | {name: value})])
+            assert isinstance(letter, Rest | EventLetter)

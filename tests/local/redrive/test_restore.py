@@ -1,0 +1,98 @@
+"""Events of the dead-letter queue that are put back into the embedded tables."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy
+from handlers.store.event_reader import EventReader
+from handlers.store.objects import Objects
+from local.redrive.restore import BEHIND, KNOWN, STORED, Events, NotStored
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with
+from tests.handlers.store.events import STREAM, an_event, noise
+
+LARGE = noise(600_000)
+
+
+@pytest.fixture
+def events(aws: Aws) -> Events:
+    """The table and the bucket as they are deployed."""
+    return Events(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET))
+
+
+def all_of(aws: Aws, stream_id: str) -> list[tuple[str, Any, str | None]]:
+    """Key, body and dead-letter reason of a stream's events, in their order, as the API reads them."""
+    reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).find)
+    entries = reader.entries(stream_id, 1, 10**9, "", 100, most_bytes=10**7)
+    return [(one.key, one.data, one.dead_letter) for entry in entries if (one := entry.event) is not None]
+
+
+def lettered(aws: Aws, *events: StreamEvent, **policy: Any) -> None:
+    """Writes events as a connection does where there is no bucket: of a large one a mark stands there."""
+    aws.store().write(STREAM, 3, 7, events, StoragePolicy(**policy))
+
+
+def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
+    """With its body, id and name, between those that came before and after it; then it is known."""
+    event = an_event("b", LARGE, id="2", name="big")
+    lettered(aws, an_event("a"), event, an_event("c"), keep_days=3650)
+    before = aws.items(EVENTS, STREAM)["b"]
+    assert events.outcome(STREAM, 3, event, 1, dry_run=True) == STORED
+    assert aws.items(EVENTS, STREAM)["b"] == before
+    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == STORED
+    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == KNOWN
+    after = aws.items(EVENTS, STREAM)["b"]
+    assert before.pop("dead_letter").startswith("too large")
+    added = {"id": "2", "name": "big", "encoding": "binary", "object": next(iter(aws.objects()))}
+    assert after == before | added
+    assert all_of(aws, STREAM) == [("a", "a", None), ("b", LARGE, None), ("c", "a", None)]
+
+
+def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
+    """One that DynamoDB refused once is written as any other."""
+    event = an_event("b", "x" * 5000)
+    aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException"))).write(STREAM, 3, 7, [event])
+    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == STORED
+    assert all_of(aws, STREAM) == [("b", "x" * 5000, None)]
+
+
+def test_without_a_mark_it_is_stored_behind_what_came_at_that_instant(aws: Aws, events: Events) -> None:
+    """A function that was killed before it left the mark has sent the event."""
+    lettered(aws, an_event("a"))
+    assert events.outcome(STREAM, 3, an_event("b"), 1, dry_run=False) == STORED
+    *_, number = aws.items(EVENTS, STREAM)["b"]["position"].split("/")
+    assert int(number) >= BEHIND
+    assert [key for key, *_ in all_of(aws, STREAM)] == ["a", "b"]
+
+
+def test_what_is_stored_is_never_overwritten(aws: Aws, events: Events) -> None:
+    """The same event is known; another body under the key is left to a person."""
+    lettered(aws, an_event("a", "first"))
+    assert events.outcome(STREAM, 3, an_event("a", "first"), 1, dry_run=False) == KNOWN
+    with pytest.raises(NotStored, match=r"^another body is stored under its key$"):
+        events.outcome(STREAM, 3, an_event("a", "second"), 1, dry_run=False)
+    assert all_of(aws, STREAM) == [("a", "first", None)]
+
+
+def test_a_connection_that_stores_it_meanwhile_wins(aws: Aws) -> None:
+    """Between the look and the write: nothing is overwritten, and the event is there once."""
+    event = an_event("a", "x")
+
+    def stored_meanwhile(call: Callable[..., Any], **parameters: Any) -> Any:
+        aws.store().write(STREAM, 4, 0, [event])
+        return call(**parameters)
+
+    racing = Client(aws.dynamodb, "put_item", stored_meanwhile)
+    events = Events(racing, EVENTS, Objects(lambda: aws.s3, BUCKET))
+    assert events.outcome(STREAM, 3, event, 1, dry_run=False) == KNOWN
+    assert aws.items(EVENTS, STREAM)["a"]["fence"] == 4
+
+
+def test_it_lies_in_the_partition_that_its_key_has(aws: Aws, events: Events) -> None:
+    """Of a stream over several partition keys the mark is found, and duplicates are found later."""
+    event = an_event("b", LARGE)
+    lettered(aws, event, partitions=4)
+    assert events.outcome(STREAM, 3, event, 4, dry_run=False) == STORED
+    assert aws.store(bucket=BUCKET).write(STREAM, 5, 0, [event], StoragePolicy(4)).duplicates == 1

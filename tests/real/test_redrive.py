@@ -1,0 +1,72 @@
+"""Dead-letter messages of a real run are put back by the command, as a person types it."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from handlers.framing.events import StreamEvent
+from handlers.store import dead_letters
+from tests.handlers.servers import CHUNKED, Peer, serving
+from tests.harness import STAGE, Service, running
+from tests.local import support
+from tests.local.support import until
+
+
+def rejects(peer: Peer) -> None:
+    """Refuses, as an upstream does while a credential is renewed."""
+    peer.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+
+def streams(peer: Peer) -> None:
+    """Sends one event and ends the stream."""
+    peer.send(CHUNKED)
+    peer.chunk(b"id: 1\ndata: one\n\nevent: end\ndata:\n\n")
+
+
+def redrive(service: Service, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status of the command, and what it says of each message."""
+    command = [sys.executable, "-m", "local.cli", "redrive", "--json", *options]
+    environment = support.environment(PORT=str(service.port), STREAMKEEPER_STAGE=STAGE)
+    done = subprocess.run(
+        command, env=environment, cwd=support.PROJECT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)["found"]
+
+
+@contextlib.contextmanager
+def queue(service: Service) -> Iterator[tuple[Any, str]]:
+    """A client of the run's dead-letter queue, and the queue's address."""
+    with contextlib.closing(support.client("sqs", f"http://127.0.0.1:{service.port + 1}")) as sqs:
+        yield sqs, sqs.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
+
+
+def waiting(service: Service) -> int:
+    """How many messages are in the queue."""
+    name = "ApproximateNumberOfMessages"
+    with queue(service) as (sqs, url):
+        return int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+
+
+def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(tmp_path: Path) -> None:
+    """The 403 passes, the stream goes on, the lost event is among the others, and the queue is empty."""
+    with serving(rejects, streams) as server, running(tmp_path, UPSTREAM_DEMO=server.address) as service:
+        service.post("demo")
+        assert until(lambda: waiting(service) == 1, 30), service.log
+        assert service.ask("GET", "demo")[1]["status"] == "rejected"
+        status, (found,) = redrive(service)
+        assert (status, found["stream"], found["outcome"]) == (1, "demo", "left")
+        assert found["reason"].startswith("StreamRejected: ")
+        (body,) = dead_letters.messages("demo", 1, StreamEvent("0", "zero", "0", None, None, 5), "refused")
+        with queue(service) as (sqs, url):
+            sqs.send_message(QueueUrl=url, MessageBody=body)
+        status, both = redrive(service, "--restart")
+        assert (status, sorted(one["outcome"] for one in both)) == (0, ["started", "stored"])
+        assert until(lambda: service.ask("GET", "demo")[1]["status"] == "ended", 30), service.log
+        assert [event["data"] for event in service.events("demo")][:2] == ["zero", "one"]
+        assert waiting(service) == 0
+        assert service.end() == 0
