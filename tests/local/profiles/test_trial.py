@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import boto3
@@ -72,8 +73,8 @@ def test_a_trial_warns_where_what_was_read_cannot_be_resumed(
         "asked for 90 s before a new connection, which waits 60 s",
         "total: event 1; cursor none",
     ]
-    for answer in (b": x\n\n", b"event: end\ndata: x\n\n"):
-        _, lines = tried(lambda peer, answer=answer: peer.send(UNTIL_CLOSE + answer), monkeypatch, capsys)
+    for silent in (UNTIL_CLOSE + b": x\n\n", UNTIL_CLOSE + b"event: end\ndata: x\n\n"):
+        _, lines = tried(partial(Peer.send, data=silent), monkeypatch, capsys)
         assert not any(line.startswith("warning") for line in lines)
 
 
