@@ -119,8 +119,7 @@ class Trial:
 
     def summary(self) -> None:
         """Prints what cannot be resumed, the counts and the cursor."""
-        events = self.counts.total() - self.counts[Kind.COMMENT.value] - self.counts[KEEP_ALIVE]
-        if warning := advice.warning_of_cursor(self.profile, events, self.cursor):
+        if warning := advice.warning_of_cursor(self.profile, self.counts[Kind.EVENT.value], self.cursor):
             self.say(f"warning: {warning}")
         if self.reconnection_ms is not None:
             rest_s = min(self.reconnection_ms, self.profile.retry_max_ms) / 1000

@@ -39,6 +39,8 @@ class ConnectionView:
     duplicates: int
     saved_ms: int = 0
     deadline_ms: int | None = None
+    dead_lettered: int = 0
+    conflicts: int = 0
 
     @property
     def heard_ms(self) -> int:
@@ -63,7 +65,20 @@ def connection_view(item: Mapping[str, Any]) -> ConnectionView:
         duplicates=number("duplicates") or 0,
         saved_ms=number("saved_ms") or 0,
         deadline_ms=number("deadline_ms"),
+        dead_lettered=number("dead_lettered") or 0,
+        conflicts=number("conflicts") or 0,
     )
+
+
+def _came(connection: ConnectionView) -> str:
+    """What became of its events, as in "3 stored, 1 dead-lettered, 2 duplicates turned away"."""
+    words = [f"{connection.stored} stored"]
+    if connection.dead_lettered:
+        words.append(f"{connection.dead_lettered} dead-lettered")
+    words.append(f"{connection.duplicates} duplicates turned away")
+    if connection.conflicts:
+        words.append(f"{connection.conflicts} under a known key with another body")
+    return ", ".join(words)
 
 
 def _unheard_of(connection: ConnectionView) -> str:
@@ -229,8 +244,7 @@ class StreamView:
             lasted_s = (self._end_ms(connection, now_ms) - connection.opened_ms) / 1000
             news.append(
                 f"{self.stream_id}: lane {connection.lane} is closed after {lasted_s:.1f} s: {ended_by};"
-                f" {connection.stored} stored, {connection.duplicates} duplicates turned away"
-                f"{self._handover(connection, now_ms)}"
+                f" {_came(connection)}{self._handover(connection, now_ms)}"
             )
         return news
 

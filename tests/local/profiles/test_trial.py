@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import boto3
@@ -65,15 +66,16 @@ def tried(
 def test_a_trial_warns_where_what_was_read_cannot_be_resumed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Events without an id, and a stream that says nothing, which proves nothing."""
+    """Events without an id; not a stream in which no event came, which proves nothing."""
     answer = UNTIL_CLOSE + b"retry: 90000\n\ndata: x\n\n"
     assert tried(lambda peer: peer.send(answer), monkeypatch, capsys)[1][-3:] == [
         "warning: it cannot resume: none of the events had an id",
         "asked for 90 s before a new connection, which waits 60 s",
         "total: event 1; cursor none",
     ]
-    _, lines = tried(lambda peer: peer.send(UNTIL_CLOSE + b": x\n\n"), monkeypatch, capsys)
-    assert not any(line.startswith("warning") for line in lines)
+    for silent in (UNTIL_CLOSE + b": x\n\n", UNTIL_CLOSE + b"event: end\ndata: x\n\n"):
+        _, lines = tried(partial(Peer.send, data=silent), monkeypatch, capsys)
+        assert not any(line.startswith("warning") for line in lines)
 
 
 def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(

@@ -57,6 +57,17 @@ def test_a_stream_that_cannot_connect_is_news_once_a_reason() -> None:
     assert view.update([opened], 3, 3_300, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
 
 
+def test_what_was_not_stored_as_it_came_is_news_of_an_end() -> None:
+    """Dead letters, and events under a known key with another body; of neither where there is none."""
+    view = StreamView("demo", 0)
+    counts = {"stored": 3, "dead_lettered": 1, "duplicates": 2, "conflicts": 1}
+    closed = record(1, "B", opened_ms=1_000, seen_ms=2_000, closed_ms=2_000, **counts)
+    assert view.update([closed | {"ended_by": {"S": "reset"}}], 1, 2_100)[1] == (
+        "demo: lane B is closed after 1.0 s: reset;"
+        " 3 stored, 1 dead-lettered, 2 duplicates turned away, 1 under a known key with another body"
+    )
+
+
 def test_a_lease_that_was_set_back_disconnects_nobody() -> None:
     """The lease ran out long ago; while a connection writes its record, the stream is connected all the same."""
     lease = Lease(fence=1, connected_token=1, execution="arn:1", expires_at_ms=1_000)
