@@ -46,8 +46,9 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether this machine holds so many."""
-        return self.connected_ms is not None and self.connected_ms <= CONNECTED_MS and self.gaps == 0
+        """Whether this machine holds so many; without a handover for each stream it is not known, so it does not."""
+        is_quick = self.connected_ms is not None and self.connected_ms <= CONNECTED_MS
+        return is_quick and self.gaps == 0 and self.handovers >= self.streams
 
 
 class Streams:
@@ -166,16 +167,25 @@ def _memory_mb() -> float:
     return total_kb / 1024
 
 
+def _positive(text: str) -> int:
+    """The whole number, 1 or more; argparse reports another text."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 where the service cannot start."""
     parser = argparse.ArgumentParser(prog="python -m bench.capacity", description="Finds how many streams are held.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--first", type=int, default=40, help="how many streams to begin with (default 40)")
-    parser.add_argument("--step", type=int, default=20, help="how many to add at a time (default 20)")
-    parser.add_argument("--most", type=int, default=400, help="where to end (default 400)")
-    parser.add_argument("--seconds", type=float, default=90, help="how long to watch each number (default 90)")
+    parser.add_argument("--first", type=_positive, default=40, help="how many streams to begin with (default 40)")
+    parser.add_argument("--step", type=_positive, default=20, help="how many to add at a time (default 20)")
+    parser.add_argument("--most", type=_positive, default=400, help="where to end (default 400)")
+    parser.add_argument("--seconds", type=_positive, default=90, help="how long to watch each number (default 90)")
     parser.add_argument("--stage", default=STAGE, help=f"whose settings to use (default {STAGE})")
     options = parser.parse_args(argv)
+    if options.first > options.most:
+        parser.error(f"--first ({options.first}) must be at most --most ({options.most})")
     promised = capacity.read({})
     print(head(), file=sys.stderr)
     try:

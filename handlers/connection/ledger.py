@@ -20,6 +20,10 @@ counts as if it stayed. So a gap is closed, may be open again, and is closed for
 Nothing on the wire says when a connection has caught up. What is assumed is that an upstream sends what it kept at one
 and a half times the speed at which it happened, or faster: so a second that was missed is made up for in two.
 
+Of a default resume nobody knows whether the upstream heeds it. One that does not sends what happens, from its answer
+on. One that does keeps what it sent for `KEPT_MS` at least; that is assumed as well. So a connection that is relieved
+before it has caught up leaves nothing open: it was live, or its successor asks for the same a moment later.
+
 A connection that was killed left no record of its close: it covers until it was last seen, once it has been silent for
 long enough to count as dead. This module knows no table and no clock. Invariant: each instant between the first opening
 and the last is in an open gap, or a connection has proved it or is about to.
@@ -36,6 +40,8 @@ CURSOR_EXPIRED = "cursor_expired"
 CURSOR_UNKNOWN = "cursor_unknown"
 # For so long must a connection have lasted for each millisecond that it was behind.
 CATCH_UP = 2
+# What an upstream that goes on from a cursor keeps at least, whoever vouches for it.
+KEPT_MS = 5_000
 _FOR_EVER = 1 << 62
 # An upstream that has ended the stream has sent all of it.
 _WHOLE = "ended"
@@ -47,8 +53,9 @@ Interval = tuple[int, int]
 class Record:
     """One connection that was answered; `closed_ms` is None while it is open, or where it was killed.
 
-    `reach_ms` is how far back the upstream goes where it was asked for what came since; None: to the cursor.
-    `since_ms` is None where nobody knew. `refused` is why nobody can ask for what came before it: that the upstream
+    `reach_ms` is how far back the upstream goes where it was asked for what came since; None: to the cursor, 0: nobody
+    knows. `since_ms` is None where nobody knew. `joined_ms` is since when others were connected, without a pause, until
+    it was answered; only `_settled` knows. `refused` is why nobody can ask for what came before it: that the upstream
     says so is a connection of no length (`records`).
     """
 
@@ -62,6 +69,7 @@ class Record:
     since_ms: int | None = None
     live_ms: int | None = None
     refused: str = ""
+    joined_ms: int | None = None
 
     @property
     def last_ms(self) -> int:
@@ -79,6 +87,8 @@ class Record:
         """From when on it brings all that happened."""
         if not self.resumed or self.since_ms is None:
             return self.opened_ms
+        if self.reach_ms == 0 and self.joined_ms is not None:
+            return min(self.opened_ms, max(self.since_ms, self.joined_ms, self.opened_ms - KEPT_MS))
         if self.reach_ms is not None and self.opened_ms - self.since_ms > self.reach_ms:
             return self.opened_ms
         return min(self.since_ms, self.opened_ms)
@@ -135,7 +145,11 @@ def _settled(records: Iterable[Record]) -> tuple[list[Record], int | None]:
     """
     settled: list[Record] = []
     at_ms: int | None = None
+    connected_ms, until_ms = 0, -1  # somebody was, without a pause
     for record in sorted(records, key=_by_fence):
+        is_joined = record.opened_ms <= until_ms
+        connected_ms, until_ms = connected_ms if is_joined else record.opened_ms, max(until_ms, record.last_ms)
+        record = replace(record, joined_ms=connected_ms if is_joined else None)
         settled.append(record if at_ms is None else replace(record, since_ms=at_ms))
         from_ms = settled[-1].from_ms
         reached = [from_ms, *([] if record.behind_ms(record.last_ms) else [record.last_ms])]

@@ -104,8 +104,8 @@ class ChaoticUpstream:
     def open(self, client: Client, cursor: str | None) -> Link:
         """A link that is answered soon, or not."""
         now_ms = self._clock.now_ms()
-        resumes = self._schedule.resumes and cursor
-        link = Link(client, int(cursor) if resumes and cursor else None, now_ms)
+        goes_on = self._schedule.resumes and cursor
+        link = Link(client, int(cursor) if goes_on and cursor else None, now_ms, asks=bool(cursor))
         self.links.append(link)
         if self._holds("no listener"):
             self._clock.call_at(now_ms + 20, lambda: self._hang_up(link, "refused"))
@@ -166,7 +166,9 @@ class ChaoticUpstream:
             return
         link.backlog.extend(range(max(first, oldest), newest))
         if link.backlog:
-            self._replay(link, self.emitted_ms[link.backlog[0]])
+            # What it sends again comes at once.
+            behind = next((number for number in link.backlog if number > link.cursor), link.backlog[-1])
+            self._replay(link, self.emitted_ms[behind])
 
     def _has_forgotten(self, link: Link) -> bool:
         """Whether the event of the cursor is none that it has any more."""

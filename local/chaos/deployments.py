@@ -151,5 +151,6 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     }
     if schedule.pace:
         fields["backoff"] = PACES[schedule.pace]
-    fields |= schedule.memory.fields(schedule.skew_ms) if schedule.resumes else {"resume": "none"}
+    if not schedule.is_left_to_default:
+        fields |= schedule.memory.fields(schedule.skew_ms) if schedule.resumes else {"resume": "none"}
     return parse(STREAMS[0], fields, {})

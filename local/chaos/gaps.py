@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from handlers.connection.ledger import CATCH_UP, Gap, Record, gaps
+from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
 from handlers.connection.liveness import BROKEN
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.link import Link
@@ -60,12 +60,22 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     slack_ms = world.schedule.skew_ms + LATE_MS
     is_long = gap.to_ms - gap.from_ms > 2 * world.schedule.skew_ms + LATE_MS
     begin_ms, stop_ms = gap.from_ms - slack_ms, gap.to_ms + slack_ms
-    if is_long and not _holes(world, records, begin_ms, stop_ms) and not _broke_off(world, records, begin_ms, stop_ms):
+    is_covered = is_long and not _holes(world, records, begin_ms, stop_ms)
+    if is_covered and (_is_kept(world, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
         return "somebody was connected all the time"
     for link in world.upstream.links:
         if link.opened_ms is not None and _stayed(world, records, link, gap):
             return f"link {world.upstream.links.index(link)} stayed for long enough to have brought what came in it"
     return "" if _asked_in_vain(world, gap, parts, slack_ms) else "the upstream was asked for it in time"
+
+
+def _is_kept(world: World, gap: Gap) -> bool:
+    """Whether a default resume was relieved so soon that the next one has brought what came in it.
+
+    By clocks that differ it cannot be told from one that opened too late.
+    """
+    schedule = world.schedule
+    return schedule.is_left_to_default and not schedule.skew_ms and gap.to_ms - gap.from_ms <= KEPT_MS
 
 
 def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
@@ -105,7 +115,7 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
     It began in [from_ms, to_ms) and ended there, or it lasted for no longer than what it asked for is doubted.
     """
     for link in world.upstream.links:
-        if link.opened_ms is None or link.cursor is None or link.opened_ms > to_ms:
+        if link.opened_ms is None or not link.asks or link.opened_ms > to_ms:
             continue
         end_ms = _end_ms(world, records, link)
         is_short = end_ms - link.opened_ms <= CATCH_UP * ASKED_BEFORE_MS

@@ -62,8 +62,9 @@ class Again:
 class Link:
     """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
 
-    `backlog` is what it has not been sent yet of what came after its cursor, at the pace of a catch-up; `has_forgotten`
-    is whether it was told that the cursor is too old. `delayed` are the events that came late or never, `came_ms` when
+    `asks` is whether a cursor was asked for, heeded or not. `backlog` is what it has not been sent yet of what came
+    after its cursor, at the pace of a catch-up; `has_forgotten` is whether it was told that the cursor is too old.
+    `delayed` are the events that came late or never, `came_ms` when
     those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know that it is connected.
     `looked_ms` is when its function looked last for a rest, `took_ms` when it took the try after one; `settled_ms` when
     all could know how it ended. `notices` are the sent events that announce a loss, in order. `written` counts the
@@ -73,6 +74,7 @@ class Link:
     client: Client
     cursor: int | None
     asked_ms: int
+    asks: bool = False
     claimed_ms: int = 0
     looked_ms: int = 0
     took_ms: int | None = None

@@ -3,7 +3,8 @@
 It forgets what is older than `keeps_ms`, or all but the newest `keeps` events. Asked for what came after a cursor that
 it no longer has, it says so by a status, or by a frame, or sends what is left without a word. Its profile knows of it
 what a careful profile would: the status, the frame, or how far back the upstream goes for sure. Of one that forgets by
-count without a word nobody knows that, so its profile leaves the resuming to the framing's default.
+count without a word nobody knows that, so its profile leaves the resuming to the framing's default; that one keeps what
+the ledger assumes of it (`KEPT_MS`).
 
 Invariant: what a profile says of it is true by every clock of the run.
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from handlers.connection.ledger import KEPT_MS
 
 GONE_STATUS = 410
 # The name of the event that says that a cursor is too old.
@@ -39,28 +42,31 @@ class Memory:
         """Whether it ever forgets."""
         return self.keeps_ms > 0 or self.keeps > 0
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it forgets by count without a word: nobody knows how far back it goes."""
+        return self.keeps > 0 and not self.word
+
     def reach_ms(self, skew_ms: int) -> int | None:
         """How far back it goes for sure, by clocks that are wrong by so much; None: to the cursor, or it says so.
 
         0 where nobody knows.
         """
-        if not self.forgets or self.word:
-            return None
-        return 0 if not self.keeps_ms else (self.keeps_ms - ANSWER_MS - 2 * skew_ms) // 1000 * 1000
+        if self.is_unknown:
+            return 0
+        return None if not self.keeps_ms or self.word else (self.keeps_ms - ANSWER_MS - 2 * skew_ms) // 1000 * 1000
 
     def oldest(self, emitted_ms: Sequence[int], now_ms: int) -> int:
         """The number of the oldest event that it has."""
-        oldest = max(0, len(emitted_ms) - self.keeps) if self.keeps else 0
         if self.keeps_ms:
-            oldest = next((n for n, at_ms in enumerate(emitted_ms) if at_ms > now_ms - self.keeps_ms), len(emitted_ms))
-        return oldest
+            return _since(emitted_ms, now_ms - self.keeps_ms)
+        oldest = max(0, len(emitted_ms) - self.keeps) if self.keeps else 0
+        return oldest if self.word else min(oldest, _since(emitted_ms, now_ms - KEPT_MS))
 
     def fields(self, skew_ms: int) -> dict[str, Any]:
         """What the profile says of it."""
         resume: dict[str, Any] = {"header": "Last-Event-ID"}
         reach_ms = self.reach_ms(skew_ms)
-        if reach_ms == 0:
-            return {}
         if reach_ms is not None:
             resume["reach_s"] = reach_ms // 1000
         if self.word == "frame":
@@ -70,6 +76,11 @@ class Memory:
     def __str__(self) -> str:
         kept = f"what is older than {self.keeps_ms / 1000:.0f} s" if self.keeps_ms else f"all but {self.keeps} events"
         return f"forgets {kept} {'by a ' + self.word if self.word else 'silently'}"
+
+
+def _since(emitted_ms: Sequence[int], at_ms: int) -> int:
+    """The number of the first event that came to be after that."""
+    return next((n for n, emitted in enumerate(emitted_ms) if emitted > at_ms), len(emitted_ms))
 
 
 EVERYTHING = Memory()

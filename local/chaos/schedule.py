@@ -65,6 +65,14 @@ class Schedule:
     beside: tuple[Schedule, ...] = ()
 
     @property
+    def is_left_to_default(self) -> bool:
+        """Whether the profile says nothing of resuming: the upstream is asked by default, whether it heeds that or not.
+
+        So it is with one that forgets without anybody knowing how, and with half of those that do not resume.
+        """
+        return self.memory.is_unknown if self.resumes else self.memory.forgets
+
+    @property
     def all(self) -> tuple[Schedule, ...]:
         """The schedule of each stream of the run; the faults that meet every stream are in all of them."""
         shared = tuple(fault for fault in self.faults if fault.kind in SHARED)
@@ -73,6 +81,7 @@ class Schedule:
 
     def __str__(self) -> str:
         traits = [self.policy, "resumes" if self.resumes else "does not resume"]
+        traits += ["is asked by default"] if self.is_left_to_default else []
         traits += ["hot standby"] if self.hot else []
         traits += [f"{self.reconnect_tries} tries in place"] if self.reconnect_tries else []
         traits += ["renews soon"] if self.renews else []

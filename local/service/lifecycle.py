@@ -102,8 +102,9 @@ class Service:
 
     async def start(self) -> None:
         """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
-        if self._dynamodb is not None:
-            takeover.begin(self._data)
+        if needs_dynamodb(self._environment):
+            for line in takeover.begin(self._data, self._dynamodb is not None):
+                self._screen.say(line)
         for child in (self._embedded_aws, self._dynamodb):
             if child is not None:
                 await child.start()

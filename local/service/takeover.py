@@ -2,7 +2,8 @@
 
 That is so in a data folder of an older version, and in one whose machine had no build of the database before.
 Invariants: only a database that is new takes anything over, so nothing newer is overwritten; a copy that was
-interrupted is made again at the next start; what is copied stays where it was.
+interrupted is made again at the next start; what is copied stays where it was; where tables are in two places, each
+start says so.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,14 +13,29 @@ from typing import Any
 from local.service.embedded_dynamodb import database
 
 _UNFINISHED = "takeover-unfinished"
+_APART = "tables-apart"
 # DynamoDB's limit for one BatchWriteItem.
 _BATCH = 25
 
 
-def begin(folder: Path) -> None:
-    """Notes that there is something to take over; called before the database of the data folder is made."""
+def begin(folder: Path, is_embedded: bool) -> list[str]:
+    """Notes what is to be taken over, before the tables of the data folder are opened; returns what there is to say.
+
+    `is_embedded` is whether the embedded DynamoDB has the tables of this run; else the embedded AWS has them.
+    """
+    if not is_embedded:
+        if not database(folder).exists():
+            return []
+        (folder / _APART).touch()
+        return [f"ALERT: the tables in {database(folder)} cannot be read without dynoxide: this run has others"]
+    if (folder / _APART).exists():
+        return [
+            f"ALERT: the tables that runs without dynoxide kept are in {folder / 'engine'}, and none of their items is"
+            f" here; remove {folder / _APART} if you do not need them"
+        ]
     if (folder / "engine" / "dynamodb.json").exists() and not database(folder).exists():
         (folder / _UNFINISHED).touch()
+    return []
 
 
 def is_pending(folder: Path) -> bool:

@@ -291,6 +291,11 @@ class Defect:
     more_ms: int = 0
 
 
+def _leaves_the_default(schedule: Schedule) -> bool:
+    """Whether the profile says nothing of resuming, and all clocks agree."""
+    return schedule.is_left_to_default and not schedule.skew_ms
+
+
 def _forgets(schedule: Schedule) -> bool:
     return schedule.resumes and schedule.memory.forgets
 
@@ -335,6 +340,18 @@ OF_THE_LEDGER = [
         {"invented"},
         function=LEDGER["the cursor closes no gap"],
         among=lambda schedule: schedule.resumes,
+    ),
+    Defect(
+        "a default resume that is relieved leaves a gap",
+        {"invented"},
+        function=LEDGER["a default resume that is relieved leaves a gap"],
+        among=lambda schedule: _leaves_the_default(schedule) and schedule.policy == "evicts" and schedule.renews,
+    ),
+    Defect(
+        "a default resume counts as heeded",
+        {"lost"},
+        function=LEDGER["a default resume counts as heeded"],
+        among=lambda schedule: _leaves_the_default(schedule) and not schedule.resumes,
     ),
     Defect(
         "a handover is told as a gap",

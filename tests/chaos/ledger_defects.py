@@ -38,6 +38,16 @@ def from_its_opening(record: ledger.Record) -> int:
     return record.opened_ms
 
 
+def alone(records: Iterable[ledger.Record]) -> tuple[list[ledger.Record], int | None]:
+    """Nobody looks at whether another was connected until a default resume was answered."""
+    return [replace(record, joined_ms=None) for record in SETTLED(records)[0]], SETTLED(records)[1]
+
+
+def over_any_hole(records: Iterable[ledger.Record]) -> tuple[list[ledger.Record], int | None]:
+    """A default resume counts as heeded, though nobody was connected before it."""
+    return [replace(record, joined_ms=0) for record in SETTLED(records)[0]], SETTLED(records)[1]
+
+
 def ends_early(record: ledger.Record, now_ms: int, dead_after_ms: int) -> int | None:
     """A connection that is closed counts until a while before."""
     end_ms = END_MS(record, now_ms, dead_after_ms)
@@ -63,6 +73,8 @@ LEDGER: dict[str, tuple[str, Callable[..., Any] | property]] = {
     "a gap is closed by its length": ("handlers.connection.ledger._settled", by_its_length),
     "one that broke off counts as caught up": ("handlers.connection.ledger.Record.behind_ms", never_behind),
     "the cursor closes no gap": ("handlers.connection.ledger.Record.from_ms", property(from_its_opening)),
+    "a default resume that is relieved leaves a gap": ("handlers.connection.ledger._settled", alone),
+    "a default resume counts as heeded": ("handlers.connection.ledger._settled", over_any_hole),
     "a handover is told as a gap": ("handlers.connection.ledger.Record.end_ms", ends_early),
     "a loss is told from the opening": ("handlers.connection.record.Record.lost", lost_since_the_opening),
     "the cursor is given up before the ledger says so": ("handlers.store.requests.Requests._save", gives_up_first),

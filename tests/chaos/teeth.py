@@ -114,6 +114,8 @@ OF_THE_LEDGER = {
     "a gap is closed by its length": "test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off",
     "one that broke off counts as caught up": "test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off",
     "the cursor closes no gap": "test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it",
+    "a default resume that is relieved leaves a gap": "test_a_default_resume_that_is_relieved_leaves_nothing_open",
+    "a default resume counts as heeded": "test_a_default_resume_that_is_relieved_leaves_nothing_open",
     "a handover is told as a gap": "test_an_upstream_that_ended_the_stream_has_sent_all_of_it",
     "a loss is told from the opening": (
         "test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up"

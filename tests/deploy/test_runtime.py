@@ -24,14 +24,18 @@ ROOMS = ("framing", "profile", "connection")
 def test_the_rooms_without_effects_pass_their_tests_under_the_runtimes_python(package: Path) -> None:
     """All tests of framings, profiles and connections pass with the sources and compiled files of the zip.
 
-    Without those that measure time: WebAssembly has costs of its own.
+    Without those that measure time, for WebAssembly has costs of its own, and those that plant defects into chaos.
     """
     node = shutil.which("node")
     assert node is not None
     tests = [f"tests/handlers/{room}" for room in ROOMS]
     command = [node, str(SCRIPT), str(package / "streamkeeper.zip"), str(ROOT), sysconfig.get_path("purelib")]
     run = subprocess.run(
-        [*command, "-k", "not linear_time", *tests], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "-k", "not linear_time", "--ignore-glob=*_teeth.py", *tests],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     summary = run.stdout.strip().splitlines()[-1]
     assert run.returncode == 0, run.stdout + run.stderr

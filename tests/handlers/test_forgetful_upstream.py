@@ -73,9 +73,9 @@ class Upstream:
             if first < oldest and self.word:
                 peer.send(GONE)
                 return
+            open_ones = self.opened() + 1  # before the answer: it may be written down at once
             peer.send(UNTIL_CLOSE)
             first = max(first, oldest)
-            open_ones = self.opened() + 1
             assert until(lambda: self.opened() == open_ones)
             self.clock.move_to(until_ms)
             for number in range(first, min(first + most, self.newest + 1)):

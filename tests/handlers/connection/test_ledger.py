@@ -117,6 +117,26 @@ def test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it(reach_ms: 
     assert gaps([before, after], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", closed_by_cursor=closed)]
 
 
+@pytest.mark.parametrize(
+    ("before_ms", "short_ms", "after_ms", "open_gaps"),
+    [
+        (7_000, 7_300, 7_300, []),  # evicted, and relieved a moment later
+        (6_900, 7_300, 7_300, [(6_900, 7_000)]),  # nobody was connected for a while before it
+        (7_000, 7_300, 7_700, [(7_000, 7_700)]),  # it broke off, and the next came later
+        (7_000, 12_001, 12_001, [(7_000, 7_001)]),  # what it had not caught up with may be forgotten by now
+    ],
+)
+def test_a_default_resume_that_is_relieved_leaves_nothing_open(
+    before_ms: int, short_ms: int, after_ms: int, open_gaps: list[tuple[int, int]]
+) -> None:
+    """It was live, or the next asks for the same at once; not where nobody was connected in between."""
+    evicted = connection(1, 0, before_ms, live_ms=0)
+    short = connection(2, 7_000, short_ms, reach_ms=0, live_ms=30_000)
+    relief = connection(3, after_ms, None, reach_ms=0, live_ms=after_ms)
+    told = [gap for gap in gaps([evicted, short, relief], 2 * NOW, 2 * NOW) if not gap.closed_by_cursor]
+    assert [(gap.from_ms, gap.to_ms) for gap in told] == open_gaps
+
+
 def test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off() -> None:
     """What it did not bring is as old as ever: the next one may ask too late, and then all of it stays open."""
     first = connection(1, 0, 5_000, live_ms=0)

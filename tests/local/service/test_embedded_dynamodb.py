@@ -141,7 +141,7 @@ def test_tables_that_the_embedded_aws_kept_are_taken_over(tmp_path: Path) -> Non
     items = [{"PK": {"S": f"{number:03d}"}, "data": {"B": b"\x00"}, "n": {"N": "1"}} for number in range(60)]
 
     def copied() -> tuple[int | None, int]:
-        takeover.begin(tmp_path)
+        assert takeover.begin(tmp_path, is_embedded=True) == []
         with (
             in_thread(lambda: embedded_aws_in(tmp_path, [])) as aws,
             in_thread(lambda: database_in(tmp_path / "database", [])) as database,
@@ -164,6 +164,23 @@ def test_tables_that_the_embedded_aws_kept_are_taken_over(tmp_path: Path) -> Non
     assert not takeover.is_pending(tmp_path)
     (tmp_path / "dynamodb.sqlite").touch()
     assert copied() == (None, 60)
+
+
+def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
+    """Where a run had to do without the database that a folder has, neither that run nor a later one hides it."""
+    assert takeover.begin(tmp_path, is_embedded=False) == []
+    assert list(tmp_path.iterdir()) == []
+    database_file = tmp_path / "dynamodb.sqlite"
+    database_file.touch()
+    assert takeover.begin(tmp_path, is_embedded=True) == []
+    (line,) = takeover.begin(tmp_path, is_embedded=False)
+    assert line == f"ALERT: the tables in {database_file} cannot be read without dynoxide: this run has others"
+    for _ in range(2):
+        (line,) = takeover.begin(tmp_path, is_embedded=True)
+        assert line.startswith(f"ALERT: the tables that runs without dynoxide kept are in {tmp_path / 'engine'}, ")
+    assert not takeover.is_pending(tmp_path)
+    (tmp_path / "tables-apart").unlink()
+    assert takeover.begin(tmp_path, is_embedded=True) == []
 
 
 def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
