@@ -101,8 +101,17 @@ class Split:
 
     def shares(self, key: Rule) -> bool:
         """Whether all elements of a frame have the same key: they would be one event."""
-        paths = () if isinstance(key, str) else (key,) if isinstance(key, JsonPath) else key
-        return bool(paths) and not any(self.is_of_element(path) for path in paths)
+        return not isinstance(key, str) and not self._leads_into_element(key)
+
+    def key_of_whole(self, key: Rule) -> Rule:
+        """The rule for a frame that is one event all the same: never what names its first element alone.
+
+        Where that one is stored already, the frame would be taken for it, and all behind it would be lost.
+        """
+        return "hash" if not isinstance(key, str) and self._leads_into_element(key) else key
+
+    def _leads_into_element(self, key: JsonPath | tuple[JsonPath, ...]) -> bool:
+        return any(self.is_of_element(path) for path in ((key,) if isinstance(key, JsonPath) else key))
 
     def batch(self, frame: Frame) -> Batch | None:
         """The elements of `frame`; None where there is no list of them. `parse_json` then need not parse it again."""

@@ -126,7 +126,8 @@ class Profile:
 
     def event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
         """The event of `frame` with this profile's dedup key and cursor."""
-        return to_event(frame, received_at_ms, key=self.key, cursor=self.cursor)
+        key = self.key if self.split is None else self.split.key_of_whole(self.key)
+        return to_event(frame, received_at_ms, key=key, cursor=self.cursor)
 
     def cursor_after(self, frame: Frame) -> str | None:
         """Where to resume after `frame`, whatever it is; None where it says nothing about that."""

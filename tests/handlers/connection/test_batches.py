@@ -1,6 +1,7 @@
 """Batches, heartbeats with cursors and cursors that expire, as the manager makes effects of them."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,14 @@ def last_save(manager: Manager, effects: list[Effect]) -> SaveProgress:
 
 def batch(*revisions: int, **more: Any) -> dict[str, Any]:
     return {"items": [{"n": f"{revision}/{at}", "r": revision} for at, revision in enumerate(revisions)]} | more
+
+
+def test_a_frame_that_is_not_split_is_not_taken_for_its_first_element() -> None:
+    """That one may be stored already, and what stands behind it in the frame is not."""
+    manager = reading()
+    effects = manager.handle(40, Chunk(b'{"items":[{"n":1}]}\n{"items":[{"n":2}],"items":[{"n":1},{"n":3}]}\n'))
+    (first, whole) = keys(effects)
+    assert (first, re.fullmatch("[0-9a-f]{64}", whole) is not None) == ("1", True)
 
 
 def test_elements_are_stored_in_order_and_the_cursor_passes_whole_revisions() -> None:
