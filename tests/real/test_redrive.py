@@ -29,6 +29,13 @@ def streams(peer: Peer) -> None:
     peer.chunk(b"id: 1\ndata: one\n\nevent: end\ndata:\n\n")
 
 
+def stays(peer: Peer) -> None:
+    """Sends one event and stays connected."""
+    peer.send(CHUNKED)
+    peer.chunk(b"id: 1\ndata: one\n\n")
+    peer.wait_until_gone()
+
+
 def redrive(service: Service, *options: str) -> tuple[int, list[dict[str, Any]]]:
     """Exit status of the command, and what it says of each message."""
     command = [sys.executable, "-m", "local.cli", "redrive", "--json", *options]
@@ -78,4 +85,15 @@ def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(tmp_path: P
         assert until(lambda: service.ask("GET", "demo")[1]["status"] == "ended", 30), service.log
         assert [event["data"] for event in service.events("demo")][:2] == ["zero", "one"]
         assert (waiting(service), counted(tmp_path)) == (0, 1)
-        assert service.end() == 0
+
+
+def test_the_message_of_a_stream_that_runs_again_is_deleted(tmp_path: Path) -> None:
+    """Somebody has started it by a POST: nothing is left to do, and nothing is started beside it."""
+    rejection = {"stream": "demo", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
+    with serving(stays) as server, running(tmp_path, UPSTREAM_DEMO=server.address) as service:
+        execution = service.post("demo")["executionArn"]
+        assert until(lambda: service.ask("GET", "demo")[1].get("holder"), 30), service.log
+        with queue(service) as (sqs, url):
+            sqs.send_message(QueueUrl=url, MessageBody=json.dumps(rejection))
+        status, (found,) = redrive(service, "--restart")
+        assert (status, found["outcome"], found["detail"], waiting(service)) == (0, "runs already", execution, 0)
