@@ -15,12 +15,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from handlers.api import event_pages, status
+from handlers.api.instants import at
 from handlers.api.last_error import Retries
+from handlers.connection.ledger import Gap, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.chaos.executions import end_word
-from local.chaos.losses import lease_ttl_ms
+from local.chaos.losses import lease_ttl_ms, ledger
 from local.chaos.schedule import SLOW_MS, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
@@ -116,8 +118,31 @@ class ApiReader:
             return
         said = status.answer(world.stream, records, self._clock.now_ms(), self._dead_after_ms, RETRIES)
         known = {one.fence for one in records.connections}
-        for text in (*self._wrong_counts(said, known), *self._wrong_word(said["status"])):
+        wrong = (
+            *self._wrong_counts(said, known),
+            *self._wrong_word(said["status"]),
+            *self._wrong_gaps(said["coverage"]),
+        )
+        for text in wrong:
             self._say(world.misreported, text)
+
+    def _wrong_gaps(self, coverage: dict[str, Any] | None) -> Iterator[str]:
+        """Gaps that are shown otherwise than the records of all connections and the announced losses have them.
+
+        Nothing where the stream may have been started again: what came before is not shown then.
+        """
+        world = self._world
+        if coverage is None or requests(world.schedule) != [(0, "POST")]:
+            return
+        records = ledger(world)
+        losses = [Gap(fence, *span, "", False) for (fence, count), span in world.watch.losses.items() if count]
+        known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]
+        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.closed_by_cursor) for gap in known)
+        shown = sorted(
+            (gap["from_at"], gap["to_at"], gap["closed_by_cursor"]) for gap in coverage["gaps"] if gap["to_at"]
+        )
+        if shown != expected:
+            yield f"the gaps {shown} are shown, and there are {expected}"
 
     def _wrong_counts(self, said: dict[str, Any], known: set[int]) -> Iterator[str]:
         """What the answer counts of the connections it knows of: as much as there is, or less where it says so."""

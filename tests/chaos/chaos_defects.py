@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+from handlers.api import coverage
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
 from handlers.connection.inputs import Claimed, ClaimRefused, Written
 from handlers.connection.lease import Lease
+from handlers.connection.ledger import Gap
 from handlers.connection.manager import Manager
 from handlers.connection.reconnection import _Attempts, reconnects
 from handlers.connection.steps import Answer, Invocation, Report, Steps
@@ -44,6 +46,7 @@ from tests.chaos.chaos_managers import (
 from tests.chaos.ledger_defects import LEDGER
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
+SHOWN_GAP = coverage._shown_gap
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
 
 
@@ -194,6 +197,11 @@ def waits_after_a_drop(definition: dict[str, Any]) -> None:
             retrier["ErrorEquals"] = [name for name in retrier["ErrorEquals"] if name != "StreamDropped"] or ["Nothing"]
         waits = task["Catch"][0]
         task["Catch"].insert(0, {**waits, "ErrorEquals": ["StreamDropped"]})
+
+
+def shows_as_closed(gap: Gap) -> dict[str, Any]:
+    """A gap is shown as if the cursor had closed it."""
+    return SHOWN_GAP(replace(gap, closed_by_cursor=True))
 
 
 def _stays_stopped(schedule: Schedule) -> bool:
@@ -543,6 +551,18 @@ DEFECTS = [
         {"wrong-status"},
         function=("handlers.api.standing._ENDINGS", {"StreamRejected": "ended"}),
         among=lambda schedule: any(fault.kind == "rejection" for fault in schedule.faults),
+    ),
+    Defect(
+        "what the upstream announced as lost is not shown",
+        {"wrong-status"},
+        function=("handlers.api.coverage.ledger.corrected", lambda _losses, _records: []),
+        among=_has_losses,
+    ),
+    Defect(
+        "every gap is shown as closed",
+        {"wrong-status"},
+        function=("handlers.api.coverage._shown_gap", shows_as_closed),
+        among=lambda schedule: not schedule.resumes,
     ),
     Defect(
         "who cannot be described is taken for dead",

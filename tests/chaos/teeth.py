@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from handlers.connection.manager import Manager
 from tests.chaos import chaos_defects, model_defects
-from tests.handlers.api import test_standing
+from tests.handlers.api import test_standing, test_status
 from tests.handlers.framing import test_events
 from tests.handlers.store import test_event_items
 
@@ -104,6 +104,11 @@ OF_THE_ENTRY = {"the margin is in another unit": "test_what_a_function_is_asked_
 ELSEWHERE = {
     "two streams share a partition": (test_event_items, "test_a_stream_may_be_called_as_a_partition_of_another"),
     "a hash depends on how JSON is spelled": (test_events, "test_the_hash_of_a_bare_line_is_that_of_its_bytes"),
+    "what the upstream announced as lost is not shown": (
+        test_status,
+        "test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected",
+    ),
+    "every gap is shown as closed": (test_status, "test_gaps_with_their_causes"),
     "a rejected stream is shown as ended": (
         test_standing,
         "test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing",
