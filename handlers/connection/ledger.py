@@ -149,8 +149,8 @@ def _settled(records: Iterable[Record]) -> tuple[list[Record], int | None]:
     for record in sorted(records, key=_by_fence):
         is_joined = record.opened_ms <= until_ms
         connected_ms, until_ms = connected_ms if is_joined else record.opened_ms, max(until_ms, record.last_ms)
-        record = replace(record, joined_ms=connected_ms if is_joined else None)
-        settled.append(record if at_ms is None else replace(record, since_ms=at_ms))
+        joined_ms = connected_ms if is_joined else None
+        settled.append(replace(record, joined_ms=joined_ms, since_ms=record.since_ms if at_ms is None else at_ms))
         from_ms = settled[-1].from_ms
         reached = [from_ms, *([] if record.behind_ms(record.last_ms) else [record.last_ms])]
         at_ms = max([*reached, *([] if at_ms is None else [at_ms])])
