@@ -1,4 +1,4 @@
-"""Decides which open gaps of a run nothing explains: those are invented.
+"""Decides which open gaps of a run nothing explains: those are invented. And which gaps the table does not have.
 
 An open gap says that events may be missing. Open gaps that touch are one interval: from an instant at which all was
 known to one at which somebody began afresh. Four things must hold of it:
@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
 from handlers.connection.liveness import BROKEN
+from handlers.store import control_items
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.link import Link
 from local.chaos.losses import lease_ttl_ms, ledger, uncovered
@@ -29,6 +30,8 @@ from local.chaos.world import World
 # A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
 # of the tables and what the upstream takes to answer, each slow at its worst, and by a save that was not made yet.
 ASKED_BEFORE_MS = 6_000
+# How long a gap may be over before it is written down: until a silent connection counts as dead, and a save.
+RECORDED_AFTER_MS = 10_000
 
 
 def invented(world: World) -> list[str]:
@@ -43,6 +46,29 @@ def invented(world: World) -> list[str]:
             from_s, to_s = ((at_ms - world.origin_ms) / 1000 for at_ms in (gap.from_ms, gap.to_ms))
             texts.append(f"the gap from {from_s:.3f} s to {to_s:.3f} s ({gap.cause}) is open though {why}")
     return texts + list(_unannounced(world))
+
+
+def unrecorded(world: World) -> list[str]:
+    """The gaps of which the table has no item, or another than follows from the records, though somebody is connected.
+
+    The last of them are not known for a while: who was silent before may not be dead.
+    """
+    if not world.upstream.open_links:
+        return []
+    items = world.tables.query(
+        TableName=world.control_table,
+        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
+        ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "gap#"}},
+    )["Items"]
+    there = {item["SK"]["S"]: item for item in items}
+    now_ms = world.clock.now_ms()
+    texts = []
+    for gap in gaps(ledger(world), now_ms, lease_ttl_ms(world)):
+        item = control_items.gap(world.stream, gap)
+        if gap.to_ms <= now_ms - RECORDED_AFTER_MS and there.get(item["SK"]["S"]) != item:
+            from_s, to_s = ((at_ms - world.origin_ms) / 1000 for at_ms in (gap.from_ms, gap.to_ms))
+            texts.append(f"the gap from {from_s:.3f} s to {to_s:.3f} s does not stand in the table as it is")
+    return texts
 
 
 def _together(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:

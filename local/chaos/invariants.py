@@ -12,7 +12,7 @@ from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.executions import over_as
-from local.chaos.gaps import invented
+from local.chaos.gaps import invented, unrecorded
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.rests import impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
@@ -42,6 +42,7 @@ COUNTED = (
     "wrong-status",
     "usurped",
     "cross-talk",
+    "unrecorded-gaps",
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
 CONNECT_MS = 1_000
@@ -138,6 +139,7 @@ def _of_stream(world: World) -> list[Violation]:
         "backwards": watch.backwards,
         "lost": _lost(world),
         "invented": invented(world),
+        "unrecorded-gaps": unrecorded(world),
         "stuck": _stuck(world),
         "restless": _restless(world),
         "unnamed-ends": _unnamed(world),

@@ -43,7 +43,7 @@ from tests.chaos.chaos_managers import (
     RestartsThePositions,
     SavesTheCursorFirst,
 )
-from tests.chaos.ledger_defects import LEDGER
+from tests.chaos.ledger_defects import LEDGER, never_revised
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
 SHOWN_GAP = coverage._shown_gap
@@ -360,6 +360,12 @@ OF_THE_LEDGER = [
         {"lost"},
         function=LEDGER["a default resume counts as heeded"],
         among=lambda schedule: _leaves_the_default(schedule) and not schedule.resumes,
+    ),
+    Defect(
+        "a gap's item is never revised",
+        {"unrecorded-gaps"},
+        store=("_put_gap", never_revised),
+        like=TWO_OUTAGES,
     ),
     Defect(
         "a handover is told as a gap",

@@ -11,9 +11,11 @@ from typing import Any
 from handlers.connection import ledger
 from handlers.connection.effects import RecordLoss, SaveProgress
 from handlers.connection.record import Record
+from handlers.store.connection_store import Store
 from handlers.store.requests import Request, Requests
 
 SETTLED, END_MS, SAVE = ledger._settled, ledger.Record.end_ms, Requests._save
+PUT_GAP = Store._put_gap
 # By more than two clocks differ.
 TOO_EARLY_MS = 2_500
 
@@ -66,6 +68,12 @@ def gives_up_first(requests: Requests, effect: SaveProgress) -> list[Request]:
     if progress.forgot_ms is None:
         return SAVE(requests, effect)
     return [*reversed(SAVE(requests, effect))]
+
+
+def never_revised(store: Store, item: Any, before: Any) -> None:
+    """What was written down of a gap stays as it was."""
+    if before is None:
+        PUT_GAP(store, item, before)
 
 
 # What is replaced, and by what.

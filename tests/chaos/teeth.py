@@ -56,6 +56,7 @@ OF_THE_MANAGER = {
 }
 OF_THE_STORE = {
     "no fence on the cursor": "test_the_cursor_is_never_moved_back_by_an_older_connection",
+    "a gap's item is never revised": "test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off",
     "an event is written without its condition": "test_the_first_writer_of_an_event_wins",
     "nobody is marked as connected": "test_connected_only_grows_and_never_passes_the_fence",
     "the lease is not renewed": "test_only_the_connected_one_renews_and_only_forward",

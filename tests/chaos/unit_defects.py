@@ -64,6 +64,7 @@ STORE: dict[str, tuple[str, Any]] = {
         "a dead-lettered event is marked before it is sent",
         "what the table refuses is dropped",
         "duplicates count as stored",
+        "a gap's item is never revised",
     )
 } | {
     "the claim raises no fence": (UPDATE, raises_no_fence),
