@@ -33,13 +33,13 @@ PRINTS = {
     ".venv/bin/streamkeeper profile try": "event      key ",
     "curl -X POST": '{"executionArn": "arn:aws:states:',
     "curl http://": '"status": "running"',
-    "curl 'http://": '"events": [{"position": "',
+    "curl 'http://": '"position": "',
     "curl -X DELETE": '"status": "stop',
 }
 NODE = ("package.json", "package-lock.json", ".npmrc")
 ROOMS = ("handlers", "local", "timeline", "states-language")
 FILES = ("Makefile", "serverless.yml", "pyproject.toml", "requirements-dev.txt", *NODE)
-PATIENCE_S = 120
+PATIENCE_S = 10
 
 
 def commands(readme: str) -> Iterator[tuple[str, str]]:

@@ -84,7 +84,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         assert until(lambda: "New B of new code" in lanes(service), 30), service.log
         changed(project / "statemachines" / "connections.asl.yml", ("\nStartAt: ", "\nStartAt: Nowhere near "))
         assert until(lambda: "not redeployed" in service.log, 20), service.log
-        changed(project / "handlers" / "control.py", ("import json\n", "import nosuch\n"))
+        changed(project / "handlers" / "control.py", ("\nimport os\n", "\nimport nosuch\n"))
         assert until(lambda: "the former code goes on" in service.log, 10), service.log
         stored = len(numbers(service))
         assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log

@@ -230,6 +230,7 @@ def test_a_trial_shows_the_events_of_a_batch(
     ]
     with serving(lambda peer: peer.send(JSON_LINES + "".join(f"{line}\n" for line in lines).encode())) as server:
         monkeypatch.setenv("UPSTREAM_ETCD", server.address)
+        monkeypatch.setenv("COLUMNS", "100")
         assert main(["profile", "try", "etcd:a", "--seconds", "5"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "resumes with $.result.events[*].kv.mod_revision at /create_request/start_revision of the body",
