@@ -223,7 +223,9 @@ class Store:
         known = {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if shown else {}
         for gap in shown:
             item = control_items.gap(stream_id, gap)
-            before = known.get(item["SK"]["S"])
+            key = item["SK"]["S"]
+            # Losses that the upstream announced may lie between, so many that the gap is out of sight.
+            before = known.get(key) or self._table.get(stream_id, key)
             if before is None or any(before[name] != value for name, value in item.items()):
                 self._put_gap(item | control_items.expiry(gap.to_ms, self._ledger_keep_days), before)
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from handlers.connection.effects import Progress
+from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import Claimed, ClaimRefused, CursorRead
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
+from handlers.store.connection_store import LOOK_BACK
 from tests.handlers.aws import (
     CONTROL,
     Aws,
@@ -249,6 +250,23 @@ def test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off(aws:
         shown.append((item.get("from_ms"), item.get("to_ms"), item.get("closed_by_cursor")))
     assert shown == [(None, None, None), (90, 100, True), (90, 115, False), (90, 100, True)]
     assert store.resumption(STREAM, 310) == CursorRead(None, None, 300, 20)
+
+
+def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
+    """More of them than a look back reads do not hide the gap that they lie behind."""
+    store = aws.store()
+    first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
+    second = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=120)
+    for progress in (first, second):
+        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
+    store.record_gaps(STREAM, 119, dead_after_ms=20)
+    for number in range(1, LOOK_BACK + 2):
+        store.record_loss(STREAM, RecordLoss(2, number, 110, 111, "announced_by_upstream"))
+    broken = replace(second, seen_ms=115, closed_ms=115, ended_by="reset")
+    store.save_connection(STREAM, broken, lane="A", execution="", request_id="r")
+    store.record_gaps(STREAM, 119, dead_after_ms=20)
+    item = aws.items(CONTROL, STREAM)["gap#000000000002"]
+    assert (item["from_ms"], item["to_ms"], item["closed_by_cursor"]) == (90, 115, False)
 
 
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
