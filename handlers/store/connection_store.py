@@ -31,6 +31,8 @@ from handlers.store.objects import Objects, no_client
 
 # How many connections back a connection looks for gaps that are not recorded.
 LOOK_BACK = 25
+# And back to here, where nobody answered those: 400 tries are three hours of an outage with two lanes.
+FARTHEST = 400
 
 
 class Store:
@@ -216,7 +218,7 @@ class Store:
 
         A connection that is killed records none, so the next one looks back over those before it.
         """
-        rows = self._table.newest(stream_id, "connection#", LOOK_BACK)
+        rows = self._back_to_an_answer(stream_id)
         records = [record for row in rows for record in control_items.records(row)]
         shown = gaps(records, now_ms, dead_after_ms)
         # A put for each that is known already would be refused, one after the other, while the stream is down.
@@ -228,6 +230,15 @@ class Store:
             before = known.get(key) or self._table.get(stream_id, key)
             if before is None or any(before[name] != value for name, value in item.items()):
                 self._put_gap(item | control_items.expiry(gap.to_ms, self._ledger_keep_days), before)
+
+    def _back_to_an_answer(self, stream_id: str) -> list[control_items.Item]:
+        """The last connections, back to one that was answered: an outage has many tries, and a gap before them."""
+        most = LOOK_BACK
+        rows = self._table.newest(stream_id, "connection#", most)
+        while len(rows) == most < FARTHEST and not control_items.records(rows[-1]):
+            most *= 2
+            rows = self._table.newest(stream_id, "connection#", most)
+        return rows
 
     def _put_gap(self, item: control_items.Item, before: control_items.Item | None) -> None:
         """Writes the gap in place of `before`, unless another connection was first."""

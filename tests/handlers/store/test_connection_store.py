@@ -269,6 +269,24 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
     assert (item["from_ms"], item["to_ms"], item["closed_by_cursor"]) == (90, 115, False)
 
 
+def test_a_gap_is_written_however_many_tries_nobody_answered(aws: Aws) -> None:
+    """Also where both lanes are connected again before the gap is known."""
+    store = aws.store()
+    first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
+    tries = [Progress(fence, 90 + fence, None, 90 + fence, ended_by="refused") for fence in range(2, 2 * LOOK_BACK)]
+    last = 2 * LOOK_BACK
+    again = [
+        Progress(fence, 200, opened_ms=200 + fence, seen_ms=400, resumed=True, since_ms=90, live_ms=300 + fence)
+        for fence in (last, last + 1)
+    ]
+    for progress in (first, *tries, *again):
+        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
+    store.record_gaps(STREAM, 400, dead_after_ms=20)
+    gaps = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
+    assert list(gaps) == [f"gap#{last:012d}"]
+    assert [(item["from_ms"], item["to_ms"]) for item in gaps.values()] == [(90, 200 + last)]
+
+
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
     """The next look back finds it there: however many gaps there were, a stream that is down waits for two queries."""
     for fence in range(1, 6):
