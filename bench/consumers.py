@@ -1,8 +1,9 @@
 """`python -m bench.consumers KIND`: consumes and stores a stream in a process of its own, and prints its cost as JSON.
 
-`ours` is the connection manager's handler. `peer` is the plain handler, one boto3 `put_item` for each chunk. `floor` is
-the least that the requests alone can cost: signed BatchWriteItem of the same items, over a bare socket. The CPU of this
-process counts, user and system, after imports and clients are made.
+`ours` is the connection manager's handler, `log` the same where the profile stores in a log. `peer` is the plain
+handler, one boto3 `put_item` for each chunk. `floor` is the least that the requests alone can cost: signed
+BatchWriteItem of the same items, over a bare socket. The CPU of this process counts, user and system, after imports and
+clients are made.
 Invariant: every write is acknowledged when the clock stops.
 """
 
@@ -143,7 +144,7 @@ def _most_bytes() -> int:
 
 def main(who: str) -> dict[str, Any]:
     """Run one kind and return its figures."""
-    run = {"ours": ours, "peer": peer, "floor": floor}[who]()
+    run = {"ours": ours, "log": ours, "peer": peer, "floor": floor}[who]()
     cpu_s, since = used()
     events = run()
     cpu_to_s, until = used()

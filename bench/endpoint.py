@@ -9,8 +9,9 @@ import argparse
 import asyncio
 import json
 import re
+import ssl
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
@@ -58,10 +59,17 @@ class Tables:
         return response
 
 
+class Answering(Protocol):
+    """Whoever answers requests."""
+
+    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Return the status and the body of the response."""
+
+
 class Connection(asyncio.Protocol):
     """One client's connection: requests one after the other, kept alive."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Answering) -> None:
         self._tables = tables
         self._held = bytearray()
 
@@ -91,10 +99,13 @@ class Connection(asyncio.Protocol):
             )
 
 
-async def serve(items_per_s: int) -> None:
+async def serve(items_per_s: int, certificate: str) -> None:
     """Serve until the process ends."""
-    tables = Tables(items_per_s)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(tables), "127.0.0.1", 0)
+    tables, tls = Tables(items_per_s), None
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(tables), "127.0.0.1", 0, ssl=tls)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -102,4 +113,6 @@ async def serve(items_per_s: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.endpoint")
     parser.add_argument("--items-per-s", type=int, default=0)
-    asyncio.run(serve(parser.parse_args().items_per_s))
+    parser.add_argument("--certificate", default="", help="a file with a key and a certificate: serve TLS")
+    options = parser.parse_args()
+    asyncio.run(serve(options.items_per_s, options.certificate))

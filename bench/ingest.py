@@ -22,7 +22,9 @@ allow_private = true
 framing = "sse"
 end = { event = "end" }
 """
-KINDS = ("floor", "ours", "peer")
+# The same events packed into a log.
+LOG_PROFILE = PROFILE + 'store = "log"\n'
+KINDS = ("floor", "ours", "log", "peer")
 # The plain handler is so much slower that it gets only a part of the events.
 PEERS_SHARE = 10
 
@@ -57,7 +59,10 @@ def environment(folder: Path, endpoint: str, upstream: str, events: int, event_b
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
         "OVERLAP_MAX_S": "28",
+        "KEEP_DAYS": "30",
         "LEDGER_KEEP_DAYS": "0",
+        "METRICS_BY": "stage",
+        "SECRETS_PREFIX": "/streamkeeper/test/",
         "POWERTOOLS_SERVICE_NAME": "bench",
         "POWERTOOLS_METRICS_NAMESPACE": "bench",
         "POWERTOOLS_LOG_LEVEL": "WARNING",
@@ -67,14 +72,15 @@ def environment(folder: Path, endpoint: str, upstream: str, events: int, event_b
     }
 
 
-def run(kind: str, events: int, event_bytes: int) -> dict[str, Any]:
-    """Return the figures of one of KINDS for `events`, with an empty table."""
+def run(kind: str, events: int, event_bytes: int, per_s: int = 0) -> dict[str, Any]:
+    """Return the figures of one of KINDS for `events`, with an empty table; 0 `per_s` is as fast as they are read."""
+    source = (f"--events={events}", f"--event-bytes={event_bytes}", f"--per-s={per_s}")
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         process("bench.endpoint") as (endpoint, _),
-        process("bench.source", f"--events={events}", f"--event-bytes={event_bytes}") as (upstream, _),
+        process("bench.source", *source) as (upstream, _),
     ):
-        (Path(folder) / "bench.toml").write_text(PROFILE)
+        (Path(folder) / "bench.toml").write_text(LOG_PROFILE if kind == "log" else PROFILE)
         variables = environment(Path(folder), endpoint, upstream, events, event_bytes)
         command = [sys.executable, "-m", "bench.consumers", kind]
         done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
@@ -83,21 +89,25 @@ def run(kind: str, events: int, event_bytes: int) -> dict[str, Any]:
         return figures
 
 
-def measure(events: int, event_bytes: int, times: int) -> dict[str, Any]:
-    """Return the medians of `times` runs; `ratio` is the plain handler's by ours, `floors` ours by the floor."""
+def measure(events: int, event_bytes: int, times: int, per_s: int = 0) -> dict[str, Any]:
+    """Return the medians of `times` runs.
+
+    `ratio` is the plain handler's by ours, `floors` ours by the floor, `log_share` what a log takes by what items take.
+    """
     runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for _ in range(times):
         for kind in KINDS:
             count = max(1, events // PEERS_SHARE) if kind == "peer" else events
-            runs[kind].append(run(kind, count, event_bytes))
+            runs[kind].append(run(kind, count, event_bytes, per_s))
     cpu_us = {kind: statistics.median(each["cpu_us"] for each in of) for kind, of in runs.items()}
-    per_s = {kind: round(statistics.median(each["events_per_s"] for each in of)) for kind, of in runs.items()}
+    reached = {kind: round(statistics.median(each["events_per_s"] for each in of)) for kind, of in runs.items()}
     return {
         "event_bytes": event_bytes,
         **{f"{kind}_us": cpu for kind, cpu in cpu_us.items()},
         "ratio": round(cpu_us["peer"] / cpu_us["ours"], 1),
         "floors": round(cpu_us["ours"] / cpu_us["floor"], 2),
-        "events_per_s": per_s,
+        "log_share": round(cpu_us["log"] / cpu_us["ours"], 2),
+        "events_per_s": reached,
         "max_rss_mb": max(each["max_rss_mb"] for each in runs["ours"]),
     }
 
@@ -109,17 +119,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=20_000, help="how many events a run stores (default 20000)")
     parser.add_argument("--times", type=int, default=3, help="how many runs of each (default 3)")
     parser.add_argument("--event-bytes", type=int, nargs="+", default=[200, 1000], help="bytes of JSON in an event")
+    parser.add_argument("--per-s", type=int, default=0, help="events a second (default: as fast as they are read)")
     options = parser.parse_args(argv)
-    rows = [measure(options.events, event_bytes, options.times) for event_bytes in options.event_bytes]
+    rows = [measure(options.events, event_bytes, options.times, options.per_s) for event_bytes in options.event_bytes]
     if options.json:
         print(json.dumps({"events": options.events, "times": options.times, "rows": rows}, indent=1))
         return 0
-    print(f"{'event':>8}{'ours':>10}{'peer':>10}{'floor':>10}{'ratio':>8}{'floors':>8}{'ours':>12}{'peer':>12}")
-    print(f"{'bytes':>8}{'µs':>10}{'µs':>10}{'µs':>10}{'':>8}{'':>8}{'events/s':>12}{'events/s':>12}")
+    heads = ("ours", "log", "peer", "floor")
+    names = "".join(f"{name:>10}" for name in heads)
+    print(f"{'event':>8}{names}{'ratio':>8}{'floors':>8}{'log':>8}{'ours':>12}{'log':>12}{'peer':>12}")
+    units = f"{'µs':>10}" * len(heads)
+    print(f"{'bytes':>8}{units}{'':>8}{'':>8}{'share':>8}{'events/s':>12}{'events/s':>12}{'events/s':>12}")
     for row in rows:
-        cpu = "".join(f"{row[f'{kind}_us']:>10.1f}" for kind in ("ours", "peer", "floor"))
-        per_s = "".join(f"{row['events_per_s'][kind]:>12}" for kind in ("ours", "peer"))
-        print(f"{row['event_bytes']:>8}{cpu}{row['ratio']:>8.1f}{row['floors']:>8.2f}{per_s}")
+        cpu = "".join(f"{row[f'{kind}_us']:>10.1f}" for kind in heads)
+        per_s = "".join(f"{row['events_per_s'][kind]:>12}" for kind in heads[:3])
+        print(f"{row['event_bytes']:>8}{cpu}{row['ratio']:>8.1f}{row['floors']:>8.2f}{row['log_share']:>8.2f}{per_s}")
     return 0
 
 

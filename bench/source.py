@@ -28,10 +28,22 @@ def frame(number: int, event_bytes: int) -> bytes:
     return f"id: {number}\ndata: {data(number, event_bytes)}\n\n".encode()
 
 
-def body(count: int, event_bytes: int) -> bytes:
+def body(count: int, event_bytes: int) -> list[bytes]:
     """Return a whole stream: `count` events, then the one that ends it, each a chunk."""
     frames = [frame(number, event_bytes) for number in range(count)] + [b"event: end\ndata: x\n\n"]
-    return b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in frames) + b"0\r\n\r\n"
+    return [*(b"%x\r\n%s\r\n" % (len(one), one) for one in frames), b"0\r\n\r\n"]
+
+
+def send_paced(connection: socket.socket, chunks: list[bytes], per_s: int) -> float:
+    """Send a chunk at a time, so many a second; return the seconds in which the peer read nothing."""
+    stood_s = 0.0
+    begun = time.monotonic()
+    for number, chunk in enumerate(chunks):
+        time.sleep(max(0.0, begun + number / per_s - time.monotonic()))
+        since = time.monotonic()
+        connection.sendall(chunk)
+        stood_s += time.monotonic() - since
+    return stood_s
 
 
 def send(connection: socket.socket, content: bytes) -> float:
@@ -50,8 +62,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.source")
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--event-bytes", type=int, default=200)
+    parser.add_argument("--per-s", type=int, default=0, help="events a second (default: as fast as they are read)")
     options = parser.parse_args()
-    content = HEAD + body(options.events, options.event_bytes)
+    chunks = [HEAD, *body(options.events, options.event_bytes)]
+    content = b"".join(chunks)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         while True:
@@ -59,7 +73,8 @@ def main() -> None:
             with connection:
                 connection.recv(65536)
                 try:
-                    stood_s = send(connection, content)
+                    paced = options.per_s > 0
+                    stood_s = send_paced(connection, chunks, options.per_s) if paced else send(connection, content)
                     while connection.recv(65536):
                         pass
                 except OSError:

@@ -1,97 +1,139 @@
-// What osls makes of ${file(env/settings.cjs)}: the settings of the stage, checked, with what follows from them added.
-// Decides whether a settings file is usable, by the same rules and in the same words as local/stages.py; a test holds the
-// two together. Does not read YAML: osls resolves env/<stage>.yml as it resolves any other file.
+// What osls makes of ${file(env/settings.cjs)}: {settings, upstreams} of the stage. The settings are checked, and what
+// follows from them is added. settings.schema.json has the rules. local/settings_schema.py and local/stages.py do the same
+// on a laptop, in the same words: tests/deploy/test_settings.py compares the two. osls itself would read the file with
+// more types (dates, octal numbers) and variables; here it has those of JSON alone, as there.
 'use strict';
 
-const NUMBERS = {
-  function_timeout_s: [1, 900],
-  wait_s: [1, 900],
-  margin_s: [1, 900],
-  start_allowance_s: [1, 900],
-  lease_every_s: [1, 900],
-  progress_every_s: [1, 900],
-  retry_max_delay_s: [2, 3600],
-  throttle_delay_s: [1, 3600],
-  throttle_max_delay_s: [2, 3600],
-  cool_down_s: [1, 3600],
-  jitter_s: [0, 900],
-  // With more cycles an execution could have more than 20,000 history events; local/bounds.py computes it.
-  renew_after: [1, 161],
-  // With more cycles an execution that no successor takes over from could have more than 24,900.
-  give_up_after: [2, 148],
-  unconnected_after_s: [1, 86400],
-  memory_mb: [128, 10240],
-  log_retention_days: [1, 3653],
-  ledger_keep_days: [0, 3650],
-};
-const TEXTS = ['alert_email', 'log_level'];
-const UPSTREAMS = 'upstreams';
-const LOG_LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
+const fs = require('node:fs');
+const path = require('node:path');
+const Ajv = require('ajv/dist/2020').default;
+const yaml = require('js-yaml');
 
-// The settings in `table` with what follows from them added; throws an Error with one sentence for the first rule that is broken.
+const schema = require('./settings.schema.json');
+
+// Readers of YAML disagree about what these are.
+const CONTROL = /[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]/;
+// What a sentence may repeat: one line, and no more than a word or an address.
+const SHORT = /^[ -~]{0,40}$/;
+
+const scalar = (name, pattern, construct) =>
+  new yaml.Type(`tag:yaml.org,2002:${name}`, { kind: 'scalar', resolve: (text) => pattern.test(text ?? ''), construct });
+// The same patterns as in the interpreter of the machines (states_language.definition.source).
+const JSON_TYPES = yaml.FAILSAFE_SCHEMA.extend({
+  implicit: [
+    scalar('bool', /^(?:true|false)$/, (text) => text === 'true'),
+    scalar('null', /^(?:null|~|)$/, () => null),
+    scalar('int', /^[-+]?[0-9]+$/, Number),
+    scalar('float', /^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$/, Number),
+  ],
+});
+
+const ajv = new Ajv({ allErrors: true, verbose: true });
+ajv.addKeyword('mustBe');
+ajv.addKeyword({
+  keyword: 'sums',
+  validate: function validate(rules, table) {
+    validate.errors = rules
+      .map((rule) => brokenSum(rule, table))
+      .filter((message) => message !== '')
+      .map((message) => ({ keyword: 'sums', message, params: {} }));
+    return validate.errors.length === 0;
+  },
+});
+const validate = ajv.compile(schema);
+
+// The sentence where a rule is broken; '' where it holds, or where one of its settings is no number.
+function brokenSum(rule, table) {
+  const bound = rule.lessThan ?? rule.atMost;
+  const values = [...rule.of, bound].map((name) => table[name]);
+  if (!values.every((value) => typeof value === 'number')) return '';
+  const most = values.pop();
+  const sum = values.reduce((total, value) => total + value, 0);
+  if (sum < most || (rule.atMost && sum === most)) return '';
+  const relation = rule.lessThan ? 'less than' : 'at most';
+  return `${rule.of.join(' + ')} must be ${relation} ${bound}, not ${values.join(' + ')} beside ${most}`;
+}
+
+function mustBe(rules) {
+  if (rules.mustBe !== undefined) return rules.mustBe;
+  if (rules.enum !== undefined) return `one of ${rules.enum.join(', ')}`;
+  return `a whole number from ${rules.minimum} to ${rules.maximum}`;
+}
+
+// What stands in place of a right value, in words that are the same in both languages.
+function found(value) {
+  if (value === null || value === undefined) return 'empty';
+  if (typeof value === 'boolean') return String(value);
+  if (typeof value === 'number') {
+    if (Math.abs(value) > Number.MAX_SAFE_INTEGER) return 'so large a number';
+    return Number.isInteger(value) ? String(value) : 'a fraction';
+  }
+  if (typeof value === 'string') return SHORT.test(value) ? `'${value}'` : 'another text';
+  return Array.isArray(value) ? 'a list' : 'a table';
+}
+
+// What is wrong with a table of settings, without a full stop at its end; '' for a sound one.
+function problem(table) {
+  const unknown = Object.keys(table).filter((name) => !Object.hasOwn(schema.properties, name)).sort();
+  if (unknown.length > 0) return `there is no setting ${SHORT.test(unknown[0]) ? unknown[0] : 'of such a name'}; env/README.md has them all`;
+  if (validate(table)) return '';
+  const errors = validate.errors.map((error) => ({ ...error, place: error.instancePath.slice(1).split('/') }));
+  for (const [name, rules] of Object.entries(schema.properties)) {
+    if (!Object.hasOwn(table, name)) {
+      if (schema.required.includes(name)) return `${name} is missing; it must be ${mustBe(rules)}`;
+      continue;
+    }
+    const own = errors.filter(({ place }) => place[0] === name);
+    own.sort((one, other) => one.place.length - other.place.length || (one.instancePath < other.instancePath ? -1 : 1));
+    if (own.length > 0) {
+      const { place, data, parentSchema } = own[0];
+      // What is within a setting may hold a credential.
+      return `${place.join('.')} must be ${mustBe(parentSchema)}${place.length > 1 ? '' : `, not ${found(data)}`}`;
+    }
+  }
+  return errors[0].message;
+}
+
+// {settings, upstreams} of a table; throws an Error with one sentence for the first rule that is broken.
 function checked(table, where) {
   if (table === null || typeof table !== 'object' || Array.isArray(table)) {
     throw new Error(`${where} must be a table of settings.`);
   }
-  for (const name of Object.keys(table)) {
-    if (!Object.hasOwn(NUMBERS, name) && !TEXTS.includes(name) && name !== UPSTREAMS) throw new Error(`${where}: there is no setting ${name}.`);
-  }
-  for (const [name, [lowest, highest]] of Object.entries(NUMBERS)) {
-    if (!Object.hasOwn(table, name)) throw new Error(`${where}: ${name} is missing.`);
-    const value = table[name];
-    if (!Number.isInteger(value) || value < lowest || value > highest) {
-      throw new Error(`${where}: ${name} must be a whole number from ${lowest} to ${highest}.`);
-    }
-  }
-  if (!LOG_LEVELS.includes(table.log_level)) {
-    throw new Error(`${where}: log_level must be one of ${LOG_LEVELS.join(', ')}.`);
-  }
-  if (typeof table.alert_email !== 'string' || !/^(?:|[^\s@]+@[^\s@]+)$/.test(table.alert_email)) {
-    throw new Error(`${where}: alert_email must be an e-mail address, or '' for none.`);
-  }
-  // They may be missing.
-  const upstreams = Object.hasOwn(table, UPSTREAMS) ? table[UPSTREAMS] : {};
-  const isTable = upstreams !== null && typeof upstreams === 'object' && !Array.isArray(upstreams);
-  const isUpstream = ([name, address]) =>
-    /^UPSTREAM_[A-Z0-9_]+$/.test(name) && typeof address === 'string' && /^https?:\/\/[^\s{}]+$/.test(address);
-  if (!isTable || !Object.entries(upstreams).every(isUpstream)) {
-    throw new Error(`${where}: upstreams must be a table of variables, each UPSTREAM_... with an http or https address, or {} for none.`);
-  }
-  // The successor must be connected before the predecessor leaves.
-  if (!(table.wait_s + table.margin_s < table.function_timeout_s)) {
-    throw new Error(`${where}: wait_s + margin_s must be less than function_timeout_s.`);
-  }
-  // Jitter makes the wait shorter, so that no overlap does.
-  if (table.jitter_s >= table.wait_s) {
-    throw new Error(`${where}: jitter_s must be less than wait_s.`);
-  }
-  if (table.throttle_delay_s > table.throttle_max_delay_s) {
-    throw new Error(`${where}: throttle_delay_s must not exceed throttle_max_delay_s.`);
-  }
-  // A successor is asked for once at least.
-  if (table.renew_after >= table.give_up_after) {
-    throw new Error(`${where}: renew_after must be less than give_up_after.`);
-  }
-  const { [UPSTREAMS]: _, ...settings } = table;
-  return {
-    ...settings,
+  const wrong = problem(table);
+  if (wrong !== '') throw new Error(`${where}: ${wrong}.`);
+  const { upstreams = {}, ...settings } = table;
+  // A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
+  // the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
+  const spare = table.function_timeout_s - table.wait_s - table.margin_s - table.lease_every_s;
+  const derived = {
     // What is left for the lanes is a cycle in which a successor is asked for.
     claim_tries: table.give_up_after - 1,
     task_timeout_s: table.function_timeout_s + table.start_allowance_s,
-    // A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
-    // the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
-    overlap_max_s: Math.max(
-      0,
-      table.function_timeout_s - table.wait_s - table.margin_s - table.lease_every_s - Math.floor(table.margin_s / 2),
-    ),
+    overlap_max_s: Math.max(0, spare - Math.floor(table.margin_s / 2)),
   };
+  return { settings: { ...settings, ...derived }, upstreams };
+}
+
+// The same of a file's bytes.
+function read(bytes, where) {
+  let table;
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    if (CONTROL.test(text)) throw new Error('it has a tab or another control character');
+    table = yaml.load(text, { schema: JSON_TYPES });
+  } catch (error) {
+    throw new Error(`${where} is not readable YAML: ${error.message.split('\n')[0]}.`);
+  }
+  return checked(table ?? null, where);
 }
 
 module.exports = async ({ resolveVariable }) => {
   const stage = await resolveVariable('sls:stage');
   const where = `env/${stage}.yml`;
-  const table = /^[a-z][a-z0-9-]{0,15}$/.test(stage) ? await resolveVariable(`file(${where}), null`) : null;
-  if (table === null) throw new Error(`There is no stage '${stage}': ${where} does not exist.`);
-  return checked(table, where);
+  const file = path.join(__dirname, `${stage}.yml`);
+  if (!/^[a-z][a-z0-9-]{0,15}$/.test(stage) || !fs.existsSync(file)) {
+    throw new Error(`There is no stage '${stage}': ${where} does not exist.`);
+  }
+  return read(fs.readFileSync(file), where);
 };
-module.exports.checked = checked;
+Object.assign(module.exports, { checked, read });

@@ -1,49 +1,101 @@
-"""Names the streams that should be connected and are not in a message to the alerts' topic.
+"""Names streams in a message to the alerts' topic, and in lines of the log.
 
 The alarm `Unconnected` tells a number, and tells it once: while one stream is away, the next changes nothing of it. So
-the watch itself names each stream that has been away for too long. Invariants: each is named when it comes to that, and
-again after it was connected; where the topic did not take a message, the next run sends it. What was named is
-remembered in the function's memory alone, so a new sandbox names again who is still away.
+the watch itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants:
+each is named when it comes to that, and again after it was well; where the topic did not take a message, the next run
+sends it. A text is bounded however many streams there are: a message says how many it leaves out, the log names them
+all. What was named is remembered in the function's memory alone, so a new sandbox names again who is still away.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
-# A message of SNS has 256 KB at most, and a name up to 3 KB where every character is escaped.
-MOST_NAMES = 50
+# A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
+MESSAGE_BYTES = 60_000
+# What a run answers; Lambda refuses more than 6 MB.
+MOST_NAMES = 1000
+# A line of a function's log has 256 KB at most.
+LINE_BYTES = 100_000
+
+
+Message = Callable[[Mapping[str, str], int], tuple[str, str]]
 
 
 class Names:
-    """Who was named; `publish` sends a subject and a text, and raises where that was not taken."""
+    """Who was named; `publish` sends a subject and a text, and raises where that was not taken.
 
-    def __init__(self, publish: Callable[[str, str], None]) -> None:
+    `message` makes both of the streams that are named now, and of how many there are in all.
+    """
+
+    def __init__(self, publish: Callable[[str, str], None], message: Message) -> None:
         self._publish = publish
+        self._message = message
         self._named: set[str] = set()
 
-    def report(self, away_s: Mapping[str, int]) -> list[str]:
-        """The streams that were named now; `away_s` has all that are away for too long, and for how many seconds."""
-        self._named &= away_s.keys()
-        fresh = {stream_id: away_s[stream_id] for stream_id in sorted(away_s.keys() - self._named)}
+    def report(self, streams: Mapping[str, str]) -> list[str]:
+        """The streams that were named now; `streams` has all that are to be, and what is said of each."""
+        fresh = {stream_id: streams[stream_id] for stream_id in sorted(streams.keys() - self._named)}
         if fresh:
-            self._publish(*message(fresh, len(away_s)))
+            self._publish(*self._message(fresh, len(streams)))
             self._named |= fresh.keys()
         return list(fresh)
 
+    def forget_but(self, stream_ids: Collection[str]) -> None:
+        """Lets all others be named again, for they are well."""
+        self._named.intersection_update(stream_ids)
 
-def message(fresh: Mapping[str, int], away: int) -> tuple[str, str]:
-    """Subject and text of the message about `fresh` of the `away` streams that should be connected and are not.
 
-    Names are JSON strings in ASCII: a stream id may hold any character, and SNS refuses some.
-    """
-    lines = [f"  {json.dumps(stream_id)} for {away_s} s" for stream_id, away_s in list(fresh.items())[:MOST_NAMES]]
-    if len(fresh) > MOST_NAMES:
-        lines.append(f"  and {len(fresh) - MOST_NAMES} more, which the log of the watch names")
-    text = [
-        "These streams should be connected and are not:",
-        *("", *lines, ""),
-        f"In all, {_streams(away)} away. GET /connections/{{streamId}} shows why; docs/runbook.md says what to do.",
-    ]
-    return f"Streamkeeper: {_streams(len(fresh))} not connected", "\n".join(text)
+def unconnected(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
+    """Subject and text about `fresh` of the `count` streams that should be connected and are not; since when each."""
+    head = "These streams should be connected and are not:"
+    foot = f"In all, {_streams(count)} away. GET /connections/{{streamId}} shows why; docs/runbook.md says what to do."
+    return f"Streamkeeper: {_streams(len(fresh))} not connected", _text(head, fresh, foot)
+
+
+def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
+    """Subject and text about `fresh` of the `count` streams whose leases cannot be read whole; what of each."""
+    head = "The leases of these streams have attributes that cannot be read, or lack some:"
+    foot = f"In all, {_streams(count)} so. What cannot be read counts as absent; docs/runbook.md says what to do."
+    return f"Streamkeeper: {'1 lease is' if len(fresh) == 1 else f'{len(fresh)} leases are'} damaged", _text(
+        head, fresh, foot
+    )
+
+
+def partial(reached: int) -> tuple[str, str]:
+    """Subject and text where one run of the watch reached so many of the streams that executions hold, and no more."""
+    return "Streamkeeper: the watch is late", (
+        f"One run of the watch reached {reached} streams, and not all. The next run goes on with the rest, so each"
+        " is looked at less often than once a minute.\n\n"
+        "Either DynamoDB was slow, or watch_memory_mb is too small; docs/runbook.md says what to do."
+    )
+
+
+def lines(streams: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The streams in parts, each small enough for a line of the log."""
+    part: dict[str, str] = {}
+    size = 0
+    for stream_id, words in streams.items():
+        size += len(json.dumps({stream_id: words}))
+        if part and size > LINE_BYTES:
+            yield part
+            part, size = {}, len(json.dumps({stream_id: words}))
+        part[stream_id] = words
+    if part:
+        yield part
+
+
+def _text(head: str, streams: Mapping[str, str], foot: str) -> str:
+    """The message. Names are JSON strings in ASCII: a stream id may hold any character, and SNS refuses some."""
+    rows: list[str] = []
+    size = 0
+    for stream_id, words in streams.items():
+        row = f"  {json.dumps(stream_id)} {words}"
+        size += len(row) + 1
+        if size > MESSAGE_BYTES:
+            rows.append(f"  and {len(streams) - len(rows)} more, which the log of the watch names")
+            break
+        rows.append(row)
+    return "\n".join([head, "", *rows, "", foot])
 
 
 def _streams(count: int) -> str:

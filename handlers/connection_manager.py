@@ -1,24 +1,26 @@
 """The Task of the state machines: keeps one stream connected for one invocation, then returns or raises by name.
 
 Reads the event and the profile, runs the invocation, and writes one log line and one metrics document a connection.
-The clients, the logger and the metrics are made once, at the cold start, where a bad environment fails it. Invariant: a
+The clients and the logger are made once, at the cold start, where a bad environment fails it. Invariant: a
 log line and an error hold the stream's id and our own words, never an address, a header or what the upstream sent.
 """
 
 import functools
+import json
 import os
+import time
 import tomllib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools import Logger
 
 from handlers import errors
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Report
 from handlers.connection.stuck import STUCK_AFTER
+from handlers.connection_metrics import document
 from handlers.driver import Clock
 from handlers.invocation import Request, run_invocation, to_invocation
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -28,15 +30,6 @@ from handlers.settings import Settings, load, plain_aws
 from handlers.store.connection_store import Store
 
 TRIES = 4
-# The metric that counts an end, by what ended the function.
-_ENDS = {
-    "StreamDropped": "Dropped",
-    "StreamTakenOver": "TakenOver",
-    "StreamThrottled": "Throttled",
-    "StreamRejected": "Rejected",
-    "ConnectionExpired": "Expired",
-    "StoreUnavailable": "StoreUnavailable",
-}
 
 
 class LambdaContext(Protocol):
@@ -49,7 +42,6 @@ class LambdaContext(Protocol):
 
 
 logger = Logger()
-metrics = Metrics()
 settings = load(os.environ)
 
 
@@ -65,7 +57,7 @@ store = Store(
     ledger_keep_days=settings.ledger_keep_days,
 )
 
-secrets = SecretValues(boto3_client)
+secrets = SecretValues(boto3_client, settings.secrets_prefix)
 
 
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
@@ -84,7 +76,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     except errors.InvalidRequest as error:
         logger.error(str(error))
         raise
-    request = Request(stream_id, lane, execution, cycles, renew_after)
+    request = Request(stream_id, lane, execution, cycles, renew_after, read_died(event))
     invocation = to_invocation(
         request, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
     )
@@ -122,12 +114,20 @@ def read_cycles(event: object) -> tuple[int, int]:
     return cycles, renew_after
 
 
+def read_died(event: object) -> str:
+    """What Lambda said of the lane's last function where that proves that it is over; "" where `event` does not say."""
+    died = event.get("died", "") if isinstance(event, Mapping) else ""
+    if not isinstance(died, str):
+        raise errors.InvalidRequest("died in the event must be a text")
+    return died
+
+
 def read_profile(stream_id: str, settings: Settings) -> Profile:
     """The profile of the stream, from its file; raises InvalidRequest where there is none or it is wrong."""
     try:
         name = check_stream_id(stream_id)
         text = (settings.streams_dir / f"{name}.toml").read_text(encoding="utf-8")
-        profile = parse(name, tomllib.loads(text), settings.upstreams)
+        profile = parse(name, tomllib.loads(text), settings.upstreams, keep_days=settings.keep_days)
         profile.address_for(stream_id)
     except FileNotFoundError:
         raise errors.InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}") from None
@@ -155,19 +155,19 @@ def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
     if report.same_ends >= STUCK_AFTER:
         # An alarm finds these words in the log.
         logger.warning("stuck at its cursor", extra={"same_ends": report.same_ends, "ended_by": progress.ended_by})
-    metrics.add_dimension("profile", profile_name)
-    metrics.add_metric("Stored", MetricUnit.Count, progress.stored)
-    metrics.add_metric("Duplicates", MetricUnit.Count, progress.duplicates)
-    metrics.add_metric("DeadLettered", MetricUnit.Count, progress.dead_lettered)
     if progress.conflicts:
         logger.warning("known keys came with other bodies", extra={"conflicts": progress.conflicts})
-        metrics.add_metric("Conflicts", MetricUnit.Count, progress.conflicts)
-    metrics.add_metric("BlockedMs", MetricUnit.Milliseconds, blocked_ms)
-    if report.connect_ms is not None:
-        metrics.add_metric("ConnectMs", MetricUnit.Milliseconds, report.connect_ms)
-    if outcome.error in _ENDS:
-        metrics.add_metric(_ENDS[outcome.error], MetricUnit.Count, 1)
-    metrics.flush_metrics()
+    described = document(
+        report,
+        blocked_ms,
+        profile=profile_name,
+        service=logger.service,
+        namespace=settings.metrics_namespace,
+        by=settings.metrics_by,
+        now_ms=time.time_ns() // 1_000_000,
+    )
+    # CloudWatch reads the metrics out of the log, whatever level the logger has.
+    print(json.dumps(described, separators=(",", ":")), flush=True)
 
 
 def _to_response(report: Report) -> dict[str, Any]:

@@ -14,7 +14,7 @@ be repeated; no answer quotes what AWS said.
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
@@ -37,6 +37,8 @@ from handlers.store.stream_records import StreamRecords
 TRIES = 2
 # A page is answered as far as it is after this time.
 PAGE_S = 8
+# What a caller is told to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
+RETRY_AFTER_S = 5
 # RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
 # (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
 CACHE_CONTROL = "no-cache, no-store"
@@ -65,33 +67,72 @@ DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress
 RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
 
 
-def handler(event: object, _lambda_context: object) -> Answer:
-    """The answer as the Lambda proxy takes it: 200 or 202 with a body, else one sentence.
+class Refusal(Exception):
+    """The request is answered with this status, this sentence and these headers."""
 
-    400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 503: DynamoDB does
-    not answer.
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str]) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.headers = headers
+
+
+class LambdaContext(Protocol):
+    """What this function uses of Lambda's context object."""
+
+    aws_request_id: str
+
+
+def handler(event: object, lambda_context: LambdaContext) -> Answer:
+    """The answer as the Lambda proxy takes it: 200 or 202 with a body, else one sentence and the id of the request.
+
+    400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 429: DynamoDB
+    throttles; 503: it does not answer.
     """
-    method, stream_id = read_event(event)
     fields = event if isinstance(event, Mapping) else {}
-    resource, query = str(fields.get("resource", "")), fields.get("queryStringParameters")
+    method, stream_id = read_event(event)
+    api_request_id = read_request_id(fields)
+    logger.append_keys(request_id=lambda_context.aws_request_id, api_request_id=api_request_id)
     try:
-        if method == "GET" and resource == INDEX:
-            return _json(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
-        if method == "GET" and resource == ALL:
-            return _streams(stream_pages.LISTING.read(query))
-        profile = check_stream_id(stream_id)
-        if method == "GET" and resource.endswith(EVENTS):
-            return _events(stream_id, profile, event_pages.LISTING.read(query))
-        if method == "GET":
-            return _get(stream_id, profile)
-        if method == "DELETE":
-            return _delete(stream_id, profile)
+        return _answer(method, stream_id, fields)
     except (ProfileError, BadQuery) as error:
-        return _sentence(400, str(error))
+        refusal = Refusal(400, str(error), {})
     except StoreUnavailable as error:
         logger.error(str(error), extra={"stream_id": stream_id})
-        return _sentence(503, "the table does not answer; try again")
-    return _sentence(405, f"there is no {method} of a stream here")
+        words = f"the table takes no more requests now; try again in {RETRY_AFTER_S} s"
+        status, words = (429, words) if error.is_throttle else (503, "the table does not answer; try again")
+        refusal = Refusal(status, words, {"Retry-After": str(RETRY_AFTER_S)})
+    except Refusal as error:
+        refusal = error
+    text = str(refusal)
+    body = {"message": f"{text[:1].upper()}{text[1:]}."} | ({"request_id": api_request_id} if api_request_id else {})
+    answer = _json(refusal.status, body)
+    return {**answer, "headers": {**answer["headers"], **refusal.headers}}
+
+
+def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
+    """What is asked for; raises Refusal, ProfileError, BadQuery and StoreUnavailable."""
+    resource, query = str(fields.get("resource", "")), fields.get("queryStringParameters")
+    if method == "GET" and resource == INDEX:
+        return _json(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
+    if method == "GET" and resource == ALL:
+        return _streams(stream_pages.LISTING.read(query))
+    profile = check_stream_id(stream_id)
+    if method == "GET" and resource.endswith(EVENTS):
+        return _events(stream_id, profile, event_pages.LISTING.read(query))
+    if method == "GET":
+        return _get(stream_id, profile)
+    if method == "DELETE":
+        return _delete(stream_id, profile)
+    raise Refusal(405, f"there is no {method} of a stream here", {})
+
+
+def read_request_id(event: Mapping[str, Any]) -> str:
+    """API Gateway's id of the request, "" where it was not API Gateway that called.
+
+    `requestId` is not it: "clients can override this request ID", says the reference of its variables.
+    """
+    context = event.get("requestContext")
+    return str(context.get("extendedRequestId", "")) if isinstance(context, Mapping) else ""
 
 
 def read_event(event: object) -> tuple[str, str]:
@@ -107,7 +148,7 @@ def _get(stream_id: str, profile: str) -> Answer:
     """200 with what handlers/api/status.py computes."""
     records = store.read(stream_id)
     if records is None:
-        return _unknown(stream_id, profile)
+        raise _unknown(stream_id, profile)
     return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES))
 
 
@@ -116,8 +157,9 @@ def _streams(request: PageRequest) -> Answer:
     late_at_s = time.monotonic() + PAGE_S
     # One more than is shown: whether there is a next page.
     ids = store.streams(request.after, request.limit + 1)
+    read = store.read_briefly(ids[: request.limit])
     page = stream_pages.page(
-        ids, store.read_briefly, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s
+        ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s
     )
     return _json(200, page)
 
@@ -126,7 +168,7 @@ def _events(stream_id: str, profile: str, request: PageRequest) -> Answer:
     """200 with a page of events, as docs/store.md describes it."""
     partitions = store.partitions(stream_id)
     if partitions is None:
-        return _unknown(stream_id, profile)
+        raise _unknown(stream_id, profile)
     late_at_s = time.monotonic() + PAGE_S
     entries = reader.entries(
         stream_id, partitions, _now_ms(), request.after, request.limit, most_bytes=event_pages.BODY_BYTES
@@ -139,11 +181,11 @@ def _delete(stream_id: str, profile: str) -> Answer:
     requested_at = at(_now_ms())
     assert requested_at is not None
     if store.stop(stream_id, requested_at, may_start=_has_profile(profile)) is None:
-        return _unknown(stream_id, profile)
+        raise _unknown(stream_id, profile)
     logger.info("stop requested", extra={"stream_id": stream_id})
     records = store.read(stream_id)
     if records is None:  # somebody has deleted the records just now
-        return _unknown(stream_id, profile)
+        raise _unknown(stream_id, profile)
     stream = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
@@ -160,26 +202,22 @@ def _what_follows(stream: Mapping[str, Any]) -> str:
         return "Nobody is connected and no lane may connect; a POST starts the stream again."
     if stream["holder"] is None:
         return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
-    within_s = settings.lease_every_ms // 1000
+    within_s = max(settings.lease_every_ms, settings.progress_every_ms) // 1000
     return (
         f"The connection sees the stop request within {within_s} s, stores what it has read and closes; "
         "the execution ends."
     )
 
 
-def _unknown(stream_id: str, profile: str) -> Answer:
+def _unknown(stream_id: str, profile: str) -> Refusal:
     """404: the stream was never started, or no profile is named so."""
     if _has_profile(profile):
-        return _sentence(404, f"the stream {stream_id!r} was never started")
-    return _sentence(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}")
+        return Refusal(404, f"the stream {stream_id!r} was never started", {})
+    return Refusal(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}", {})
 
 
 def _has_profile(profile: str) -> bool:
     return (settings.streams_dir / f"{profile}.toml").is_file()
-
-
-def _sentence(code: int, text: str) -> Answer:
-    return _json(code, {"message": f"{text[:1].upper()}{text[1:]}."})
 
 
 def _json(code: int, body: Mapping[str, Any]) -> Answer:

@@ -137,6 +137,7 @@ class Driver:
             connect_timeout_s=self._profile.connect_timeout_s,
             stall_after_s=self._profile.stall_after_s,
             joins=self._profile.joins_chunks,
+            rest_s=self._profile.read_rest_s,
         )
         self._upstream.start()
 

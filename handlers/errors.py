@@ -14,7 +14,10 @@ class StreamTakenOver(StreamkeeperError):
 
 
 class StreamDropped(StreamkeeperError):
-    """The upstream closed early, reset, stalled, was truncated, answered 5xx or could not be reached."""
+    """The upstream closed early, reset, stalled, was truncated, answered 5xx or could not be reached.
+
+    Or it refused in a way that may pass (401, 403 or 404), and not for long enough yet.
+    """
 
 
 class StreamThrottled(StreamkeeperError):
@@ -34,11 +37,16 @@ class RenewalDue(StreamkeeperError):
 
 
 class StreamRejected(StreamkeeperError):
-    """The upstream refused in a way that a retry cannot help (400, 401, 403, 404 and the like)."""
+    """The upstream refused in a way that a retry cannot help (400, 402, 410 …; 401, 403, 404 for too long)."""
 
 
 class StoreUnavailable(StreamkeeperError):
-    """DynamoDB or the dead-letter queue still refuses after the client's own retries."""
+    """DynamoDB or the dead-letter queue still refuses after the client's own retries.
+
+    `is_throttle` is whether it refuses for the number of requests alone.
+    """
+
+    is_throttle = False
 
 
 class InvalidRequest(StreamkeeperError):

@@ -19,13 +19,17 @@ from handlers.store.connection_store import Store
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the machine asks a function for; "" for the lane and the execution, 0 for cycles that it does not name."""
+    """What the machine asks a function for; "" for the lane and the execution, 0 for cycles that it does not name.
+
+    `died` is what Lambda said of the lane's last function where that proves that it is over, else "".
+    """
 
     stream_id: str
     lane: str
     execution: str
     cycles: int
     renew_after: int
+    died: str = ""
 
 
 def to_invocation(
@@ -44,6 +48,7 @@ def to_invocation(
         overlap_max_ms=settings.overlap_max_ms,
         cycles=request.cycles,
         renew_after=request.renew_after,
+        died=request.died,
     )
 
 

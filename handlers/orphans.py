@@ -61,14 +61,19 @@ class Described:
 
 
 class StepFunctions:
-    """The requests to Step Functions; `client` returns boto3's, `machine_arn` is the machine that keeps the streams."""
+    """The requests to Step Functions; `client` returns boto3's, `machine_arn` is the machine that keeps the streams.
 
-    def __init__(self, client: Callable[[], Any], machine_arn: str) -> None:
+    `pace` returns when a request may be sent: the machines share the account's quota.
+    """
+
+    def __init__(self, client: Callable[[], Any], machine_arn: str, pace: Callable[[], None]) -> None:
         self._client = client
         self._machine_arn = machine_arn
+        self._pace = pace
 
     def describe(self, arn: str) -> Described:
         """What is known of an execution."""
+        self._pace()
         try:
             answer = self._client().describe_execution(executionArn=arn)
         except ClientError as refusal:
@@ -95,6 +100,7 @@ class StepFunctions:
 
     def start(self, name: str, text: str) -> str:
         """The ARN of the execution of this name, which is started unless it runs."""
+        self._pace()
         answer = self._client().start_execution(stateMachineArn=self._machine_arn, name=name, input=text)
         return str(answer["executionArn"])
 

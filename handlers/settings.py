@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 # Lambda's own limit: "The maximum value is 900 seconds (15 minutes)".
 MAX_SECONDS = 900
@@ -49,7 +50,8 @@ class PlainAws:
 class Settings:
     """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
 
-    `events_bucket` is "" where there is none, `ledger_keep_days` 0 where records are kept for ever.
+    `events_bucket` is "" where there is none, `ledger_keep_days` 0 where records are kept for ever. `keep_days` is for
+    how many days events are kept whose profile does not say, 0 for ever; `metrics_by` what has metrics of its own.
     """
 
     events_table: str
@@ -62,6 +64,10 @@ class Settings:
     overlap_max_ms: int
     events_bucket: str
     ledger_keep_days: int
+    keep_days: int
+    metrics_by: Literal["stage", "profile"]
+    metrics_namespace: str
+    secrets_prefix: str
     upstreams: Mapping[str, str]
 
 
@@ -115,8 +121,6 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
 def load(environment: Mapping[str, str]) -> Settings:
     """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
     streams_dir = _streams_dir(environment)
-    # Powertools reads this one by itself, but only when the first metrics are written: at the end of a connection.
-    _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
     return Settings(
         events_table=_text(environment, "EVENTS_TABLE"),
         control_table=_text(environment, "CONTROL_TABLE"),
@@ -128,6 +132,10 @@ def load(environment: Mapping[str, str]) -> Settings:
         overlap_max_ms=_milliseconds(environment, "OVERLAP_MAX_S", least_s=0),
         events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
         ledger_keep_days=_whole(environment, "LEDGER_KEEP_DAYS", "days", 0, MAX_DAYS),
+        keep_days=_whole(environment, "KEEP_DAYS", "days", 0, MAX_DAYS),
+        metrics_by=_metrics_by(environment),
+        metrics_namespace=_text(environment, "POWERTOOLS_METRICS_NAMESPACE"),
+        secrets_prefix=_text(environment, "SECRETS_PREFIX"),
         upstreams={name: value for name, value in environment.items() if _UPSTREAM.fullmatch(name)},
     )
 
@@ -151,6 +159,7 @@ def load_control(environment: Mapping[str, str]) -> ControlSettings:
 
 def load_watch(environment: Mapping[str, str]) -> WatchSettings:
     """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to a day."""
+    # Powertools reads this one by itself, but only when the first metrics are written.
     _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
     return WatchSettings(
         control_table=_text(environment, "CONTROL_TABLE"),
@@ -178,6 +187,15 @@ def _queue_url(environment: Mapping[str, str]) -> str:
     if not url.startswith(("https://", "http://")):
         raise SettingsError("the variable DEAD_LETTER_QUEUE_URL must be the address of a queue (https://...)")
     return url
+
+
+def _metrics_by(environment: Mapping[str, str]) -> Literal["stage", "profile"]:
+    match _text(environment, "METRICS_BY"):
+        case "stage":
+            return "stage"
+        case "profile":
+            return "profile"
+    raise SettingsError("the variable METRICS_BY must be stage or profile")
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

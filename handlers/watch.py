@@ -3,7 +3,8 @@
 handlers/connection/lease.py says which stream should be connected, and since when one is not. These numbers need
 neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names those streams in a
 message to the alerts' topic (handlers/alerts.py), asks Step Functions about them, and starts an execution for each that
-is orphaned (handlers/orphans.py).
+is orphaned (handlers/orphans.py). What a run does not reach in its time, the next one does (handlers/rounds.py);
+`python -m bench.watch` measures how many streams one run reaches.
 
 It also asks how many messages are in the dead-letter queue. "CloudWatch considers a queue to be active for up to six
 hours if it contains any messages, or if any action accesses it", and a queue that was not active has its metrics up to
@@ -16,8 +17,9 @@ the alarm treats missing data as a breach, and before it asks anybody else, who 
 
 import os
 import time
-from functools import cache, partial
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Protocol
 
 import boto3
 from aws_lambda_powertools import Logger, Metrics
@@ -25,12 +27,15 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.alerts import Names
-from handlers.connection.lease import Lease, unconnected_ms
-from handlers.connection.orphans import in_turn, is_suspect
+from handlers import alerts
+from handlers.aws import clients
+from handlers.aws.error_translation import described
+from handlers.errors import StoreUnavailable
 from handlers.orphans import Orphans, StepFunctions
-from handlers.settings import load_watch
-from handlers.store.leases import all_leases, read_lease
+from handlers.pace import Pace
+from handlers.rounds import Rounds, Seen, Turn
+from handlers.settings import load_watch, plain_aws
+from handlers.store.leases import Leases
 
 CLIENT = Config(
     connect_timeout=1,
@@ -41,15 +46,19 @@ CLIENT = Config(
     parameter_validation=False,
 )
 
-# Step Functions answers ten requests a second; where the upstreams of many streams are away, each has its turn.
+# The function has 55 seconds. It reads leases for so long, and asks Step Functions until then.
+LOOK_S, ASK_S = 30, 42
+# One that runs costs one request to Step Functions, one that is orphaned some seven.
 ASKED = 100
-# The function has 50 seconds.
-ASK_S = 25
+# DescribeExecution has a bucket of 250 requests and a refill of 10 a second, for the whole account, in all regions but
+# the three largest (Step Functions developer guide, "Service quotas", "Other quotas"). The machines ask with the same
+# bucket, so the watch takes half of what refills.
+AT_ONCE, A_SECOND = 50, 5.0
 
 logger = Logger()
 metrics = Metrics()
 settings = load_watch(os.environ)
-dynamodb = boto3.client("dynamodb", config=CLIENT)
+dynamodb = clients.dynamodb(plain_aws(os.environ), tries=3)
 
 
 @cache
@@ -75,50 +84,99 @@ def publish(subject: str, text: str) -> None:
     sns().publish(TopicArn=settings.alerts_topic_arn, Subject=subject, Message=text)
 
 
-names = Names(publish)
+class Memory:
+    """What one run leaves to the next, in the same sandbox."""
+
+    def __init__(self) -> None:
+        self.leases = Leases(dynamodb, settings.control_table)
+        self.suspects = Turn(ASKED)
+        self.rounds = Rounds(self.leases, settings.unconnected_after_ms, self.suspects)
+        self.unconnected = alerts.Names(publish, alerts.unconnected)
+        self.damaged = alerts.Names(publish, alerts.damaged)
+        # Whether somebody was told that one run does not reach every stream.
+        self.is_partial_reported = False
+        self.pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
 
 
-def handler(_event: object, _lambda_context: object) -> dict[str, Any]:
-    """How many streams should be connected, for how long each that is not has not been, in seconds, and the orphans.
+@cache
+def memory() -> Memory:
+    """Made by the first run."""
+    return Memory()
 
-    A log line names each that has not been for UNCONNECTED_AFTER_S, and each orphan; of the first a message too, once.
-    What DynamoDB refuses is raised, and the metrics of this run are missing. What another service refuses is logged.
+
+class LambdaContext(Protocol):
+    """What this function uses of Lambda's context object."""
+
+    aws_request_id: str
+
+
+def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
+    """How many streams should be connected, how many are not, and who was named or found orphaned now.
+
+    The log names each that has not been for UNCONNECTED_AFTER_S, each lease that cannot be read whole, and each orphan;
+    of the first two a message does too, once. What DynamoDB refuses is raised, and the metrics of this run are missing.
+    What another service refuses is logged.
     """
-    late_at_s = time.monotonic() + ASK_S
+    logger.append_keys(request_id=lambda_context.aws_request_id)
+    began_s = time.monotonic()
     now_ms = time.time_ns() // 1_000_000
-    wanted = 0
-    missing_s: dict[str, int] = {}
-    away_s: dict[str, int] = {}
-    suspects: dict[str, Lease] = {}
-    for stream_id, lease in all_leases(dynamodb, settings.control_table):
-        wanted += bool(lease.execution) and not lease.stop
-        length_ms = unconnected_ms(lease, now_ms)
-        if length_ms:
-            missing_s[stream_id] = length_ms // 1000
-        if length_ms >= settings.unconnected_after_ms:
-            away_s[stream_id] = length_ms // 1000
-            fields = {"stream_id": stream_id, "execution": lease.execution, "unconnected_s": away_s[stream_id]}
-            logger.error("a stream that should be connected is not", extra=fields)
-        if is_suspect(lease, now_ms):
-            suspects[stream_id] = lease
-    longest_s = max(missing_s.values(), default=0)
-    metrics.add_metric("Wanted", MetricUnit.Count, wanted)
-    metrics.add_metric("Unconnected", MetricUnit.Count, len(missing_s))
-    metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_s)
+    rounds = memory().rounds
+    seen = rounds.look(now_ms, lambda: time.monotonic() - began_s > LOOK_S)
+    wanted, missing, longest_ms = rounds.numbers()
+    # A metric is paid for by the month: only what the alarm looks at is one. The dashboard finds the others here.
+    metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_ms // 1000)
+    metrics.add_metadata("Wanted", wanted)
+    metrics.add_metadata("Unconnected", missing)
     metrics.flush_metrics()
-    named, dead_letters = tell_names(away_s), count_dead_letters()
-    orphans = mend(suspects, now_ms, late_at_s)
-    seen = {"wanted": wanted, "unconnected_s": missing_s, "named": named}
-    return seen | {"dead_letters": dead_letters, "orphans": orphans}
+    named = tell(seen)
+    dead_letters = count_dead_letters()
+    orphans = mend(now_ms, began_s + ASK_S)
+    return {
+        "is_whole": seen.is_whole,
+        "wanted": wanted,
+        "unconnected": missing,
+        "named": named[: alerts.MOST_NAMES],
+        "dead_letters": dead_letters,
+        "orphans": orphans,
+    }
 
 
-def tell_names(away_s: dict[str, int]) -> list[str]:
+def tell(seen: Seen) -> list[str]:
+    """Names the streams that are not well in the log, and in a message those who were not named yet: their ids."""
+    away = {stream_id: f"for {length_ms // 1000} s" for stream_id, length_ms in seen.away_ms.items()}
+    damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
+    if not seen.is_whole:
+        logger.error("not every stream was looked at: the next run goes on with the rest")
+        report_partial(seen.wanted)
+    for part in alerts.lines(away):
+        logger.error("streams that should be connected are not", extra={"streams": part})
+    for part in alerts.lines(damage):
+        logger.error("leases cannot be read whole", extra={"streams": part})
+    last = memory().rounds.last
+    if seen.is_whole and last is not None:
+        memory().unconnected.forget_but(last.away_ms)
+        memory().damaged.forget_but(last.damage)
+    return [*name(memory().unconnected, away), *name(memory().damaged, damage)]
+
+
+def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:
     """The ids of the streams that a message names now."""
     try:
-        return names.report(away_s)
+        return names.report(streams)
     except (BotoCoreError, ClientError) as problem:
-        logger.error("no message names the streams", extra={"problem": type(problem).__name__})
+        logger.error("no message names the streams", extra={"problem": described(problem)})
         return []
+
+
+def report_partial(reached: int) -> None:
+    """Says once in a message that a run does not reach every stream, and how many it reached."""
+    if memory().is_partial_reported:
+        return
+    try:
+        publish(*alerts.partial(reached))
+        memory().is_partial_reported = True
+    except (BotoCoreError, ClientError) as problem:
+        logger.error("no message says that the watch is late", extra={"problem": described(problem)})
 
 
 def count_dead_letters() -> int | None:
@@ -128,24 +186,23 @@ def count_dead_letters() -> int | None:
         answer = sqs().get_queue_attributes(QueueUrl=settings.dead_letter_queue_url, AttributeNames=[name])
         return int(answer["Attributes"][name])
     except (BotoCoreError, ClientError) as problem:
-        logger.error("the dead-letter queue does not answer", extra={"problem": type(problem).__name__})
+        logger.error("the dead-letter queue does not answer", extra={"problem": described(problem)})
         return None
 
 
-def mend(suspects: dict[str, Lease], now_ms: int, late_at_s: float) -> list[str]:
-    """The ids of those of the suspects that are orphaned; for each an execution was started if one may be."""
-    states = StepFunctions(step_functions, settings.state_machine_arn)
-    lease_of = partial(read_lease, dynamodb, settings.control_table)
-    orphans = Orphans(states, lease_of, states.youngest, may_start=lambda _: True)
+def mend(now_ms: int, late_at_s: float) -> list[str]:
+    """The ids of those of the suspects whose turn it is that are orphaned; for each one was started if it may be."""
+    states = StepFunctions(step_functions, settings.state_machine_arn, memory().pace.take)
+    orphans = Orphans(states, memory().leases.read, states.youngest, may_start=lambda _: True)
     orphaned = []
-    for stream_id in in_turn(sorted(suspects), now_ms, ASKED):
+    for stream_id, lease in memory().suspects.take():
         if time.monotonic() > late_at_s:
             logger.error("Step Functions is slow: the rest of the streams is looked at in a minute")
             break
         try:
-            orphan = orphans.check(stream_id, suspects[stream_id], now_ms)
-        except (BotoCoreError, ClientError) as problem:
-            fields = {"stream_id": stream_id, "problem": type(problem).__name__}
+            orphan = orphans.check(stream_id, lease, now_ms)
+        except (BotoCoreError, ClientError, StoreUnavailable) as problem:
+            fields = {"stream_id": stream_id, "problem": described(problem)}
             logger.error("whether the stream is orphaned could not be found out, or not mended", extra=fields)
             continue
         if orphan is not None:

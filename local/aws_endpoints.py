@@ -17,7 +17,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.utils import is_valid_endpoint_url
 
-from local.stack import REGION
+from local.template import REGION
 from local.user_error import UserError
 
 _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
@@ -25,6 +25,8 @@ _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN
 # The variables' spelling of a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
 _SPELLED = {"dynamodb": "DYNAMODB", "sqs": "SQS", "secretsmanager": "SECRETS_MANAGER", "sns": "SNS", "s3": "S3"}
 _REACHED_S = 3
+# What everything of the run signs with, unless the environment leads to another AWS: an id and a secret.
+OWN_KEYS = ("local", "local")
 CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4})
 
 
@@ -39,7 +41,7 @@ class Endpoints:
         self._chosen = chosen(environment)
         self._credentials = {name: environment[name] for name in _CREDENTIALS if name in environment}
         if not self._chosen or "AWS_ACCESS_KEY_ID" not in self._credentials:
-            self._credentials = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+            self._credentials = dict(zip(_CREDENTIALS, OWN_KEYS, strict=False))
         self._embedded = embedded
         self._dynamodb = dynamodb
         self._lock = threading.Lock()
@@ -62,6 +64,11 @@ class Endpoints:
         aside = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null"}
         aside["AWS_SHARED_CREDENTIALS_FILE"] = "/dev/null"
         return embedded | self._chosen | self._credentials | aside
+
+    @property
+    def key_pair(self) -> tuple[str, str]:
+        """The id of the access key and the secret with which everything here signs."""
+        return self._credentials["AWS_ACCESS_KEY_ID"], self._credentials.get("AWS_SECRET_ACCESS_KEY", "")
 
     def client(self, service: str) -> Any:
         """Returns the botocore client of a service; it is made once, and any thread may use it."""

@@ -33,10 +33,12 @@ class Verb:
 VERBS = {
     "run": Verb("local.service.command", "run the whole service on this machine", in_checkout=True),
     "profile": Verb("local.profiles.command", "check stream profiles"),
+    "request": Verb("local.api_client.command", "send a request to the HTTP API, signed where it must be"),
     "replay": Verb(
         "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
     ),
     "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
+    "cost": Verb("local.costs.command", "say what a stream costs a month on AWS, and by which part", in_checkout=True),
     "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
     "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
 }

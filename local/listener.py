@@ -1,6 +1,7 @@
 """Serves HTTP on one socket inside the service's event loop: uvicorn without its signal handlers and clock ticks.
 
-Invariants: it binds 127.0.0.1 and nothing else; an idle listener does nothing at all; neither a client that leaves nor
+Invariants: it binds 127.0.0.1 and nothing else, and passes nothing on that is meant for another host or comes from
+another's page (`own_hosts`); an idle listener does nothing at all; neither a client that leaves nor
 a malformed request prints anything.
 """
 
@@ -9,12 +10,13 @@ import contextlib
 import errno
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import uvicorn
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from local import own_hosts
 from local.observers import harmless
 from local.user_error import UserError
 
@@ -64,23 +66,26 @@ class _Server(uvicorn.Server):
         await self.end.wait()
 
 
-def _guarded(app: ASGIApp) -> ASGIApp:
+def _quiet(app: ASGIApp) -> ASGIApp:
     """The application without the tracebacks that uvicorn prints; Starlette has answered 500 by then."""
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def quiet(scope: Scope, receive: Receive, send: Send) -> None:
         with harmless("an answer"), contextlib.suppress(ClientDisconnect):
             await app(scope, receive, send)
 
-    return guarded
+    return quiet
 
 
 class Listener:
-    """Serves one ASGI application on one socket until it is closed."""
+    """Serves one ASGI application on one socket until it is closed.
 
-    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+    `names` are the hosts that it serves besides the loopback's at its own port.
+    """
+
+    def __init__(self, app: ASGIApp, listening: socket.socket, names: Collection[str] = ()) -> None:
         config = uvicorn.Config(
-            _guarded(app),
-            http="httptools",
+            _quiet(own_hosts.guarded(app, port_of(listening), names)),
+            http=own_hosts.Protocol,
             loop="none",
             ws="none",
             lifespan="off",

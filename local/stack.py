@@ -1,7 +1,6 @@
 """Reads the compiled CloudFormation template: the functions, machines, routes, tables, queues and buckets of the stack.
 
-Each resource gets its physical name and ARN on this machine. Invariant: an intrinsic function or a reference that
-cannot be resolved is a UserError that names the place; nothing is guessed.
+Each resource gets its physical name and ARN on this machine; local/template.py resolves them.
 """
 
 import re
@@ -9,33 +8,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.user_error import UserError
+from local.template import ACCOUNT, REGION, Resources, text_of
 
-REGION = "us-east-1"
-ACCOUNT = "000000000000"
-_PSEUDO = {
-    "AWS::AccountId": ACCOUNT,
-    "AWS::Partition": "aws",
-    "AWS::Region": REGION,
-    "AWS::StackName": "local",
-    "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local/0",
-    "AWS::URLSuffix": "amazonaws.com",
-}
 # The end of a proxy integration's Uri; source: API Gateway's PutIntegration.
 _INVOCATION = re.compile(r":function:([A-Za-z0-9_-]+)/invocations$")
-_SUB = re.compile(r"\$\{(!?)([^}]+)\}")
-_ABSENT = object()
+# API Gateway's own template of a gateway response.
+GENERATED = '{"message":$context.error.messageString}'
 
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function of the template."""
+    """A Lambda function of the template; of those with `reserved_concurrency` no more run at a time."""
 
     name: str
     handler: str
     function_timeout_s: int
     memory_mb: int
     environment: Mapping[str, str]
+    reserved_concurrency: int | None = None
 
     @property
     def arn(self) -> str:
@@ -67,6 +57,7 @@ class Route:
     passthrough: str
     responses: tuple[Mapping[str, Any], ...]
     needs_key: bool
+    needs_signature: bool
 
 
 @dataclass(frozen=True)
@@ -77,6 +68,20 @@ class ProxyRoute:
     path: str
     function: str
     needs_key: bool
+    needs_signature: bool
+
+
+@dataclass(frozen=True)
+class GatewayResponse:
+    """What API Gateway answers where no integration does; `status` is None where it keeps its own.
+
+    `template` is not VTL: variables are put in as they are.
+    """
+
+    kind: str
+    status: int | None
+    headers: Mapping[str, str]
+    template: str
 
 
 @dataclass(frozen=True)
@@ -89,11 +94,12 @@ class Stack:
     tables: tuple[Mapping[str, Any], ...]
     queues: tuple[Mapping[str, Any], ...] = field(default=())
     buckets: tuple[str, ...] = ()
+    gateway_responses: tuple[GatewayResponse, ...] = ()
 
 
 def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
     """Returns the stack; `queue_urls` are the queues' addresses by name. UserError for a bad template."""
-    resources = _Resources(template, queue_urls)
+    resources = Resources(template, queue_urls)
     return Stack(
         functions=tuple(_function(resources, key) for key in resources.of("AWS::Lambda::Function")),
         machines=tuple(_machine(resources, key) for key in resources.of("AWS::StepFunctions::StateMachine")),
@@ -106,27 +112,32 @@ def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
         buckets=tuple(
             name for key in resources.of("AWS::S3::Bucket") if (name := resources.properties(key).get("BucketName"))
         ),
+        gateway_responses=tuple(
+            _gateway_response(resources.properties(key)) for key in resources.of("AWS::ApiGateway::GatewayResponse")
+        ),
     )
 
 
-def _function(resources: "_Resources", key: str) -> Function:
+def _function(resources: Resources, key: str) -> Function:
     properties = resources.properties(key)
+    reserved = properties.get("ReservedConcurrentExecutions")
     return Function(
         name=resources.name(key),
         handler=str(properties["Handler"]),
         function_timeout_s=int(properties.get("Timeout", 3)),
         memory_mb=int(properties.get("MemorySize", 128)),
         environment={
-            name: _text(value) for name, value in properties.get("Environment", {}).get("Variables", {}).items()
+            name: text_of(value) for name, value in properties.get("Environment", {}).get("Variables", {}).items()
         },
+        reserved_concurrency=None if reserved is None else int(reserved),
     )
 
 
-def _machine(resources: "_Resources", key: str) -> StateMachine:
+def _machine(resources: Resources, key: str) -> StateMachine:
     properties = resources.properties(key)
     definition = str(properties["DefinitionString"])
     for name, value in properties.get("DefinitionSubstitutions", {}).items():
-        definition = definition.replace("${" + name + "}", _text(value))
+        definition = definition.replace("${" + name + "}", text_of(value))
     return StateMachine(
         resources.name(key),
         resources.attribute(key, "Arn"),
@@ -135,7 +146,7 @@ def _machine(resources: "_Resources", key: str) -> StateMachine:
     )
 
 
-def _route(resources: "_Resources", key: str) -> Route | ProxyRoute | None:
+def _route(resources: Resources, key: str) -> Route | ProxyRoute | None:
     properties = resources.properties(key)
     integration = properties.get("Integration", {})
     if integration.get("Type") == "AWS_PROXY":
@@ -145,6 +156,7 @@ def _route(resources: "_Resources", key: str) -> Route | ProxyRoute | None:
             path=resources.path(resources.raw(key)["Properties"]["ResourceId"]) or "/",
             function=function[1],
             needs_key=bool(properties.get("ApiKeyRequired", False)),
+            needs_signature=properties.get("AuthorizationType") == "AWS_IAM",
         )
     action = str(integration.get("Uri", "")).rpartition(":states:action/")[2]
     if action not in ("StartExecution", "StartSyncExecution"):
@@ -157,161 +169,16 @@ def _route(resources: "_Resources", key: str) -> Route | ProxyRoute | None:
         passthrough=str(integration.get("PassthroughBehavior", "WHEN_NO_MATCH")),
         responses=tuple(integration.get("IntegrationResponses", ())),
         needs_key=bool(properties.get("ApiKeyRequired", False)),
+        needs_signature=properties.get("AuthorizationType") == "AWS_IAM",
     )
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-class _Resources:
-    """The template's resources with their local names; resolves CloudFormation's intrinsic functions."""
-
-    _NAME_PROPERTY: Mapping[str, str] = {
-        "AWS::DynamoDB::Table": "TableName",
-        "AWS::SQS::Queue": "QueueName",
-        "AWS::Lambda::Function": "FunctionName",
-        "AWS::StepFunctions::StateMachine": "StateMachineName",
-        "AWS::Logs::LogGroup": "LogGroupName",
-        "AWS::IAM::Role": "RoleName",
-        "AWS::SNS::Topic": "TopicName",
-        "AWS::SecretsManager::Secret": "Name",
-        "AWS::S3::Bucket": "BucketName",
+def _gateway_response(properties: Mapping[str, Any]) -> GatewayResponse:
+    # A static value stands in single quotes.
+    headers = {
+        name.removeprefix("gatewayresponse.header."): str(value).strip("'")
+        for name, value in properties.get("ResponseParameters", {}).items()
     }
-    _ARN: Mapping[str, str] = {
-        "AWS::DynamoDB::Table": "dynamodb:{region}:{account}:table/{name}",
-        "AWS::SQS::Queue": "sqs:{region}:{account}:{name}",
-        "AWS::Lambda::Function": "lambda:{region}:{account}:function:{name}",
-        "AWS::StepFunctions::StateMachine": "states:{region}:{account}:stateMachine:{name}",
-        "AWS::Logs::LogGroup": "logs:{region}:{account}:log-group:{name}:*",
-        "AWS::IAM::Role": "iam::{account}:role/{name}",
-        "AWS::SNS::Topic": "sns:{region}:{account}:{name}",
-        "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
-        "AWS::S3::Bucket": "s3:::{name}",
-    }
-
-    def __init__(self, template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> None:
-        self._template = template
-        self._all: Mapping[str, Mapping[str, Any]] = template["Resources"]
-        self._queue_urls = queue_urls
-
-    def of(self, kind: str) -> list[str]:
-        return [key for key, resource in self._all.items() if resource["Type"] == kind and self._wanted(resource)]
-
-    def _wanted(self, resource: Mapping[str, Any]) -> bool:
-        return "Condition" not in resource or self._condition(resource["Condition"])
-
-    def raw(self, key: str) -> Mapping[str, Any]:
-        if key not in self._all:
-            raise UserError(f"The compiled template refers to {key!r}, which it does not define.")
-        return self._all[key]
-
-    def properties(self, key: str) -> dict[str, Any]:
-        return {
-            name: resolved
-            for name, value in self.raw(key).get("Properties", {}).items()
-            if (resolved := self.resolve(value, f"{key}.{name}")) is not _ABSENT
-        }
-
-    def name(self, key: str) -> str:
-        resource = self.raw(key)
-        own_name = resource.get("Properties", {}).get(self._NAME_PROPERTY.get(resource["Type"], ""))
-        return key if own_name is None else str(self.resolve(own_name, key))
-
-    def attribute(self, key: str, attribute: str) -> str:
-        kind = self.raw(key)["Type"]
-        if attribute == "Arn" and kind in self._ARN:
-            return "arn:aws:" + self._ARN[kind].format(region=REGION, account=ACCOUNT, name=self.name(key))
-        if attribute in ("Name", "QueueName", "TopicName"):
-            return self.name(key)
-        return f"{key}.{attribute}"
-
-    def reference(self, key: str) -> Any:
-        if key == "AWS::NoValue":
-            return _ABSENT
-        if key in _PSEUDO:
-            return _PSEUDO[key]
-        parameters = self._template.get("Parameters", {})
-        if key in parameters:
-            if "Default" not in parameters[key]:
-                raise UserError(f"The compiled template's parameter {key!r} has no default, so it cannot run locally.")
-            return parameters[key]["Default"]
-        kind = self.raw(key)["Type"]
-        if kind == "AWS::SQS::Queue":
-            return self._queue_urls.get(self.name(key), "")
-        if kind in ("AWS::StepFunctions::StateMachine", "AWS::SNS::Topic", "AWS::SecretsManager::Secret"):
-            return self.attribute(key, "Arn")
-        return self.name(key)
-
-    def path(self, resource_id: Any) -> str:
-        """Returns the path of an API Gateway resource: `/connections/{streamId}`."""
-        if "Ref" not in resource_id:
-            return ""
-        properties = self.raw(resource_id["Ref"])["Properties"]
-        return f"{self.path(properties['ParentId'])}/{properties['PathPart']}"
-
-    def resolve(self, value: Any, place: str) -> Any:
-        if isinstance(value, list):
-            resolved = [self.resolve(item, place) for item in value]
-            return [item for item in resolved if item is not _ABSENT]
-        if not isinstance(value, dict):
-            return value
-        if len(value) == 1:
-            (name, argument), *_ = value.items()
-            if name == "Ref":
-                return self.reference(argument)
-            if name.startswith("Fn::"):
-                return self._intrinsic(name, argument, place)
-        resolved_items = {key: self.resolve(item, f"{place}.{key}") for key, item in value.items()}
-        return {key: item for key, item in resolved_items.items() if item is not _ABSENT}
-
-    def _intrinsic(self, name: str, argument: Any, place: str) -> Any:
-        if name == "Fn::Sub":
-            return self._sub(argument, place)
-        if name == "Fn::If":
-            return self.resolve(argument[1] if self._condition(argument[0]) else argument[2], place)
-        if name == "Fn::GetAtt":
-            key, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
-            return self.attribute(key, attribute)
-        resolved = self.resolve(argument, place)
-        if name == "Fn::Join":
-            return str(resolved[0]).join(_text(part) for part in resolved[1])
-        if name == "Fn::Select":
-            return resolved[1][int(resolved[0])]
-        if name == "Fn::Split":
-            return str(resolved[1]).split(str(resolved[0]))
-        if name == "Fn::FindInMap":
-            return self._template["Mappings"][resolved[0]][resolved[1]][resolved[2]]
-        raise UserError(f"The local service does not support {name}, which the compiled template uses at {place}.")
-
-    def _sub(self, argument: Any, place: str) -> str:
-        text, bindings = (argument, {}) if isinstance(argument, str) else argument
-        variables = self.resolve(bindings, place)
-
-        def value(match: re.Match[str]) -> str:
-            literal, name = match.groups()
-            if literal:
-                return "${" + name + "}"
-            if name in variables:
-                return _text(variables[name])
-            if "." in name:
-                return self.attribute(*name.split(".", 1))
-            return _text(self.reference(name))
-
-        return _SUB.sub(value, text)
-
-    def _condition(self, condition: Any) -> bool:
-        if isinstance(condition, str):
-            return self._condition(self._template["Conditions"][condition])
-        ((name, argument),) = condition.items()
-        if name == "Condition":
-            return self._condition(argument)
-        if name == "Fn::Equals":
-            return bool(self.resolve(argument[0], "Conditions") == self.resolve(argument[1], "Conditions"))
-        if name == "Fn::Not":
-            return not self._condition(argument[0])
-        if name in ("Fn::And", "Fn::Or"):
-            return (all if name == "Fn::And" else any)(self._condition(part) for part in argument)
-        raise UserError(f"The local service does not support the condition {name} of the compiled template.")
+    status = properties.get("StatusCode")
+    template = properties.get("ResponseTemplates", {}).get("application/json", GENERATED)
+    return GatewayResponse(str(properties["ResponseType"]), status and int(status), headers, template)

@@ -2,10 +2,13 @@
 // A .pyc belongs to one version of Python, the runtime's, and the machine that packages need not have that one. So the
 // compiler is CPython 3.13 as WebAssembly (pyodide). The files are hash-based and unchecked: Lambda never compares them
 // with the sources, whose times a zip does not keep. The sources stay, for tracebacks.
+// The compiler takes some seconds to start, so what it made of the same files is kept in .streamkeeper-build.
 // It runs after serverless-python-requirements, which must come before it in the list of plugins.
 'use strict';
 
+const { createHash } = require('node:crypto');
 const fs = require('node:fs/promises');
+const path = require('node:path');
 const JSZip = require('jszip');
 
 // Returns a function (path in the zip, source as bytes) -> compiled file as bytes.
@@ -30,26 +33,45 @@ async function compiler() {
   const tag = python.runPython('import sys; sys.implementation.cache_tag');
   if (tag !== TAG) throw new Error(`The compiler is ${tag}, but the runtime wants ${TAG}.`);
   const compileFile = python.runPython(COMPILER);
-  return (path, source) => {
+  return (name, source) => {
     try {
-      const result = compileFile(path, source);
+      const result = compileFile(name, source);
       const bytes = result.toJs();
       result.destroy();
       return bytes;
     } catch (error) {
-      throw new Error(`${path} does not compile for the runtime: ${error.message.trim().split('\n').at(-1)}`);
+      throw new Error(`${name} does not compile for the runtime: ${error.message.trim().split('\n').at(-1)}`);
     }
   };
 }
 
-// Adds __pycache__/<module>.cpython-313.pyc for every <module>.py of the zip at `artifact`.
-async function addCompiledFiles(artifact) {
-  const zip = await JSZip.loadAsync(await fs.readFile(artifact));
+// Returns the compiled files of these sources [path, bytes], in their order: those kept in `folder`, or new ones.
+async function compiled(sources, folder) {
+  const key = createHash('sha256').update(`${require('pyodide/package.json').version} ${COMPILER}`);
+  for (const [name, source] of sources) key.update(`\0${name}\0${source.length}\0`).update(source);
+  const kept = path.join(folder, `compiled-${key.digest('hex')}.json`);
+  const texts = await fs.readFile(kept, 'utf8').catch(() => null);
+  if (texts !== null) return JSON.parse(texts).map((text) => Buffer.from(text, 'base64'));
   const compileFile = await compiler();
-  for (const file of zip.file(/\.py$/)) {
-    const [, folder, module] = /^(.*\/)?([^/]+)\.py$/.exec(file.name);
-    const compiled = compileFile(file.name, await file.async('uint8array'));
-    zip.file(`${folder ?? ''}__pycache__/${module}.${TAG}.pyc`, compiled, { unixPermissions: 0o644, createFolders: false });
+  const files = sources.map(([name, source]) => Buffer.from(compileFile(name, source)));
+  await fs.mkdir(folder, { recursive: true });
+  for (const name of await fs.readdir(folder)) {
+    if (name.startsWith('compiled-')) await fs.rm(path.join(folder, name), { force: true });
+  }
+  // A rename, so that a run that is killed leaves no half of it under this name.
+  const unfinished = path.join(folder, `compiled-unfinished-${process.pid}`);
+  await fs.writeFile(unfinished, JSON.stringify(files.map((file) => file.toString('base64'))));
+  await fs.rename(unfinished, kept);
+  return files;
+}
+
+// Adds __pycache__/<module>.cpython-313.pyc for every <module>.py of the zip at `artifact`.
+async function addCompiledFiles(artifact, folder) {
+  const zip = await JSZip.loadAsync(await fs.readFile(artifact));
+  const sources = await Promise.all(zip.file(/\.py$/).map(async (file) => [file.name, await file.async('uint8array')]));
+  for (const [number, content] of (await compiled(sources, folder)).entries()) {
+    const [, place, module] = /^(.*\/)?([^/]+)\.py$/.exec(sources[number][0]);
+    zip.file(`${place ?? ''}__pycache__/${module}.${TAG}.pyc`, content, { unixPermissions: 0o644, createFolders: false });
   }
   for (const file of Object.values(zip.files)) file.date = DATE;
   const options = { type: 'nodebuffer', platform: 'UNIX', compression: 'DEFLATE', compressionOptions: { level: 9 } };
@@ -58,7 +80,7 @@ async function addCompiledFiles(artifact) {
 
 class CompilePyc {
   constructor(serverless) {
-    const compile = () => addCompiledFiles(serverless.service.package.artifact);
+    const compile = () => addCompiledFiles(serverless.service.package.artifact, path.join(serverless.serviceDir, '.streamkeeper-build'));
     this.hooks = {
       'after:package:createDeploymentArtifacts': compile,
       'after:deploy:function:packageFunction': compile,

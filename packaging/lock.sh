@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes requirements.txt (for Lambda), requirements-dev.txt (with the rest that a laptop needs) and package-lock.json,
-# from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No lock names a
+# Writes requirements.txt (for Lambda), requirements-dev.txt (with the rest that a laptop needs), requirements-velocity.txt
+# (for one test) and package-lock.json, from the pyproject.toml of both distributions and package.json. $1 is the Python to resolve for. No lock names a
 # registry.
 set -eu
 tools=.streamkeeper-build/lock
@@ -14,4 +14,5 @@ compile() {
 }
 compile requirements.txt pyproject.toml
 compile requirements-dev.txt --extra local --extra dev pyproject.toml states-language/pyproject.toml
+compile requirements-velocity.txt --constraint requirements-dev.txt --extra velocity pyproject.toml
 npm install --package-lock-only --ignore-scripts --loglevel=error

@@ -4,12 +4,20 @@
 
 module.exports = async ({ resolveVariable }) => {
   const stage = await resolveVariable('sls:stage');
-  const always = ['serverless-step-functions', './packaging/partition.cjs', './packaging/check-machines.cjs'];
+  const always = [
+    'serverless-step-functions',
+    './packaging/partition.cjs',
+    './packaging/check-machines.cjs',
+    './packaging/api.cjs',
+    './packaging/machine-logs.cjs',
+    './packaging/reserved-concurrency.cjs',
+  ];
   const deployed = [
     'serverless-python-requirements',
     './packaging/compile-pyc.cjs',
     './packaging/shipped-profiles.cjs',
     './packaging/adopt-retained.cjs',
+    './packaging/deletion-protection.cjs',
   ];
   return ['local', 'test'].includes(stage) ? always : [...always, ...deployed];
 };

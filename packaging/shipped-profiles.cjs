@@ -1,6 +1,7 @@
 // Chooses the profiles that ship. One whose address begins with a variable that the stage's `upstreams` have not would be
 // rejected at its first connection, for ever; it stays out of the zip, and a POST of it is a 404. As an osls plugin this
 // gives the variables to the function that connects, keeps the other profiles out, and says in one line which those are.
+// It refuses a profile with a secret of another stage, which the function's role could not read.
 'use strict';
 
 const fs = require('node:fs');
@@ -8,23 +9,48 @@ const path = require('node:path');
 
 const STREAMS = path.join(__dirname, '..', 'env', 'streams');
 const FILE = /^([A-Za-z0-9._-]+)\.toml$/;
-const VARIABLE = /^address\s*=\s*["']\$\{(UPSTREAM_[A-Z0-9_]+)\}/m;
+// A secret whose name is written out; a comment may show any.
+const SECRET = /\$\{(secret|ssm):(\/[^:}]*)/g;
+const COMMENT = /^\s*#.*$/gm;
+// Only an address may have one; TOML has several ways to write its key and its value.
+const VARIABLE = /\$\{(UPSTREAM_[A-Z0-9_]+)\}/;
 // These stages are never deployed: on a laptop each run has variables of its own.
 const NEVER_DEPLOYED = ['local', 'test'];
 
-// Returns {shipped: names, in order, left: [name, variable] of those that stay out} of a stage; `upstreams` may be null.
+// The text of the profile `name`; a comment behind a value stays.
+function withoutComments(name) {
+  return fs.readFileSync(path.join(STREAMS, `${name}.toml`), 'utf8').replace(COMMENT, '');
+}
+
+// Returns {shipped: names, in order, left: [name, variable] of those that stay out} of a stage with these `upstreams`.
 function choose(stage, upstreams) {
   const shipped = [];
   const left = [];
   for (const file of fs.readdirSync(STREAMS)) {
     const name = FILE.exec(file)?.[1];
     if (name === undefined) continue;
-    const variable = VARIABLE.exec(fs.readFileSync(path.join(STREAMS, file), 'utf8'))?.[1];
-    const isSet = variable === undefined || Object.hasOwn(upstreams ?? {}, variable);
+    const variable = VARIABLE.exec(withoutComments(name))?.[1];
+    const isSet = variable === undefined || Object.hasOwn(upstreams, variable);
     if (isSet || NEVER_DEPLOYED.includes(stage)) shipped.push(name);
     else left.push([name, variable]);
   }
   return { shipped: shipped.sort(), left: left.sort() };
+}
+
+// What is wrong with the secrets that the profile `name` refers to: a stage may read those of its own alone.
+function foreignSecret(name, stage) {
+  const text = withoutComments(name);
+  const own = `/streamkeeper/${stage}/`;
+  const found = [...text.matchAll(SECRET)].find(([, , whole]) => !whole.startsWith(own));
+  if (found === undefined) return null;
+  const [, kind, whole] = found;
+  const [, folder, rest] = /^\/(?:streamkeeper\/)?(?:([^/]+)\/)?(.+)$/.exec(whole) ?? [null, '', whole];
+  const isStage = fs.existsSync(path.join(STREAMS, '..', `${folder}.yml`));
+  const short = isStage || !folder ? rest : `${folder}/${rest}`;
+  return (
+    `env/streams/${name}.toml refers to ${whole}, but the stage ${stage} can read names under ${own} alone: ` +
+    `write \${${kind}:${short}}, which is ${own}${short}.`
+  );
 }
 
 class ShippedProfiles {
@@ -33,11 +59,21 @@ class ShippedProfiles {
     this.log = log;
     this.hooks = { 'before:package:createDeploymentArtifacts': () => this.apply() };
     this.hooks['before:package:compileFunctions'] = () => this.setVariables();
+    this.hooks['before:package:cleanup'] = () => this.check();
   }
 
   setVariables() {
     const { custom, functions } = this.serverless.service;
     Object.assign(functions.connectionManager.environment, custom.upstreams);
+  }
+
+  // Before anything is made.
+  check() {
+    const stage = this.serverless.getProvider('aws').getStage();
+    for (const name of choose(stage, this.serverless.service.custom.upstreams).shipped) {
+      const wrong = foreignSecret(name, stage);
+      if (wrong !== null) throw new this.serverless.classes.Error(wrong);
+    }
   }
 
   apply() {
@@ -51,4 +87,4 @@ class ShippedProfiles {
 }
 
 module.exports = ShippedProfiles;
-module.exports.choose = choose;
+Object.assign(module.exports, { choose, foreignSecret });

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from handlers.store import control_items
+from local.permissions import guard
 from tests.local import support
 
 STAGE = "test"
@@ -34,15 +37,19 @@ def free_port(count: int = 3) -> int:
 
 
 class Service:
-    """`streamkeeper run` of the stage `test` in a folder of its own; may be started again in the same folder."""
+    """`streamkeeper run` of the stage `test` in a folder of its own; may be started again in the same folder.
+
+    It enforces the permissions of the roles. `refused` are what a test lets it refuse, each a role and an action.
+    """
 
     def __init__(self, folder: Path, project: Path = support.PROJECT, **environment: str) -> None:
         self.port = int(environment.pop("PORT", "") or free_port())
         self._project = project
+        self.folder = folder
         self._log = folder / "run.log"
-        self._environment = support.environment(
-            STREAMKEEPER_STAGE=STAGE, STREAMKEEPER_DATA=str(folder / "data"), PORT=str(self.port), **environment
-        )
+        own = {"STREAMKEEPER_STAGE": STAGE, "STREAMKEEPER_DATA": str(folder / "data"), "PORT": str(self.port)}
+        self._environment = support.environment(**own, **{guard.SETTING: "enforce"} | environment)
+        self.refused: set[str] = set()
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -59,6 +66,12 @@ class Service:
             socket.create_connection(("127.0.0.1", self.port)).close()
             return True
         return False
+
+    def check_permissions(self) -> None:
+        """Fails where a request was refused that no test expects to be."""
+        pattern = r"ALERT: refused: .*:assumed-role/(\w+)/\S+ is not authorized to perform: (\S+)"
+        refused = {" ".join(found) for found in re.findall(pattern, self.log)}
+        assert refused == self.refused, f"refused: {sorted(refused - self.refused)}\n{self.log}"
 
     @property
     def log(self) -> str:
@@ -125,6 +138,9 @@ class Service:
         The events too it reads from the table: what is stored is to be seen by another way than the product's, also
         while its functions are killed. No stream of these tests is spread over several partition keys.
         """
+        return [{name: _plain(value) for name, value in item.items()} for item in self._items(table, stream_id, prefix)]
+
+    def _items(self, table: str, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         values = {":p": {"S": stream_id}} | ({":s": {"S": prefix}} if prefix else {})
         with contextlib.closing(support.client("dynamodb", f"http://127.0.0.1:{self.port + 1}")) as client:
             pages = client.get_paginator("query").paginate(
@@ -133,11 +149,15 @@ class Service:
                 ExpressionAttributeValues=values,
                 ConsistentRead=True,
             )
-            return [{name: _plain(value) for name, value in item.items()} for page in pages for item in page["Items"]]
+            return [item for page in pages for item in page["Items"]]
 
     def connections(self, stream_id: str) -> list[dict[str, Any]]:
-        """Returns the ledger's records of a stream, oldest first."""
-        return self.items("control", stream_id, "connection#")
+        """Returns the records of a stream's connections, oldest first; the control record has that of the newest."""
+        rows = self._items("control", stream_id, "connection#")
+        shown = [control_items.live_record(item) for item in self._items("control", stream_id, "lease")]
+        every = control_items.with_live(rows, next(iter(shown), None))
+        plain = [{name: _plain(value) for name, value in row.items()} for row in every]
+        return sorted(plain, key=lambda row: int(row["fence"]))
 
 
 @contextlib.contextmanager
@@ -150,6 +170,7 @@ def running(folder: Path, project: Path = support.PROJECT, **environment: str) -
     finally:
         if service.process is not None and service.process.poll() is None:
             service.end()
+    service.check_permissions()
 
 
 def _command(pid: int) -> bytes:

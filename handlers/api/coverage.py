@@ -102,6 +102,7 @@ def _records(connections: Connections, one: Connection) -> list[Record]:
         one.reach_ms,
         one.since_ms,
         one.live_ms,
+        saved_ms=one.saved_ms or 0,
     )
     return ledger.records(record, one.opened_ms, one.forgot_ms)
 

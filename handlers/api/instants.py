@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 
 
 def at(instant_ms: int | None) -> str | None:
-    """The instant as a text; None for None."""
+    """The instant as a text; None for None, and for one that no calendar has, as a damaged record may say."""
     if instant_ms is None:
         return None
-    text = datetime.fromtimestamp(instant_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    try:
+        text = datetime.fromtimestamp(instant_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
     return text.replace("+00:00", "Z")

@@ -7,6 +7,8 @@ by one. When the next try comes is said as far as it is known:
     tried_again_by  nothing is written down, so the machine's own Retriers and rests decide: then at the latest
     neither         nobody knows, or nobody will: the message says which
 
+Of a refusal that may pass `final_at` says from when on the next of them ends the stream.
+
 Once a later connection was answered the error is over: `over_at` says since when, and nothing of it is told as present.
 Invariant: an instant that has passed is never shown as one at which something will be tried.
 """
@@ -59,8 +61,11 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     answers = [answered_ms for later in connections.all[number + 1 :] if (answered_ms := _answered_ms(later))]
     over_ms = min(answers, default=None)
     at_ms, by_ms, words = _next_try(status, connections, one, rest, retries)
+    final_ms = _final_ms(status, connections, one, rest)
+    if final_ms is not None:
+        words = ", ".join(filter(None, (words, f"final at {at(final_ms)}")))
     if over_ms is not None:
-        at_ms, by_ms, words = None, None, f"over since {at(over_ms)}"
+        at_ms, by_ms, final_ms, words = None, None, None, f"over since {at(over_ms)}"
     return {
         **_shown(cause, f"{phrase}; {words}" if words else phrase, failed_ms),
         "http_status": one.http_status,
@@ -71,6 +76,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         "fence": one.fence,
         "tried_again_at": at(at_ms),
         "tried_again_by": at(by_ms),
+        "final_at": at(final_ms),
         "over_at": at(over_ms),
     }
 
@@ -94,6 +100,13 @@ def _next_try(
     if by_ms is None or by_ms <= now_ms:
         return None, None, ""
     return None, by_ms, f"tried again by {at(by_ms)}"
+
+
+def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:
+    """From when on a refusal that goes on ends the stream; None where it has passed, or this is no such refusal."""
+    is_passing = one.http_status is not None and not one.is_rejected and rest.kind == "refused"
+    is_wanted = status in standing.CLAIMED and status != "stopping"
+    return rest.final_ms if is_passing and is_wanted and rest.final_ms > connections.now_ms else None
 
 
 def _row(connections: Connections, number: int) -> list[Connection]:
@@ -136,5 +149,6 @@ def _shown(cause: str, message: str, at_ms: int) -> dict[str, Any]:
         "fence": None,
         "tried_again_at": None,
         "tried_again_by": None,
+        "final_at": None,
         "over_at": None,
     }

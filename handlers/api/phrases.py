@@ -46,7 +46,11 @@ def of_execution(lease: Lease) -> str:
 
 
 def ending_detail(lease: Lease) -> str:
-    """What the machine wrote down beside the error's name: the function's own message; "" where there is none."""
-    message = _MESSAGE.match(lease.ending_cause)
-    words = json.loads(message[1], strict=False) if message else lease.ending_cause
-    return bounded(words)
+    """What the machine wrote down beside the error's name, as a sentence; "" where there is none."""
+    return of_cause(lease.ending_cause)
+
+
+def of_cause(cause: str) -> str:
+    """The function's own message out of the Cause of its error; a Cause that is no such JSON as it is."""
+    message = _MESSAGE.match(cause)
+    return bounded(json.loads(message[1], strict=False) if message else cause)

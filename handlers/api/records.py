@@ -1,9 +1,9 @@
 """The records of one stream as the control API reads them, and how each of its connections stands.
 
-A connection without a recorded end is one of three. It is *open* while its function is known to live: the holder until
-its lease ends, any other until it was silent for longer than `dead_after_ms`. Then it is *unheard*: its function may be
-killed, paused, or unable to write, and nobody can know which. It is *over* once Lambda must have ended its function, or
-once that function has made another connection.
+A connection without a recorded end is one of three. It is *open* while its function is known to live: until it was
+silent for longer than `dead_after_ms`, and the holder until its lease ends, if that is later. Then it is *unheard*: its
+function may be killed, paused, or unable to write, and nobody can know which. It is *over* once Lambda must have ended
+its function, or once that function has made another connection.
 
     claimed 12:00:00, its function killed by Lambda at 12:15:00 at the latest
     last saved 12:03:10, silent since       open until 12:03:30
@@ -82,7 +82,8 @@ class Records:
     """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
 
     A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `is_all` is
-    whether there is no older connection than these; those from before `kept_since_ms` may have expired.
+    whether there is no older connection than these; those from before `kept_since_ms` may have expired. `damage` names
+    the attributes of the lease that cannot be read.
     """
 
     lease: Lease
@@ -93,6 +94,7 @@ class Records:
     rest: Rest = field(default_factory=Rest)
     is_all: bool = True
     kept_since_ms: int = 0
+    damage: tuple[str, ...] = ()
 
 
 class Connections:
@@ -128,20 +130,24 @@ class Connections:
         return one.execution == self.lease.execution or one.claimed_ms >= self.lease.started_at_ms
 
     def since_start(self) -> list[Connection]:
-        """The connections since the last start that the records show: after each other end somebody connects again."""
-        start = 0
+        """The connections since the last start that the records show: after each other end somebody connects again.
+
+        So does a successor where its predecessor was stopped or rejected after it had been relieved: that is no start.
+        """
+        start, started_ms = 0, self.lease.started_at_ms
         for number, (one, following) in enumerate(zip(self.all, self.all[1:], strict=False), 1):
-            if (one.ended_by in OVER or one.is_rejected) and following.claimed_ms >= one.last_ms:
+            is_over = one.ended_by in OVER or one.is_rejected
+            is_before = not started_ms or one.claimed_ms < started_ms
+            if is_over and is_before and following.claimed_ms >= one.last_ms:
                 start = number
         return self.all[start:]
 
     def _is_open(self, one: Connection) -> bool:
         if one.opened_ms is None or one.closed_ms is not None or one.ended_by or self._went_on(one):
             return False
-        if one.fence == self.lease.connected_token:
-            # The holder renews the lease even while the stream says nothing.
-            return self.now_ms < self.lease.expires_at_ms
-        return self.now_ms - one.heard_ms <= self.dead_after_ms
+        # The holder renews its lease as well, and what it wrote since shows its life no less.
+        is_renewed = one.fence == self.lease.connected_token and self.now_ms < self.lease.expires_at_ms
+        return is_renewed or self.now_ms - one.heard_ms <= self.dead_after_ms
 
     def _is_over(self, one: Connection) -> bool:
         """Whether it has surely ended: its function has connected again, or Lambda has ended it, by any clock."""

@@ -8,7 +8,8 @@
     ended         the upstream ended the stream
     rejected      the upstream refused the request, or the request or the profile is wrong
     broken        the last execution failed
-    unknown       an execution holds the stream and nobody has been heard of for ten minutes: it may be dead
+    unknown       an execution holds the stream and nobody has been heard of for ten minutes: it may be dead, or Lambda
+                  has no room for its functions
 
 How an execution ended is what the machine wrote into the lease when it let go. So a stop request that comes after an
 end changes nothing of it: a stream that was rejected, and is then asked to stop, stays rejected. Invariant: the word
@@ -77,7 +78,9 @@ def reason(status: str, connections: Connections) -> str | None:
     """Why it stands so, as one sentence without its full stop; None where that is as it should be."""
     lease = connections.lease
     if status == "unknown":
-        return "its execution has left no trace for ten minutes and may be dead"
+        return (
+            "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
+        )
     if status in ("stopping", "stopped"):
         since = f" at {at(lease.stop_at_ms)}" if lease.stop_at_ms else ""
         return f"a stop was requested{since}; {NOT_AGAIN}"

@@ -33,7 +33,7 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
     return {
         "stream": stream_id,
         "status": status,
-        "reason": standing.reason(status, connections) or _trouble(status, stuck, error),
+        "reason": _damage(records) or standing.reason(status, connections) or _trouble(status, stuck, error),
         "execution": lease.execution or None,
         "generation": lease.generation,
         "fence": lease.fence,
@@ -58,6 +58,11 @@ def _stuck(status: str, connections: Connections, records: Records) -> dict[str,
     # One that was never answered, or is open, says nothing of the cursor.
     last = next((one for one in reversed(connections.all) if one.opened_ms is not None and one.ended_by), None)
     return {"value": records.cursor, "same_ends": ends, "ended_by": None if last is None else last.ended_by}
+
+
+def _damage(records: Records) -> str | None:
+    """What of the lease nobody can read: then the status is that of a lease without it; None where all is sound."""
+    return f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else None
 
 
 def _trouble(status: str, stuck: dict[str, Any] | None, error: dict[str, Any] | None) -> str | None:

@@ -28,8 +28,8 @@ def dynamodb(plain: PlainAws | None, *, tries: int) -> Any:
 
 @cache
 def boto3_client(service: str, tries: int = 4) -> Any:
-    """boto3's client of a service, one for all who ask."""
-    import boto3
+    """boto3's client of a service, one for all who ask, as botocore makes it: boto3 around it takes 3 MB more."""
+    import botocore.session
     from botocore.config import Config
 
     config = Config(
@@ -42,4 +42,4 @@ def boto3_client(service: str, tries: int = 4) -> Any:
         # Composed anew for each request otherwise, which takes longer than to sign it.
         user_agent="streamkeeper",
     )
-    return boto3.client(service, config=config)
+    return botocore.session.get_session().create_client(service, config=config)

@@ -4,23 +4,32 @@
     Refused            the item itself is not valid, where the caller expects that
     StoreUnavailable   anything else, after the client's own retries
 
-Invariant: a message holds AWS's error code alone, for AWS's message may quote the data.
+Invariant: a message holds AWS's error code and the id of the request alone, for AWS's message may quote the data.
 """
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
+from handlers.dynamodb.client import THROTTLED
 from handlers.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import BotoCoreError, ClientError
+
+
+_ID = re.compile(r"[A-Za-z0-9+/=-]{1,128}")
 
 
 class ConditionFailed(Exception):
-    """The write's condition did not hold; `retries` is how often the client had sent it before."""
+    """The write's condition did not hold; `retries` is how often the client had sent it before.
 
-    def __init__(self, retries: int) -> None:
+    `item` is what is there, where the request asked for it and the service says; else None.
+    """
+
+    def __init__(self, retries: int, item: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.retries = retries
+        self.item = item
 
 
 class Refused(Exception):
@@ -58,7 +67,29 @@ def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
     """What AWS's error code means."""
     code = error.response.get("Error", {}).get("Code", "Unknown")
     if code == "ConditionalCheckFailedException":
-        return ConditionFailed(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+        fields: Any = error.response
+        return ConditionFailed(fields.get("ResponseMetadata", {}).get("RetryAttempts", 0), fields.get("Item"))
     if code == "ValidationException" and refusals:
         return Refused(code)
-    return StoreUnavailable(f"AWS refused {action} after its retries: {code}")
+    unavailable = StoreUnavailable(f"AWS refused {action} after its retries: {code}{quoted_id(error.response)}")
+    unavailable.is_throttle = code in THROTTLED
+    return unavailable
+
+
+def quoted_id(response: object) -> str:
+    """ ", request <id>", by which AWS finds the request of this answer of a client; "" where it has none."""
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    request_id = metadata.get("RequestId") if isinstance(metadata, dict) else None
+    # S3's ids are Base64; what another service says in its place is not for a log.
+    is_id = isinstance(request_id, str) and _ID.fullmatch(request_id) is not None
+    return f", request {request_id}" if is_id else ""
+
+
+def described(error: "BotoCoreError | ClientError | StoreUnavailable") -> str:
+    """The kind of an error, and of AWS's refusal its code and the id of the request, for a log."""
+    if isinstance(error, StoreUnavailable):
+        return str(error)
+    # Of an error without an answer it is absent or None.
+    response = getattr(error, "response", None) or {}
+    code = response.get("Error", {}).get("Code", "")
+    return f"{type(error).__name__}{f' {code}' if code else ''}{quoted_id(response)}"

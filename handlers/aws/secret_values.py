@@ -7,9 +7,11 @@ since few profiles have one. Invariant: no message and no log holds a value; the
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from handlers.aws.error_translation import quoted_id
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.profile.secret_references import Reference, Secrets
 
@@ -31,10 +33,14 @@ _FINAL = frozenset(
 
 
 class SecretValues:
-    """The values of references; `client` makes the client of a service by its name."""
+    """The values of references; `client` makes the client of a service by its name.
 
-    def __init__(self, client: Callable[[str], Any]) -> None:
+    `prefix` begins the names of the stage's secrets.
+    """
+
+    def __init__(self, client: Callable[[str], Any], prefix: str) -> None:
         self._provider = cache(lambda kept_in: _provider(kept_in, client))
+        self._prefix = prefix
 
     def read(self, references: Iterable[Reference], *, anew: bool = False) -> Secrets:
         """The values by reference; `anew` takes none that was kept.
@@ -45,11 +51,18 @@ class SecretValues:
         values: dict[Reference, str] = {}
         fresh: set[tuple[str, str]] = set()
         for reference in references:
-            place = (reference.kept_in, reference.name)
-            text = self._text(reference, anew=anew and place not in fresh)
+            whole = replace(reference, name=self._whole(reference))
+            place = (whole.kept_in, whole.name)
+            text = self._text(whole, anew=anew and place not in fresh)
             fresh.add(place)
-            values[reference] = _part(reference, text)
+            values[reference] = _part(whole, text)
         return values
+
+    def _whole(self, reference: Reference) -> str:
+        name = reference.name if reference.name.startswith("/") else f"{self._prefix}{reference.name}"
+        if not name.startswith(self._prefix):
+            raise StreamRejected(f"{_named(reference)} is not under {self._prefix}, where this stage's secrets are")
+        return name
 
     def _text(self, reference: Reference, *, anew: bool) -> str:
         from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
@@ -81,9 +94,10 @@ def _explained(reference: Reference, cause: BaseException | None) -> Exception:
     from botocore.exceptions import ClientError
 
     code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
+    request = quoted_id(cause.response) if isinstance(cause, ClientError) else ""
     if code in _FINAL:
-        return StreamRejected(f"{_named(reference)} cannot be read: {code}")
-    return StreamDropped(f"{_named(reference)} cannot be read now: {code or type(cause).__name__}")
+        return StreamRejected(f"{_named(reference)} cannot be read: {code}{request}")
+    return StreamDropped(f"{_named(reference)} cannot be read now: {code or type(cause).__name__}{request}")
 
 
 def _part(reference: Reference, text: str) -> str:

@@ -1,16 +1,16 @@
 """Decides how long a stream's upstream is left alone after a connection failed, and how that grows.
 
-Three kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (an answer
-that a retry may better), `throttled` (429 or 420). It knows no clock: instants are passed in. Invariant: a rest is
-never shorter than what the upstream asked for, in Retry-After or as its reconnection time, and failures in a row never
-shorten it.
+Four kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (an answer
+that a retry may better), `throttled` (429 or 420), `refused` (401, 403 or 404, `refusals.py`). It knows no clock:
+instants are passed in. Invariant: a rest is never shorter than what the upstream asked for, in Retry-After or as its
+reconnection time, and failures in a row never shorten it.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-FailureKind = Literal["network", "http", "throttled"]
-KINDS: tuple[FailureKind, ...] = ("network", "http", "throttled")
+FailureKind = Literal["network", "http", "throttled", "refused"]
+KINDS: tuple[FailureKind, ...] = ("network", "http", "throttled", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Rest:
 
     `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it. `same_ends`
     is how many connections in a row came to the end `same_end` (`stuck.py`), 0 where the last came to none such.
+    `refused_since_ms` is when the first of the refusals in a row came, `final_ms` from when on the next of them is
+    final; 0 where the last connection was not refused.
     """
 
     kind: str = ""
@@ -44,6 +46,11 @@ class Rest:
     reconnection_ms: int = 0
     same_ends: int = 0
     same_end: str = ""
+    refused_since_ms: int = 0
+    final_ms: int = 0
+
+
+NO_REST = Rest()
 
 
 def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:

@@ -54,6 +54,11 @@ class Draining:
         was_closed, self._is_closed = self._is_closed, True
         return not was_closed
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more can come of the upstream."""
+        return self._is_closed
+
     def is_drained(self, record: Record) -> bool:
         """Returns whether all that was read is stored, and nothing more can come."""
         return self._is_closed and record.pending.is_stored

@@ -14,17 +14,20 @@ from handlers.framing.events import StreamEvent
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Raise the stream's fencing token; answered by Claimed or ClaimRefused.
+    """Raise the stream's fencing token; answered by Claimed, ClaimRefused or RestOwed.
 
-    `after_fence` is the last token that this invocation has claimed, 0 where this is its first.
+    `after_fence` is the last token that this invocation has claimed, 0 where this is its first. `rest_until_ms` is
+    until when the upstream is owed a rest as far as the invocation knows; where anything else is written down, the
+    claim is refused.
     """
 
     after_fence: int = 0
+    rest_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCursor:
-    """Answered by CursorRead."""
+class ReadLease:
+    """Answered by LeaseRead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,18 @@ class Open:
 class TakeTurn:
     """Where two are forbidden: mark this one as connected before it opens, if no other is; answered by LeaseRead.
 
-    The turn ends at `expires_at_ms` unless the connection is answered and renews.
+    The turn ends at `expires_at_ms` unless the connection is answered and renews. Connection `over` is known to be
+    over; 0 for none.
     """
 
     fence: int
     expires_at_ms: int
+    over: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class MarkConnected:
-    """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews."""
+class RenewTurn:
+    """Let the turn last until `expires_at_ms`, while the upstream keeps it waiting; answered by LeaseRead."""
 
     fence: int
     expires_at_ms: int
@@ -100,12 +105,38 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class SaveProgress:
-    """Write the ledger's record; save the cursor unless it is None; while open, renew the lease to `expires_at_ms`."""
+class MarkConnected:
+    """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews."""
+
+    fence: int
+    expires_at_ms: int
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Renew the lease to `expires_at_ms`, with the record and the cursor, unless that is None; answered by LeaseRead.
+
+    Nothing is written where this is not the newest connection that is connected; the answer says so.
+    """
 
     cursor: str | None
     progress: Progress
     expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRecord:
+    """Write the connection's record into the ledger."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceCursor:
+    """Save `cursor` in place of the one that this connection asked with and that the upstream refused."""
+
+    cursor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +145,14 @@ class CloseUpstream:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkReleased:
-    """Record that this connection's upstream connection is closed."""
+class Release:
+    """Record that this connection's upstream connection is closed, with its record as it ends; answered by LeaseRead.
 
-    fence: int
+    Its cursor is saved by the same write, unless it is None or a newer connection is connected.
+    """
+
+    cursor: str | None
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +198,17 @@ class RecordLoss:
 
 Effect = (
     Claim
-    | ReadCursor
     | Open
     | TakeTurn
+    | RenewTurn
     | MarkConnected
+    | ReadLease
+    | Heartbeat
     | Write
-    | SaveProgress
+    | SaveRecord
+    | ReplaceCursor
     | CloseUpstream
-    | MarkReleased
+    | Release
     | RecordGaps
     | RecordLoss
     | Finish

@@ -8,17 +8,44 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from handlers.connection.backoff import NO_REST, Rest
 from handlers.connection.lease import Lease
+
+# Over how many partition keys a stream is spread whose events lie in a log: over none.
+LOG = 0
+# What a profile may ask for at most.
+MOST_PARTITIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """Where a connection goes on; the cursor is None when nothing was saved yet. `saved_ms` is when it was.
+
+    `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long whoever goes on
+    from the cursor must last to have caught up: both as the ledger says, None where it has no record. `looked` is the
+    last connection that wrote down which gaps there were.
+    `connected_ms` is until when any connection is known to have been open, None where none is.
+    """
+
+    cursor: str | None
+    saved_ms: int | None = None
+    known_ms: int | None = None
+    behind_ms: int | None = None
+    connected_ms: int | None = None
+    looked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """The claim was granted; `lease.fence` is this connection's own fencing token.
 
-    `partitions` is over how many partition keys the stream's events are spread, as its first claim has fixed it.
+    `rest` is what is known of the upstream's failures. `partitions` is over how many partition keys the stream's events
+    are spread, as its first claim has fixed it; LOG where they lie in a log of segments.
     """
 
     lease: Lease
+    resumption: Resumption
+    rest: Rest = NO_REST
     partitions: int = 1
 
 
@@ -30,17 +57,10 @@ class ClaimRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class CursorRead:
-    """The answer to ReadCursor; None when nothing was saved yet. `saved_ms` is when it was.
+class RestOwed:
+    """The claim was refused: another rest is written down than the invocation knew of. No manager hears of it."""
 
-    `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long whoever goes on
-    from the cursor must last to have caught up: both as the ledger says, None where it has no record.
-    """
-
-    cursor: str | None
-    saved_ms: int | None = None
-    known_ms: int | None = None
-    behind_ms: int | None = None
+    rest: Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +88,10 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRead:
-    """The lease as it stands now."""
+    """The lease as it stands now; `resumption` is None but in the answer to TakeTurn."""
 
     lease: Lease
+    resumption: Resumption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +119,6 @@ class Woken:
     """The manager's `wake_at_ms` has come."""
 
 
-Input = Claimed | ClaimRefused | CursorRead | Opened | Chunk | Closed | LeaseRead | Written | StoreFailed | Woken
+Input = Claimed | ClaimRefused | Opened | Chunk | Closed | LeaseRead | Written | StoreFailed | Woken
 # What comes from the upstream by itself.
 Arrival = Opened | Chunk | Closed

@@ -7,7 +7,7 @@ the body of a refusal is no part of the stream; what was read before an end is s
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Outcome, Write
@@ -20,6 +20,10 @@ from handlers.framing.decoders import FrameTooLong, FramingError, Oversize
 from handlers.framing.events import StreamEvent
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
+
+if TYPE_CHECKING:
+    from handlers.connection.waiting import Waiting
+
 
 # As many events as one Write holds: a chunk may hold thousands. The cursor moves on with each Write, and how long a
 # throttled table is asked again counts for each.
@@ -42,14 +46,18 @@ class Intake:
         self._decoder = profile.decoder()
         self._discards = False
         self._told_unfinished = False
+        self._waiting: Waiting | None = None  # None where each event is an item
 
-    def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
-        """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
+    def answer(self, now_ms: int, opened: Opened, record: Record, refused_ms: int) -> tuple[list[Effect], End | None]:
+        """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so.
+
+        `refused_ms` is for how long the upstream has refused the stream, if it does now.
+        """
         meaning = self._profile.meaning(opened.status)
         if record.resumed and is_expired(self._profile, opened.status):
             self._discards = True
             return [], self._cursor_expired(now_ms, record, record.liveness.heard_ms, None)
-        refusal = judge(self._profile, opened, meaning)
+        refusal = judge(self._profile, opened, meaning, refused_ms)
         if refusal is not None:
             self._discards = True
             return [], End(refusal, refused_as(refusal))
@@ -80,11 +88,7 @@ class Intake:
         )
         record.frames += reading.frames
         record.bytes += len(data)
-        writes: list[Effect] = []
-        for first in range(0, len(reading.events), MOST_EVENTS):
-            events = reading.events[first : first + MOST_EVENTS]
-            writes.append(Write(record.fence, record.events, events))
-            record.sent(len(events), next((one.cursor for one in reversed(events) if one.cursor is not None), None))
+        writes = self._writes(now_ms, reading.events, record)
         if reading.cursor is not None:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
@@ -93,6 +97,41 @@ class Intake:
             return losses + writes, None
         self._discards = True
         return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)
+
+    def gathers(self, flush_ms: int) -> None:
+        """From now on events wait for so long, to be written together: the stream's events lie in a log."""
+        # Few streams have a log, and what is imported lengthens each cold start.
+        from handlers.connection.waiting import Waiting
+
+        self._waiting = Waiting(flush_ms)
+
+    @property
+    def due_ms(self) -> int | None:
+        """Returns when what waits is to be written; None where nothing waits."""
+        return None if self._waiting is None else self._waiting.due_ms
+
+    def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:
+        """Returns the write of what waits, where it is due or the connection leaves."""
+        waiting = self._waiting
+        if waiting is None or waiting.due_ms is None or not (is_leaving or waiting.is_due(now_ms)):
+            return []
+        return [Write(record.fence, waiting.first, waiting.take())]
+
+    def _writes(self, now_ms: int, read_events: tuple[StreamEvent, ...], record: Record) -> list[Effect]:
+        """Returns the writes of what was read, as far as it does not wait for more."""
+        if self._waiting is not None and read_events:
+            first, cursor = record.events, _last_cursor(read_events)
+            if self._waiting.add(now_ms, first, read_events):
+                record.joins(len(read_events), cursor)
+            else:
+                record.sent(len(read_events), cursor)
+            return self.flush(now_ms, record, is_leaving=False)
+        writes: list[Effect] = []
+        for first in range(0, len(read_events), MOST_EVENTS):
+            events = read_events[first : first + MOST_EVENTS]
+            writes.append(Write(record.fence, record.events, events))
+            record.sent(len(events), _last_cursor(events))
+        return writes
 
     @property
     def reconnection_ms(self) -> int | None:
@@ -143,3 +182,8 @@ class Intake:
             return End(ends.FORGOTTEN, "disconnected_by_upstream", asks_lease=True)
         record.cursor_expired(now_ms, cursor, heard_ms)
         return End(ends.EXPIRED_CURSOR if oldest is None else ends.PARTLY_FORGOTTEN, CURSOR_EXPIRED)
+
+
+def _last_cursor(events: tuple[StreamEvent, ...]) -> str | None:
+    """Where to resume behind the events; None where none of them says."""
+    return next((event.cursor for event in reversed(events) if event.cursor is not None), None)

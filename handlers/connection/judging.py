@@ -21,8 +21,11 @@ MOST_RETRY_AFTER_S = 86_400.0
 _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 
 
-def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
-    """Returns why the answer is not a connection, or None when it is one."""
+def judge(profile: Profile, opened: Opened, meaning: Meaning, refused_ms: int) -> Outcome | None:
+    """Returns why the answer is not a connection, or None when it is one.
+
+    `refused_ms` is for how long the upstream has refused the stream, if it does now.
+    """
     status = opened.status
     if meaning == "ended":
         return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
@@ -39,7 +42,13 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
         return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status)
     if meaning == "dropped":
         return Outcome("StreamDropped", "", f"the upstream answered {status}", wait_s, status)
-    return Outcome("StreamRejected", "", f"the upstream answered {status}: a retry cannot help", http_status=status)
+    if meaning == "refused" and refused_ms < profile.reject_after_ms:
+        left_s = (profile.reject_after_ms - refused_ms) / 1000
+        message = f"the upstream answered {status}: final if it goes on for {left_s:.0f} s"
+        return Outcome("StreamDropped", "", message, wait_s, status)
+    lasted = f" for {refused_ms / 1000:.0f} s" if meaning == "refused" and profile.reject_after_ms else ""
+    message = f"the upstream answered {status}{lasted}: a retry cannot help"
+    return Outcome("StreamRejected", "", message, http_status=status)
 
 
 def refused_as(outcome: Outcome) -> str:
@@ -59,7 +68,7 @@ def is_expired(profile: Profile, status: int) -> bool:
     if meaning == "expired":
         return True
     is_default = profile.resume is not None and profile.resume.is_default and status not in dict(profile.statuses)
-    return is_default and meaning == "rejected" and status >= 400 and status not in _NOT_OF_THE_CURSOR
+    return is_default and meaning in ("refused", "rejected") and status >= 400 and status not in _NOT_OF_THE_CURSOR
 
 
 def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:

@@ -23,7 +23,15 @@ Invariant: fence, connected_token and released_token never decrease, and connect
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
+
+# The errors by which an execution lets go of a stream that is over. After any other its predecessor, if there is one,
+# goes on with the stream: a successor that broke has ended nothing.
+FINAL_ENDINGS = ("StreamEnded", "StreamRejected", "InvalidRequest")
+
+
+_WORDS = re.compile(r"[0-9A-Za-z-]+")
 
 
 class LeaseView(enum.Enum):
@@ -39,6 +47,7 @@ class LeaseView(enum.Enum):
 class Lease:
     """The record as read: counters as above, and the execution that claimed the stream ("" for none).
 
+    `connected_by` is Lambda's request of the connection that is connected; "" where nobody wrote it down.
     `stop` is whether a stop is requested. `expires_at_ms` is when the connected holder counts as dead unless it renews;
     0 when nobody was ever connected. `started_at_ms` is when the POST came whose execution, or a successor of it,
     claimed the stream. `stop_at_ms` is when the last stop was requested. `ending` is the error by which the last
@@ -58,6 +67,7 @@ class Lease:
     ended_at_ms: int = 0
     ending_cause: str = ""
     stop_at_ms: int = 0
+    connected_by: str = ""
 
 
 def lease_view(lease: Lease, fence: int) -> LeaseView:
@@ -79,14 +89,27 @@ def superseded(lease: Lease, execution: str) -> bool:
     return bool(execution) and bool(lease.execution) and lease.execution != execution
 
 
-def may_open(lease: Lease, fence: int, now_ms: int) -> bool:
+def is_ended(lease: Lease) -> bool:
+    """Returns whether no execution holds the stream, for the last that did has learned that it is over."""
+    return not lease.execution and lease.ending in FINAL_ENDINGS
+
+
+def may_open(lease: Lease, fence: int, now_ms: int, died: str = "") -> bool:
     """Returns whether an upstream that forbids a second connection would now see only connection `fence`.
 
     That is so when every connection before `fence` that was answered has been closed, or when the last of them stopped
-    renewing: its function is dead, and its sockets with it.
+    renewing: its function is dead, and its sockets with it. Or when `died` proves that.
     """
     open_before = lease.connected_token > lease.released_token and lease.connected_token < fence
-    return not open_before or now_ms >= lease.expires_at_ms
+    return not open_before or now_ms >= lease.expires_at_ms or is_over(lease, died)
+
+
+def is_over(lease: Lease, died: str) -> bool:
+    """Returns whether `died`, what Lambda said of a function that is over, names the one that is connected.
+
+    Lambda's words name the request, which no other function has: "RequestId: 8f5a… Error: Runtime exited …".
+    """
+    return bool(lease.connected_by) and lease.connected_by in _WORDS.findall(died)
 
 
 def unconnected_ms(lease: Lease, now_ms: int) -> int:

@@ -56,7 +56,7 @@ class Record:
     `reach_ms` is how far back the upstream goes where it was asked for what came since; None: to the cursor, 0: nobody
     knows. `since_ms` is None where nobody knew. `joined_ms` is since when others were connected, without a pause, until
     it was answered; only `_settled` knows. `refused` is why nobody can ask for what came before it: that the upstream
-    says so is a connection of no length (`records`).
+    says so is a connection of no length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows.
     """
 
     fence: int
@@ -70,6 +70,7 @@ class Record:
     live_ms: int | None = None
     refused: str = ""
     joined_ms: int | None = None
+    saved_ms: int = 0
 
     @property
     def last_ms(self) -> int:
@@ -78,7 +79,8 @@ class Record:
 
     def end_ms(self, now_ms: int, dead_after_ms: int) -> int | None:
         """When it ended; None while it may be open."""
-        if self.closed_ms is None and now_ms - self.seen_ms <= dead_after_ms:
+        # What waits to be stored keeps it from being known good, and it is alive all the same.
+        if self.closed_ms is None and now_ms - max(self.seen_ms, self.saved_ms) <= dead_after_ms:
             return None
         return self.last_ms
 
@@ -128,33 +130,93 @@ def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> lis
     return shown
 
 
-def known_ms(records: Iterable[Record]) -> int | None:
-    """Until when all that happened is stored or lies in an open gap, as the records say; None where there are none."""
-    return _settled(records)[1]
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the records up to connection `fence`, in the order of their fencing tokens, say to whoever comes after.
+
+    `at_ms` is until when all that happened is stored or lies in an open gap; None where there is no record. From
+    `connected_ms` to `until_ms` somebody was connected without a pause. `waits` has, for connections that no later one
+    outdoes, the fencing token, until when it was good, and how much longer it must have lasted to have caught up.
+    """
+
+    fence: int = 0
+    at_ms: int | None = None
+    connected_ms: int = 0
+    until_ms: int = -1
+    waits: tuple[tuple[int, int, int], ...] = ()
+
+    def behind_ms(self, cursor_fence: int, now_ms: int) -> int | None:
+        """For how long a connection that asks now for what came after the cursor must last to have caught up, at most.
+
+        Connection `cursor_fence` saved the cursor, and what came after did not move it. None where no record is of
+        these.
+        """
+        waits = [
+            behind_ms + CATCH_UP * max(0, now_ms - last_ms)
+            for fence, last_ms, behind_ms in self.waits
+            if fence >= cursor_fence
+        ]
+        return min(waits, default=None)
+
+
+# So many of `Known.waits` are kept; who forgets one takes longer to have caught up.
+MOST_WAITS = 4
+
+
+def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record, Known]:
+    """The record with what was known before it, and what is known behind it.
+
+    What a connection knew when it asked is replaced by what is known now of those before it: one that was open then may
+    have turned out to be dead since it was last heard, or may have caught up in its last moments.
+    """
+    connected_ms = record.opened_ms if joined_ms is None else joined_ms
+    since_ms = record.since_ms if known.at_ms is None else known.at_ms
+    settled = replace(record, joined_ms=joined_ms, since_ms=since_ms)
+    behind_ms = record.behind_ms(record.last_ms)
+    reached = [settled.from_ms] if behind_ms else [settled.from_ms, record.last_ms]
+    at_ms = max(reached if known.at_ms is None else [*reached, known.at_ms])
+    waits = [wait for wait in known.waits if CATCH_UP * (wait[1] - record.last_ms) > wait[2] - behind_ms]
+    waits.append((record.fence, record.last_ms, behind_ms))
+    until_ms = max(known.until_ms, record.last_ms)
+    return settled, Known(record.fence, at_ms, connected_ms, until_ms, tuple(waits[-MOST_WAITS:]))
+
+
+def known(records: Iterable[Record], before: Known | None = None) -> Known:
+    """What the records say, in the order of their fencing tokens, to who knew `before` of those before them."""
+    after = before or Known()
+    for record in sorted(records, key=_by_fence):
+        if before is None or record.fence > before.fence:
+            is_joined = record.opened_ms <= after.until_ms
+            after = _after(after, record, after.connected_ms if is_joined else None)[1]
+    return after
 
 
 def _by_fence(record: Record) -> tuple[int, int]:
     return record.fence, record.opened_ms
 
 
-def _settled(records: Iterable[Record]) -> tuple[list[Record], int | None]:
-    """The records in the order of their fencing tokens, and until when all is known behind the last.
+def _settled(records: Iterable[Record]) -> list[Record]:
+    """The records in the order of their fencing tokens, each with what is known now of those before it."""
+    ordered, settled, after = sorted(records, key=_by_fence), list[Record](), Known()
+    joined = _joined(ordered)
+    for record in ordered:
+        one, after = _after(after, record, joined[record])
+        settled.append(one)
+    return settled
 
-    What a connection knew when it asked is replaced by what is known now of those before it: one that was open then may
-    have turned out to be dead since it was last heard, or may have caught up in its last moments.
+
+def _joined(records: Iterable[Record]) -> dict[Record, int | None]:
+    """Of each record since when others were connected, without a pause, until it was answered; None where none was.
+
+    Two that open at once may be answered in another order than that of their tokens.
     """
-    settled: list[Record] = []
-    at_ms: int | None = None
-    connected_ms, until_ms = 0, -1  # somebody was, without a pause
-    for record in sorted(records, key=_by_fence):
+    joined: dict[Record, int | None] = {}
+    connected_ms, until_ms = 0, -1
+    for record in sorted(records, key=lambda record: (record.opened_ms, record.fence)):
         is_joined = record.opened_ms <= until_ms
+        joined[record] = connected_ms if is_joined else None
         connected_ms, until_ms = connected_ms if is_joined else record.opened_ms, max(until_ms, record.last_ms)
-        joined_ms = connected_ms if is_joined else None
-        settled.append(replace(record, joined_ms=joined_ms, since_ms=record.since_ms if at_ms is None else at_ms))
-        from_ms = settled[-1].from_ms
-        reached = [from_ms, *([] if record.behind_ms(record.last_ms) else [record.last_ms])]
-        at_ms = max([*reached, *([] if at_ms is None else [at_ms])])
-    return settled, at_ms
+    return joined
 
 
 def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
@@ -163,7 +225,7 @@ def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
     A connection that catches up writes a loss down from its `since_ms` on; `_settled` says why that may be too late.
     """
     written = sorted(records, key=_by_fence)
-    settled = _settled(written)[0]
+    settled = _settled(written)
     since = {(one.fence, one.since_ms): now.since_ms for one, now in zip(written, settled, strict=True)}
     return [
         replace(loss, from_ms=min(loss.from_ms, since_ms))
@@ -173,22 +235,9 @@ def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
     ]
 
 
-def behind_ms(records: Iterable[Record], cursor_fence: int, now_ms: int) -> int | None:
-    """For how long a connection that asks now for what came after the cursor must last to have caught up, at most.
-
-    Connection `cursor_fence` saved the cursor, and what came after did not move it. None where no record is of these.
-    """
-    waits = [
-        record.behind_ms(record.last_ms) + CATCH_UP * max(0, now_ms - record.last_ms)
-        for record in records
-        if record.fence >= cursor_fence
-    ]
-    return min(waits, default=None)
-
-
 def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:
     """Returns the gaps between the records, oldest first, but none that an undecided connection may yet cover."""
-    ordered = sorted(_settled(records)[0], key=lambda record: (record.opened_ms, record.fence))
+    ordered = sorted(_settled(records), key=lambda record: (record.opened_ms, record.fence))
     if not ordered:
         return []
     holes: list[Gap] = []
@@ -208,7 +257,9 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         if end_ms is None:  # it is open, so it covers all that follows; or it is dead and not yet known to be
             proved.append((record.from_ms, _FOR_EVER))
             stop_ms = max(stop_ms, record.opened_ms)
-            break
+            # One that stands behind it by clocks that differ may have proved what came before all the same.
+            covered_ms = _FOR_EVER
+            continue
         if not record.behind_ms(end_ms):
             proved.append((record.from_ms, end_ms))
         stop_ms = max(stop_ms, end_ms)

@@ -13,8 +13,8 @@ It is the only loop. Whoever performs its steps (`steps.py` says who) orders not
 An example: a chunk comes to two writes, and the first of them makes a save due.
 
     Await(…)                    -> Chunk
-    Write(1, 0, 250 events)     -> Written      the manager asks for a SaveProgress
-    SaveProgress("250", …)                      before the second write
+    Write(1, 0, 250 events)     -> Written      the manager asks for a Heartbeat
+    Heartbeat("250", …)         -> LeaseRead    before the second write
     Write(1, 250, 50 events)    -> Written
 
 It knows no socket, thread, table or clock: time comes with the answers. Invariant: nothing is yielded after the
@@ -26,48 +26,58 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from handlers.connection.backoff import Rest
-from handlers.connection.effects import Effect, Finish, Open, Progress, SaveProgress, Write
-from handlers.connection.inputs import Opened, StoreFailed, Woken
+from handlers.connection.backoff import NO_REST, Rest
+from handlers.connection.effects import Effect, Finish, MarkConnected, Open, Progress, Write
+from handlers.connection.inputs import Claimed, Opened, RestOwed, StoreFailed, Woken
 from handlers.connection.manager import Manager
-from handlers.connection.steps import NO_REST, Answer, Await, ChangeRest, Invocation, ReadLease, Report, Steps
+from handlers.connection.steps import Answer, Await, ChangeRest, Invocation, Report, Steps
 from handlers.profile.behaviour import Profile
 
 
 def connect(
     profile: Profile, invocation: Invocation, now_ms: int, *, after_fence: int = 0, held: Rest = NO_REST
-) -> Steps[Report]:
-    """Returns how the connection ended, once it has.
+) -> Steps[tuple[Report | RestOwed, Rest]]:
+    """Returns how the connection ended, once it has; RestOwed where none was made, for another rest is written down.
 
-    `after_fence` is the fencing token of the invocation's connection before. `held` is the rest as it is written down
-    while this one alone may try; once the upstream has answered, others may try as well.
+    And the rest as its claim found it. `after_fence` is the fencing token of the invocation's connection before. `held`
+    is the rest as it is written down while this one alone may try, as far as the invocation knows; once the upstream
+    has answered, others may try as well.
     """
-    manager = manager_of(profile, invocation, after_fence)
+    manager = manager_of(profile, invocation, after_fence, held)
+    found = held
     waiting: deque[Effect | ChangeRest] = deque(manager.start(now_ms))
     asked_ms, connect_ms, answer = now_ms, None, Answer(now_ms)
     while True:
-        step: Effect | ChangeRest | ReadLease | Await
-        if (not waiting or isinstance(waiting[0], Write)) and (due := _due(manager, answer.now_ms)) is not None:
-            if isinstance(due, Woken):
-                following = manager.handle(answer.now_ms, due, unread_ms=answer.unread_ms)
-                waiting.extendleft(reversed(following))
+        step: Effect | ChangeRest | Await
+        if not waiting or isinstance(waiting[0], Write):
+            due = _due(manager, answer)
+            if due is not None:
+                waiting.extendleft(reversed(due))
                 continue
-            step = due
-        elif waiting:
-            step = waiting.popleft()
-        else:
-            step = Await(manager.wake_at_ms, manager.lease_due_ms)
+        step = waiting.popleft() if waiting else Await(manager.wake_at_ms, manager.lease_due_ms)
         if isinstance(step, Finish):
-            return Report(step.outcome, manager.progress, connect_ms, manager.reconnection_ms, manager.stays_at)
+            report = Report(
+                step.outcome,
+                manager.progress,
+                connect_ms,
+                manager.reconnection_ms,
+                manager.stays_at,
+                refusal=manager.refusal,
+            )
+            return report, found
         answer = yield step
         now_ms, value, arrived_ms, unread_ms = answer
         if isinstance(step, Open):
             asked_ms = now_ms
-        elif isinstance(step, SaveProgress) and value is None:
+        elif isinstance(step, MarkConnected) and value is None:
             after = answered(held, step.progress)
             if after != held:
                 waiting.appendleft(ChangeRest(held, after))
                 held = after
+        elif isinstance(value, RestOwed):
+            return value, found
+        elif isinstance(value, Claimed):
+            found = held = value.rest
         elif isinstance(value, Opened):
             connect_ms = (now_ms if arrived_ms is None else arrived_ms) - asked_ms
         if value is None or isinstance(value, bool):
@@ -78,7 +88,7 @@ def connect(
         waiting.extendleft(reversed(following))
 
 
-def manager_of(profile: Profile, invocation: Invocation, after_fence: int = 0) -> Manager:
+def manager_of(profile: Profile, invocation: Invocation, after_fence: int = 0, rest: Rest = NO_REST) -> Manager:
     """The manager of one connection of the invocation."""
     return Manager(
         profile,
@@ -89,6 +99,8 @@ def manager_of(profile: Profile, invocation: Invocation, after_fence: int = 0) -
         overlap_max_ms=invocation.overlap_max_ms,
         execution=invocation.execution,
         after_fence=after_fence,
+        rest=rest,
+        died=invocation.died,
     )
 
 
@@ -99,10 +111,11 @@ def answered(held: Rest, progress: Progress) -> Rest:
     return replace(held, until_ms=progress.opened_ms)
 
 
-def _due(manager: Manager, now_ms: int) -> Woken | ReadLease | None:
-    """What an instant asks for that the manager has named and that has come."""
+def _due(manager: Manager, answer: Answer) -> list[Effect] | None:
+    """What an instant asks for that the manager has named and that has come; None where none has."""
+    now_ms = answer.now_ms
     if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
-        return Woken()
+        return manager.handle(now_ms, Woken(), unread_ms=answer.unread_ms)
     if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
-        return ReadLease()
+        return manager.ask_lease(now_ms)
     return None

@@ -44,40 +44,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from handlers.connection import ends
+from handlers.connection import ends, refusals
+from handlers.connection.backoff import NO_REST, Rest
 from handlers.connection.draining import Draining
 from handlers.connection.effects import (
     Claim,
     CloseUpstream,
     Effect,
     Finish,
+    Heartbeat,
     MarkConnected,
-    MarkReleased,
     Open,
     Outcome,
     Progress,
-    ReadCursor,
-    SaveProgress,
+    ReadLease,
+    Release,
+    RenewTurn,
+    ReplaceCursor,
+    SaveRecord,
     TakeTurn,
 )
 from handlers.connection.inputs import (
+    LOG,
     Chunk,
     Claimed,
     ClaimRefused,
     Closed,
-    CursorRead,
     Input,
     LeaseRead,
     Opened,
+    Resumption,
     StoreFailed,
     Woken,
     Written,
 )
 from handlers.connection.intake import Intake
-from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
+from handlers.connection.lease import Lease, LeaseView, is_over, lease_view, may_open
 from handlers.connection.lifetime import Lifetime
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase, ProtocolMisuse
 from handlers.connection.record import Record
+from handlers.connection.refusals import Refusal
 from handlers.profile.behaviour import Profile
 
 RELEASE_POLL_MS = 200
@@ -92,7 +98,8 @@ class Manager:
     `deadline_ms` is when the function is killed, `margin_ms` what is kept before (`handlers/connection/lifetime.py`).
     `execution` is the execution that started it ("" where none is known). An overlap ends after `overlap_max_ms` at
     most, for a longer one would leave its lane too late for its next turn. `after_fence` is the token of the
-    invocation's connection before, 0 for none.
+    invocation's connection before, 0 for none. `rest` is what was known of the upstream's failures before. `died` is
+    what Lambda said of the lane's last function where that proves that it is over, else "".
     """
 
     def __init__(
@@ -106,6 +113,8 @@ class Manager:
         overlap_max_ms: int | None = None,
         execution: str = "",
         after_fence: int = 0,
+        rest: Rest = NO_REST,
+        died: str = "",
     ) -> None:
         ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
         self._lifetime = Lifetime(
@@ -121,10 +130,16 @@ class Manager:
         self._record = Record(deadline_ms)
         self._draining = Draining(profile.connect_timeout_ms if profile.overlap == "forbids" else 0)
         self._lease_every_ms = lease_every_ms
+        # About when the successor's lane has waited: from here on the lease is looked at between two heartbeats.
+        self._watches_from_ms = deadline_ms - (overlap_max_ms or 0) - 2 * margin_ms - lease_every_ms
         self._progress_every_ms = progress_every_ms
         self._after_fence = after_fence
+        self._rest = rest
+        self._connected_ms: int | None = None  # until when another is known to have been connected
+        self._died = died
         self._lease = Lease()
         self._has_turn = False
+        self.refusal: Refusal | None = None  # where the upstream refused it
         self.lease_ttl_ms = ttl_ms
         self.phase = Phase.CLAIMING
         self.wake_at_ms: int | None = None
@@ -159,7 +174,16 @@ class Manager:
         self._record.begins(now_ms)
         self._lifetime.begins(now_ms)
         self.wake_at_ms = self._lifetime.alarm_ms
-        return [Claim(self._after_fence)]
+        return [Claim(self._after_fence, self._rest.until_ms)]
+
+    def ask_lease(self, now_ms: int) -> list[Effect]:
+        """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it."""
+        self.lease_due_ms = None
+        if self.phase is Phase.OPENING:
+            return [RenewTurn(self.fence, self.expires_at_ms(now_ms))]
+        if self.phase in LIVE and self._is_holder and (due := self._progress_made(now_ms)):
+            return due
+        return [ReadLease()]
 
     def handle(
         self, now_ms: int, input_: Input, *, arrived_ms: int | None = None, unread_ms: int | None = None
@@ -174,7 +198,7 @@ class Manager:
         self._record.liveness.begins_input(now_ms, arrived_ms, unread_ms)
         phases, method = self._TABLE[type(input_)]
         if self.phase not in phases:
-            if self.phase is Phase.DRAINING and isinstance(input_, CursorRead | Opened):
+            if self.phase is Phase.DRAINING and isinstance(input_, Opened):
                 return []  # the answer to a question that is not of interest any more
             raise ProtocolMisuse(f"{type(input_).__name__} in the phase {self.phase.value}")
         effects: list[Effect] = method(self, now_ms, input_)
@@ -183,48 +207,57 @@ class Manager:
             self.lease_due_ms = self.wake_at_ms = None
         else:
             self.wake_at_ms = self._draining.until_ms if self.phase is Phase.DRAINING else self._lifetime.alarm_ms
+            if (due_ms := self._intake.due_ms) is not None:
+                self.wake_at_ms = due_ms if self.wake_at_ms is None else min(due_ms, self.wake_at_ms)
         return effects
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def _claimed(self, now_ms: int, claimed: Claimed) -> list[Effect]:
-        self._lease = claimed.lease
+        self._lease, self._rest = claimed.lease, claimed.rest
         self._record.fence = claimed.lease.fence
+        if claimed.partitions == LOG:
+            self._intake.gathers(self._profile.flush_ms)
         if self._profile.overlap == "forbids":
             self.phase = Phase.AWAITING_RELEASE
             return self._await_release(now_ms, LeaseView.HOLDER)
-        self.phase = Phase.OPENING
-        return [ReadCursor()]
+        return self._open(now_ms, claimed.resumption)
 
     def _claim_refused(self, _now_ms: int, refused: ClaimRefused) -> list[Effect]:
         return [Finish(ends.refused(refused.lease))]
 
-    def _await_release(self, now_ms: int, view: LeaseView) -> list[Effect]:
-        if self._lease.connected_token == self.fence:
+    def _await_release(self, now_ms: int, view: LeaseView, resumption: Resumption | None = None) -> list[Effect]:
+        if self._lease.connected_token == self.fence and resumption is not None:
             # The turn is this connection's. It is marked before the request goes out: a connection that opens and
             # stands in no mark would be invisible to the next one.
             self._has_turn = True
-            self.phase = Phase.OPENING
             self.lease_due_ms = now_ms + self._lease_every_ms  # the turn is renewed while the upstream keeps it waiting
-            return [ReadCursor()]
+            return self._open(now_ms, resumption)
         if view is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
             return self._leave(now_ms, None, "claimed_by_successor")
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
-        if not may_open(self._lease, self.fence, now_ms):
+        if not may_open(self._lease, self.fence, now_ms, self._died):
             return []
-        return [TakeTurn(self.fence, self.expires_at_ms(now_ms))]
+        over = self._lease.connected_token if is_over(self._lease, self._died) else 0
+        return [TakeTurn(self.fence, self.expires_at_ms(now_ms), over)]
 
-    def _cursor_read(self, now_ms: int, read: CursorRead) -> list[Effect]:
-        self._record.resumes(now_ms, read, self._profile.asks(read.cursor), self._profile.reach_ms)
-        return [Open(read.cursor)]
+    def _open(self, now_ms: int, at: Resumption) -> list[Effect]:
+        self.phase = Phase.OPENING
+        self._connected_ms = at.connected_ms
+        self._record.resumes(now_ms, at, self._profile.asks(at.cursor), self._profile.reach_ms)
+        return [Open(at.cursor)]
 
     def _opened(self, now_ms: int, opened: Opened) -> list[Effect]:
-        effects, end = self._intake.answer(now_ms, opened, self._record)
+        since_ms = refusals.since_ms(self._rest, self._lease, self._connected_ms, now_ms)
+        effects, end = self._intake.answer(now_ms, opened, self._record, now_ms - since_ms)
         if end is not None:
+            if end.ended_by == "refused" and self._profile.meaning(opened.status) == "refused":
+                self.refusal = Refusal(since_ms, self._profile.reject_after_ms)
             return [*effects, *self._leave(now_ms, end.outcome, end.ended_by, ask_lease=end.asks_lease)]
         self.phase = Phase.CONNECTED
-        self.lease_due_ms = now_ms + self._lease_every_ms
-        return [MarkConnected(self.fence, self.expires_at_ms(now_ms)), *effects, self._save(now_ms)]
+        progress = self._record.save(now_ms, is_open=True)
+        self.lease_due_ms = self._next_look_ms(now_ms)
+        return [MarkConnected(self.fence, self.expires_at_ms(now_ms), progress), *effects]
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -239,17 +272,34 @@ class Manager:
         return self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms)
 
     def _progress_made(self, now_ms: int) -> list[Effect]:
-        """Returns the writes that are due while it is connected: cursor and ledger, and once what gaps there were.
+        """Returns the writes that are due while it is connected: a heartbeat, and once what gaps there were.
 
-        The stream's very first cursor is saved at once.
+        The stream's very first cursor is saved at once. One that a newer connection relieved writes its record alone.
         """
         record = self._record
-        is_due = now_ms - record.saved_at_ms >= self._progress_every_ms or record.pending.is_first
-        if record.opened_ms is None or not is_due:
+        is_first = record.pending.is_first and self._is_holder
+        if record.opened_ms is None or not (now_ms - record.saved_at_ms >= self._progress_every_ms or is_first):
             return []
         # Who was silent before it must be dead by now, so the gap before it is known.
         is_known = now_ms - record.opened_ms > self.lease_ttl_ms
-        return [self._save(now_ms), *(record.gaps(self.lease_ttl_ms) if is_known else [])]
+        gaps = record.gaps(self.lease_ttl_ms) if is_known else []
+        progress = record.save(now_ms, is_open=True)
+        if not self._is_holder:
+            return [SaveRecord(progress), *gaps]
+        return [Heartbeat(record.pending.take(), progress, self.expires_at_ms(now_ms)), *gaps]
+
+    @property
+    def _is_holder(self) -> bool:
+        """Whether no newer connection is known to be connected."""
+        return self._lease.connected_token <= self.fence
+
+    def _next_look_ms(self, now_ms: int) -> int:
+        """Returns when the lease is next renewed or read: oftener where a successor is about to come, or has come."""
+        next_ms = now_ms + self._lease_every_ms
+        beat_ms = self._record.saved_at_ms + self._progress_every_ms
+        if not self._is_holder:
+            return next_ms
+        return max(now_ms, min(next_ms, beat_ms) if next_ms >= self._watches_from_ms else beat_ms)
 
     def _store_failed(self, _now_ms: int, failed: StoreFailed) -> list[Effect]:
         close: list[Effect] = [] if self.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE) else [CloseUpstream()]
@@ -266,9 +316,10 @@ class Manager:
         if view is LeaseView.STOPPED:
             return self._leave(now_ms, ends.STOPPED, "stopped")
         if self.phase is Phase.AWAITING_RELEASE:
-            return self._await_release(now_ms, view)
+            return self._await_release(now_ms, view, read.resumption)
         if self.phase is Phase.OPENING:
-            return [MarkConnected(self.fence, self.expires_at_ms(now_ms))] if self._has_turn else []
+            return []
+        self.lease_due_ms = self._next_look_ms(now_ms)
         if view is LeaseView.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._lifetime.keeps(lease):
             self.phase = Phase.OVERLAPPING
             self._lifetime.overlaps(now_ms)
@@ -279,6 +330,9 @@ class Manager:
         return self._progress_made(now_ms)
 
     def _woken(self, now_ms: int, _woken: Woken) -> list[Effect]:
+        return [*self._intake.flush(now_ms, self._record, is_leaving=False), *self._time_passed(now_ms)]
+
+    def _time_passed(self, now_ms: int) -> list[Effect]:
         if self.phase is Phase.DRAINING:
             return self._drain_timeout(now_ms)
         if self.phase is Phase.CONNECTED and self._lifetime.asks_lease(now_ms):
@@ -317,27 +371,33 @@ class Manager:
     def _drained(self, now_ms: int) -> list[Effect]:
         """Returns what follows once all that was read is stored; nothing before."""
         draining, record = self._draining, self._record
+        if draining.is_closed and (waited := self._intake.flush(now_ms, record, is_leaving=True)):
+            return waited
         if not draining.is_drained(record):
             return []
         if unfinished := self._intake.unfinished(now_ms, record):
             return unfinished
         record.unterminated_bytes = self._intake.tail_bytes()
-        effects: list[Effect] = [self._save(now_ms)]
-        if record.opened_ms is not None or self._has_turn:
-            # Else an older connection may still be open, and must not count as closed.
-            effects.append(MarkReleased(record.fence))
+        progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
+        effects: list[Effect] = [SaveRecord(progress)]
         if record.shows_gaps:
-            effects += record.gaps(self.lease_ttl_ms)
+            effects += record.gaps(self.lease_ttl_ms, leaves_some=draining.asks_lease)
+        # Of one that was not answered an older connection may still be open, and must not count as closed.
+        is_released = record.opened_ms is not None or self._has_turn
+        if is_released:
+            effects.append(Release(cursor, progress))
+        elif cursor is not None:
+            effects.append(ReplaceCursor(cursor))
         if not draining.asks_lease:
             return [*effects, Finish(draining.outcome)]
         draining.until_ms = self._lifetime.watches_until_ms(now_ms, draining.watch_ms)
-        self.lease_due_ms = now_ms
+        self.lease_due_ms = None if is_released else now_ms  # the answer to the release is the lease
         return effects
 
     def _explain_end(self, now_ms: int, view: LeaseView) -> list[Effect]:
         """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
         draining = self._draining
-        if not draining.is_drained(self._record):
+        if not draining.asks_lease or not draining.is_drained(self._record):
             return []
         takeover = None if self._lifetime.keeps(self._lease) else self._taken_over()
         outcome = ends.explained(view, draining.outcome, takeover)
@@ -347,7 +407,7 @@ class Manager:
         if outcome is not takeover:
             return [Finish(outcome)]
         self._record.ends("taken_over", outcome)
-        return [self._save(now_ms), Finish(outcome)]
+        return [SaveRecord(self._record.save(now_ms, is_open=False)), Finish(outcome)]
 
     def _drain_timeout(self, now_ms: int) -> list[Effect]:
         """Returns the end when nothing explained the close in time; nothing before."""
@@ -358,14 +418,10 @@ class Manager:
     def _taken_over(self) -> Outcome:
         return ends.taken_over(self._lease, self._lifetime.is_superseded(self._lease))
 
-    def _save(self, now_ms: int) -> SaveProgress:
-        return self._record.save(now_ms, self.expires_at_ms(now_ms), self.phase in LIVE)
-
     _ANY = frozenset(Phase)
     _TABLE: ClassVar[dict[type, tuple[frozenset[Phase], Callable[..., list[Effect]]]]] = {
         Claimed: (frozenset({Phase.CLAIMING}), _claimed),
         ClaimRefused: (frozenset({Phase.CLAIMING}), _claim_refused),
-        CursorRead: (frozenset({Phase.OPENING}), _cursor_read),
         Opened: (frozenset({Phase.OPENING}), _opened),
         Chunk: (LIVE | {Phase.DRAINING}, _chunk),
         Closed: (HAS_ASKED | {Phase.DRAINING}, _closed),

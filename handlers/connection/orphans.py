@@ -20,7 +20,7 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 
 from handlers.connection.lease import Lease, unconnected_ms
@@ -92,14 +92,6 @@ def was_started(execution: str) -> bool:
 def start_input(stream_id: str, execution: str) -> str:
     """Returns the input of what is started: it renews the one that is over, so it clears no stop request."""
     return json.dumps({"pathParameters": {"streamId": stream_id}, "renews": execution}, ensure_ascii=False)
-
-
-def in_turn(stream_ids: Sequence[str], now_ms: int, most: int) -> list[str]:
-    """Returns `most` of the streams at most; where there are more, others with every minute."""
-    if len(stream_ids) <= most:
-        return list(stream_ids)
-    first = now_ms // START_EVERY_MS * most % len(stream_ids)
-    return [*stream_ids[first:], *stream_ids[:first]][:most]
 
 
 def _digest(text: str) -> str:

@@ -5,7 +5,7 @@ first. A rest is written into the control table, so that it holds for both lanes
 after, however the machine retries. It is waited for before the claim: while nobody has claimed, the handover protocol
 knows nothing of it.
 
-    ReadRest() -> Rest(until 9 s)    Pause(…) … until 9 s    ChangeRest(…) -> True, so this one alone may try
+    Claim() -> RestOwed(until 9 s)   Pause(…) … until 9 s    ChangeRest(…) -> True, so this one alone may try
     Claim() …                        one connection (`loop.py`)
     Ended(report)                    after a failure: ChangeRest(…), Pause(…), and the next connection
 
@@ -18,20 +18,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection import stuck
-from handlers.connection.backoff import FailureKind, Rest, failed
-from handlers.connection.effects import Outcome, Progress
+from handlers.connection import refusals, stuck
+from handlers.connection.backoff import NO_REST, FailureKind, Rest, failed
+from handlers.connection.effects import Outcome, Progress, ReadLease
 from handlers.connection.ends import renewal_due
-from handlers.connection.inputs import StoreFailed
+from handlers.connection.inputs import RestOwed, StoreFailed
 from handlers.connection.lease import Lease, superseded
 from handlers.connection.loop import answered, connect
 from handlers.connection.steps import (
-    NO_REST,
     ChangeRest,
     Ended,
     Invocation,
     Pause,
-    ReadLease,
     ReadRest,
     ReadSecrets,
     Report,
@@ -48,6 +46,8 @@ LIVED_MS = 1_000
 # How long after it may connect an upstream has answered, or the next lane tries all the same.
 TRY_MS = 5_000
 UNAUTHORIZED = 401
+# So many readings of the lease after a rejection nobody connects.
+REJECTION_REST_READS = 3
 # Connections that ended for their successor's sake; where they were never opened, nobody was asked anything.
 MADE_ROOM = frozenset({"let_go", "claimed_by_successor"})
 
@@ -75,11 +75,14 @@ def lived(progress: Progress) -> bool:
     return closed_ms is not None and opened_ms is not None and closed_ms - opened_ms >= LIVED_MS
 
 
-def failure_kind(outcome: Outcome) -> FailureKind | None:
+def failure_kind(report: Report) -> FailureKind | None:
     """Which pace a connection that ended so is a failure of; None where the upstream is owed no rest."""
+    outcome = report.outcome
     if outcome.error == "StreamThrottled":
         return "throttled"
     if outcome.error == "StreamDropped":
+        if report.refusal is not None:
+            return "refused"
         return "http" if outcome.http_status else "network"
     return None
 
@@ -89,7 +92,7 @@ def reconnects(profile: Profile, report: Report, tries: int, remaining_ms: int, 
 
     After a drop always; after a refusal of too many requests only where the profile says how long to rest.
     """
-    kind = failure_kind(report.outcome)
+    kind = failure_kind(report)
     is_ours = kind is not None and (kind != "throttled" or profile.pace("throttled") is not None)
     return is_ours and tries > 0 and remaining_ms > 3 * margin_ms
 
@@ -104,7 +107,7 @@ class _Attempts:
     def __init__(self, profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) -> None:
         self._profile = profile
         self._invocation = invocation
-        self._now_ms = now_ms
+        self._began_ms = self._now_ms = now_ms
         self._draw = draw
         self._fence = 0  # the last that was claimed
         self._rest = NO_REST  # as it was last read or written
@@ -116,25 +119,31 @@ class _Attempts:
         values: Secrets = (yield from self._ask(ReadSecrets())) if references else {}
         may_renew = bool(references)
         tries = profile.reconnect_tries
-        self._rest = yield from self._ask(ReadRest())
         while True:
             outcome, held = yield from self._turn()
             if outcome is not None:
                 report = Report(outcome, Progress(self._fence, self._now_ms))
                 yield Ended(report)
                 return report
-            report = yield from connect(profile, invocation, self._now_ms, after_fence=self._fence, held=held)
-            report = replace(report, same_ends=stuck.count(self._rest, report)[0])
+            end, found = yield from connect(profile, invocation, self._now_ms, after_fence=self._fence, held=held)
+            if isinstance(end, RestOwed):
+                self._rest = end.rest
+                continue
+            # Where it has taken no try, what is known of the failures before is what the claim has found.
+            self._rest, held = (self._rest, held) if held.until_ms else (found, found)
+            report = replace(end, same_ends=stuck.count(self._rest, end)[0])
             yield from self._ask(Ended(report))
             self._fence = max(report.progress.fence, self._fence)
-            yield from self._note(answered(held, report.progress), report)
-            if report.outcome.http_status == UNAUTHORIZED and may_renew:
+            is_renewal = report.outcome.http_status == UNAUTHORIZED and may_renew
+            if is_renewal:
                 # A key that was changed a moment ago: the value that is kept is asked for anew, once.
                 may_renew = False
                 known, values = values, (yield from self._ask(ReadSecrets(anew=True)))
                 if values != known:
+                    yield from self._replace(held, self._rest)  # another key is another request: it owes no rest
                     continue
-            elif references:
+            yield from self._note(answered(held, report.progress), report)
+            if references and not is_renewal:
                 values = yield from self._ask(ReadSecrets())
             if not reconnects(profile, report, tries, invocation.deadline_ms - self._now_ms, invocation.margin_ms):
                 return report
@@ -157,6 +166,11 @@ class _Attempts:
 
     # --- after a connection -------------------------------------------------------------------------------------------
 
+    def _replace(self, held: Rest, after: Rest) -> Steps[None]:
+        """Writes `after` in place of `held`, unless others have written since."""
+        is_ours = after == held or (yield from self._ask(ChangeRest(held, after)))
+        self._rest = after if is_ours else (yield from self._ask(ReadRest()))
+
     def _note(self, held: Rest, report: Report) -> Steps[None]:
         """Writes down what is known after the connection, in place of `held`, or added to what others wrote since."""
         after = self._counted_after(self._rest, report)
@@ -174,7 +188,7 @@ class _Attempts:
 
     def _rest_after(self, before: Rest, report: Report) -> Rest:
         outcome = report.outcome
-        kind = failure_kind(outcome)
+        kind = failure_kind(report)
         was_lost = kind is not None and report.progress.ended_by not in MADE_ROOM
         if was_lost and report.reconnection_ms is not None:
             before = replace(before, reconnection_ms=report.reconnection_ms)
@@ -184,9 +198,19 @@ class _Attempts:
             # paced. But WHATWG, "reestablish the connection": "Wait a delay equal to the reconnection time of the event
             # source." A handover is no such thing: nothing is lost there.
             return Rest(until_ms=self._now_ms + asked_ms if was_lost and asked_ms else 0, reconnection_ms=asked_ms)
+        if outcome.error == "StreamRejected" and report.refusal is not None and before.refused_since_ms:
+            # Whoever rests beside this one sees in the lease that the stream is over, before it would try.
+            until_ms = self._now_ms + REJECTION_REST_READS * self._invocation.lease_every_ms
+            return replace(before, failures=0, until_ms=until_ms)  # a POST begins with the first rest again
         if kind is None or not was_lost:
             return before
         pace, asked_s = self._profile.pace(kind), outcome.retry_after_s
+        if report.refusal is not None:
+            return refusals.refused(
+                before, report.refusal, self._now_ms, pace or refusals.PACE, self._draw(0, 1), asked_s
+            )
+        if before.refused_since_ms:
+            before = refusals.over(before)
         return failed(before, kind, self._now_ms, pace, asked_s) if pace or asked_s or asked_ms else before
 
     # --- before a connection ------------------------------------------------------------------------------------------
@@ -222,6 +246,8 @@ class _Attempts:
         lease: Lease = (yield from self._ask(ReadLease())).lease
         if lease.stop:
             return Outcome("", "stopped", "the stream is to be stopped")
+        if lease.ending and not lease.execution and lease.ended_at_ms >= self._began_ms:
+            return Outcome("", "superseded", "its execution has let go of the stream")
         if superseded(lease, invocation.execution):
             return Outcome("", "superseded", "another execution keeps the stream connected")
         if 0 < self._fence < lease.connected_token:

@@ -9,11 +9,14 @@ connection has a number of its own.
 from __future__ import annotations
 
 from handlers.connection.details import bounded
-from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, SaveProgress
-from handlers.connection.inputs import CursorRead, Written
+from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss
+from handlers.connection.inputs import Resumption, Written
 from handlers.connection.ledger import CATCH_UP
 from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
+
+# Where many connections in a row break off, one in so many looks for gaps; a look goes back further.
+LOOK_EVERY = 8
 
 
 class Record:
@@ -47,6 +50,7 @@ class Record:
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = 0
+        self._looked = 0  # the last connection that wrote down which gaps there were
         self._gaps_recorded = self._revised = False
 
     @property
@@ -89,17 +93,18 @@ class Record:
         """Records that the claim is on its way."""
         self.claimed_ms = self._seen_ms = now_ms
 
-    def resumes(self, now_ms: int, read: CursorRead, is_asked: bool, reach_ms: int | None = None) -> None:
+    def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None = None) -> None:
         """Records the saved cursor, whether the upstream is asked for what came since, and how far back it goes."""
-        self.pending.begins(read.cursor)
+        self.pending.begins(at.cursor)
+        self._looked = at.looked
         self.resumed = is_asked
         self._reach_ms = reach_ms
         self._asked_ms = now_ms
         # Where no connection has a record any more, the cursor is all that is known of what came before.
-        since_ms = read.saved_ms if read.known_ms is None else read.known_ms
+        since_ms = at.saved_ms if at.known_ms is None else at.known_ms
         self._since_ms = None if since_ms is None else min(since_ms, now_ms)
         behind_ms = CATCH_UP * (now_ms - (now_ms if self._since_ms is None else self._since_ms))
-        self._behind_ms = behind_ms if read.behind_ms is None else read.behind_ms
+        self._behind_ms = behind_ms if at.behind_ms is None else at.behind_ms
 
     def opened(self, now_ms: int) -> None:
         """Records that the upstream has answered with the stream."""
@@ -115,6 +120,12 @@ class Record:
         self.events += count
         self.pending.sent(cursor)
         self.liveness.sent()
+
+    def joins(self, count: int, cursor: str | None) -> None:
+        """Records that `count` events go with the write that is newest."""
+        self.events += count
+        if cursor is not None:
+            self.pending.skipped(cursor)
 
     def stored(self, written: Written) -> None:
         """Records the answer to the oldest of those writes."""
@@ -170,21 +181,26 @@ class Record:
         self.resumed = self.resumed and has_moved
         self._good_ms = heard_ms
 
-    def save(self, now_ms: int, expires_at_ms: int, is_open: bool) -> SaveProgress:
-        """Returns the effect that saves the record as it is now; `is_open` while the connection reads."""
+    def save(self, now_ms: int, is_open: bool) -> Progress:
+        """Returns the record as it is to be written now; `is_open` while the connection reads."""
         if is_open:
             self._seen_ms = self.liveness.seen_ms(now_ms, self._seen_ms)
         self._ended_by, self._is_ended = self.ending, bool(self.ending)
         self.saved_at_ms = now_ms
-        return SaveProgress(self.pending.take(), self.progress, expires_at_ms)
+        return self.progress
 
     @property
     def shows_gaps(self) -> bool:
         """Whether gaps may follow from it: it was answered, or the answer was that the cursor is too old."""
         return self.opened_ms is not None or self._forgot_ms is not None
 
-    def gaps(self, dead_after_ms: int) -> list[Effect]:
-        """Returns the effect that writes down the gaps before it: once, and again where it breaks off too early."""
+    def gaps(self, dead_after_ms: int, *, leaves_some: bool = False) -> list[Effect]:
+        """Returns the effect that writes down the gaps before it: once, and again where it breaks off too early.
+
+        With `leaves_some`, none where a connection not long before it has looked: the next one does.
+        """
+        if leaves_some and self.fence - self._looked < LOOK_EVERY:
+            return []
         has_broken_off = self.closed_ms is not None and self._live_ms is not None and self.closed_ms < self._live_ms
         if self._gaps_recorded and (self._revised or not has_broken_off):
             return []

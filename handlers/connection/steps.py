@@ -5,7 +5,7 @@
 (`local/chaos/function.py`), and sends its `Answer` back. It chooses neither what comes next nor when. So the three make
 the same requests in the same order, and a trace of one can be compared with a trace of another.
 
-    Claim() -> Claimed    ReadCursor() -> CursorRead    Open("7") -> nothing    Await(…) -> Opened    MarkConnected(…) …
+    Claim() -> Claimed    Open("7") -> nothing    Await(…) -> Opened    MarkConnected(…) …
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Effect, Outcome, Progress
+from handlers.connection.refusals import Refusal
 
 T = TypeVar("T")
-NO_REST = Rest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Invocation:
     """Who runs: the stream, the lane and the execution ("" where none is known), Lambda's request, the deadline.
 
     `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
-    0 where the machine names none.
+    0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
+    over: it names that function's request.
     """
 
     stream_id: str
@@ -40,6 +41,7 @@ class Invocation:
     overlap_max_ms: int
     cycles: int = 0
     renew_after: int = 0
+    died: str = ""
 
     @property
     def holder(self) -> str:
@@ -59,6 +61,7 @@ class Report:
     `reconnection_ms` is what the upstream asked for on it before the next one, as the profile bounds it; None where it
     asked for nothing. `stays_at` is the cursor behind which it asked in vain: it stored nothing and moved no cursor;
     None where it did, or asked for no place. `same_ends` counts the connections in a row that ended so (`stuck.py`).
+    `refusal` is that of an upstream that refused it for now or for good (`refusals.py`); None where it did not.
     """
 
     outcome: Outcome
@@ -67,6 +70,7 @@ class Report:
     reconnection_ms: int | None = None
     stays_at: str | None = None
     same_ends: int = 0
+    refusal: Refusal | None = None
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -93,11 +97,6 @@ class ChangeRest:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLease:
-    """Answered by LeaseRead, or by StoreFailed."""
-
-
-@dataclass(frozen=True, slots=True)
 class Pause:
     """Answered by nothing, so many milliseconds later."""
 
@@ -108,9 +107,10 @@ class Pause:
 class Await:
     """Answered by the next arrival, or by nothing once `wake_ms` or `lease_ms` has come.
 
-    At `lease_ms` the lease is read. A performer that hears of every change of the lease may let that instant pass while
-    nothing has changed, for a reading that shows nothing new has no effect but a renewal. It answers with what arrives
-    next, or at the first instant after a change that is a whole number of `lease_every_ms` behind `lease_ms`.
+    At `lease_ms` the lease is renewed or read. A performer that hears of every change of the lease may let that instant
+    pass while nothing has changed, for an answer that shows nothing new has no effect but the renewal. It answers with
+    what arrives next, or at the first instant after a change that is a whole number of `lease_every_ms` behind
+    `lease_ms`.
     """
 
     wake_ms: int | None
@@ -132,7 +132,7 @@ class Ended:
     report: Report
 
 
-Step = Effect | ReadSecrets | ReadRest | ChangeRest | ReadLease | Pause | Await | Ended
+Step = Effect | ReadSecrets | ReadRest | ChangeRest | Pause | Await | Ended
 
 
 class Answer(NamedTuple):

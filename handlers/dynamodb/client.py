@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 TRANSIENT_DELAY_S = 0.05
 THROTTLED_DELAY_S = 0.25
 DELAY_MOST_S = 5.0
-_THROTTLED = frozenset(
+THROTTLED = frozenset(
     {
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
@@ -122,7 +122,7 @@ class DynamoDb:
         headers = self._signer.headers(self._netloc, operation, body, stamp)
         connection = self._connection()
         try:
-            status, data, is_kept = post(connection, headers, body)
+            status, data, is_kept, request_id = post(connection, headers, body)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise self._transport_error(error) from None
@@ -134,7 +134,7 @@ class DynamoDb:
             answer = json.loads(data, object_hook=binary) if b'"B"' in data else json.loads(data)
         except ValueError:
             answer = None
-        metadata = {"HTTPStatusCode": status, "RetryAttempts": retries}
+        metadata = {"RequestId": request_id, "HTTPStatusCode": status, "RetryAttempts": retries}
         if status != 200 or not isinstance(answer, dict):
             raise _service_error(operation, status, answer, metadata)
         answer["ResponseMetadata"] = metadata
@@ -194,7 +194,7 @@ def _service_error(operation: str, status: int, answer: Any, metadata: Answer) -
     message = str(fields.get("message") or fields.get("Message") or "")
     response = {**fields, "Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
     delay_s = TRANSIENT_DELAY_S if status in _TRANSIENT_STATUS or status == 200 else 0
-    return _Failed(_botocore().ClientError(response, operation), THROTTLED_DELAY_S if code in _THROTTLED else delay_s)
+    return _Failed(_botocore().ClientError(response, operation), THROTTLED_DELAY_S if code in THROTTLED else delay_s)
 
 
 def _botocore() -> Any:

@@ -23,12 +23,21 @@ _PLAIN = re.compile(
 )
 
 
+# By it AWS finds a request in its logs; another text is no id of AWS's.
+_REQUEST_ID = re.compile(rb"\r\nx-amzn-requestid:[ \t]*([A-Za-z0-9-]{1,64})[ \t]*\r\n", re.IGNORECASE)
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
 class Response(NamedTuple):
-    """An answer; `is_kept` is whether another request may follow on its connection."""
+    """An answer; `is_kept` is whether another request may follow on its connection.
+
+    `request_id` is AWS's, "" where the answer has none.
+    """
 
     status: int
     body: bytes
     is_kept: bool
+    request_id: str
 
 
 def post(connection: http.client.HTTPConnection, headers: dict[str, str], body: bytes) -> Response:
@@ -52,7 +61,8 @@ def read_response(file: io.BufferedReader) -> Response:
     data = file.read(length)
     if len(data) < length:
         raise http.client.IncompleteRead(data, length - len(data))
-    return Response(int(head[1]), data, True)
+    found = _REQUEST_ID.search(head[0])
+    return Response(int(head[1]), data, True, found[1].decode() if found else "")
 
 
 def by_http_client(file: io.BufferedReader) -> Response:
@@ -60,7 +70,9 @@ def by_http_client(file: io.BufferedReader) -> Response:
     with contextlib.closing(http.client.HTTPResponse(cast(Any, _FileSocket(file)), method="POST")) as response:
         response.begin()
         data = response.read()
-        return Response(response.status, data, not response.will_close)
+        values = [value.strip(" \t") for value in response.headers.get_all("x-amzn-requestid", [])]
+        request_id = next((value for value in values if _ID.fullmatch(value)), "")
+        return Response(response.status, data, not response.will_close, request_id)
 
 
 class _FileSocket:

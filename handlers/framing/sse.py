@@ -12,6 +12,7 @@ from handlers.framing.oversize import HEAD_BYTES, Skipping
 
 # The upstream may ask for any reconnection time, with any number of digits; longer than a day counts as a day.
 MAX_RECONNECTION_MS = 86_400_000
+LONG_LINE_BYTES = 1024 * 1024
 
 
 class SseDecoder:
@@ -78,6 +79,8 @@ class SseDecoder:
         if self._after_cr or data.find(b"\r") >= 0:
             data = self._with_lf_alone(data)
         is_bounded = self._block_bytes + self.unfinished_bytes + len(data) <= self._max_frame_bytes
+        # One after the other, lines take less memory; one that is this long takes it several times.
+        is_bounded = is_bounded and len(self._line) < LONG_LINE_BYTES
         if not is_bounded or self._failed or self._skipped is not None or self._gone_bytes:
             self._take_lines(data, frames)
             return frames
@@ -140,14 +143,16 @@ class SseDecoder:
     def _end_line(self, frames: list[Frame]) -> None:
         # A line is decoded with replacement, as the specification decodes the whole: no line end is ever part of a
         # sequence of bytes, so it comes to the same.
-        line, length = bytes(self._line), len(self._line) + self._gone_bytes
+        line, length = self._line, len(self._line) + self._gone_bytes
         is_comment = line.startswith(b":")
-        if self._skipped is not None and line in (b"data", b"data:"):
+        if self._skipped is not None and (line == b"data" or line == b"data:"):
             self._begin_data(b"")
         elif not length:
             self._dispatch(frames)
         elif is_comment or not self._gone_bytes:
-            self._field(line.decode("utf-8", "replace"), frames)
+            text = line.decode("utf-8", "replace")
+            self._line.clear()  # a line may have 16 MB, and what follows takes as much again
+            self._field(text, frames)
         if length and not is_comment:
             self._block_bytes += length + 1
         self._line.clear()
@@ -236,9 +241,10 @@ class SseDecoder:
     def _field(self, line: str, frames: list[Frame]) -> None:
         # "Collect the characters on the line before the first colon ... If value starts with a U+0020 SPACE character,
         # remove it from value." A line without a colon is a field whose value is the empty string.
-        field, _, value = line.partition(":")
-        if value.startswith(" "):
-            value = value[1:]
+        # Cut once: a value may have 16 MB.
+        colon = line.find(":")
+        field = line if colon < 0 else line[:colon]
+        value = "" if colon < 0 else line[colon + (2 if line.startswith(" ", colon + 1) else 1) :]
         if field == "data":
             # "Append the field value to the data buffer, then append a single U+000A LINE FEED (LF) character."
             self._data.append(value)

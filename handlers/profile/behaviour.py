@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
 Oversize = Literal["dead-letter", "reject"]
+StoreKind = Literal["items", "log"]
+READ_REST_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,12 @@ class Profile:
     reconnect_tries: int
     retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
+    reject_after: float
     max_frame_bytes: int
     oversize: Oversize
+    store: StoreKind
+    flush_s: float
+    dedup_window_s: int
     partitions: int
     keep_days: int
     resume: Resume | None
@@ -104,6 +110,29 @@ class Profile:
     def retry_max_ms(self) -> int:
         """The longest reconnection time of an event stream (`retry`) that is obeyed."""
         return round(self.retry_max_s * 1000)
+
+    @property
+    def flush_ms(self) -> int:
+        """How long an event may wait to be appended to the stream's log with others."""
+        return round(self.flush_s * 1000)
+
+    @property
+    def read_rest_s(self) -> float:
+        """How long bytes may lie on the wire to be read together: a tenth of what events wait for one another anyway.
+
+        To read and hand on each event by itself costs more than all that follows.
+        """
+        return min(READ_REST_S, self.flush_s / 10) if self.store == "log" and self.joins_chunks else 0
+
+    @property
+    def dedup_window_ms(self) -> int:
+        """For how long a log remembers an event's key."""
+        return self.dedup_window_s * 1000
+
+    @property
+    def reject_after_ms(self) -> int:
+        """For how long a refusal may pass before it is final."""
+        return round(self.reject_after * 1000)
 
     @property
     def secrets(self) -> list[Reference]:
@@ -193,7 +222,9 @@ class Profile:
             return "success"
         if status in (420, 429):
             return "throttled"
-        return "dropped" if status >= 500 or status in (408, 425) else "rejected"
+        if status >= 500 or status in (408, 425):
+            return "dropped"
+        return "refused" if status in (401, 403, 404) else "rejected"
 
     def address_for(self, stream_id: str) -> str:
         """The address of one stream without its secrets.

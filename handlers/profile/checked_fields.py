@@ -12,6 +12,9 @@ from handlers.framing.events import JsonPath, parse_path
 from handlers.profile.addresses import ProfileError
 
 T = TypeVar("T")
+# A longer number of any unit is beyond every limit.
+_DIGITS = 12
+_UNIT_S = {"s": 1, "m": 60, "h": 3600}
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 
 
@@ -100,6 +103,16 @@ class Fields:
             self.wrong(field, f"must be a number {unit}{least} and at most {most:g}")
             return default
         return value
+
+    def duration_s(self, field: str, default: float, *, most: float) -> float:
+        """Seconds, from 0 to `most`: a number of them, or a text with its unit such as "90s", "5m" or "1h"."""
+        value = seconds = self._pop(field, default)
+        if isinstance(value, str) and value[:-1].isascii() and value[:-1].isdigit() and value[-1] in _UNIT_S:
+            seconds = int(value[:-1][:_DIGITS]) * _UNIT_S[value[-1]]
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= most:
+            self.wrong(field, f'must be a number of seconds from 0 to {most:g}, or such a time as "90s", "5m" or "1h"')
+            return default
+        return seconds
 
     def whole(self, field: str, default: int, *, least: int = 1, most: int) -> int:
         """A whole number."""

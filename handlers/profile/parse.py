@@ -7,12 +7,13 @@ nothing after it checks one again. A field that it does not know is a problem to
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from handlers.connection.inputs import MOST_PARTITIONS
 from handlers.framing.decoders import FRAMINGS, Framing
 from handlers.framing.events import OnConflict
 from handlers.framing.marks import Kind, Mark, marks
 from handlers.profile import mark_fields, sections
 from handlers.profile.addresses import check_address, expand
-from handlers.profile.behaviour import Overlap, Oversize, Profile, Standby
+from handlers.profile.behaviour import Overlap, Oversize, Profile, Standby, StoreKind
 from handlers.profile.checked_fields import BadProfile, Fields
 from handlers.profile.resume import LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
-def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> Profile:
+def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, keep_days: int = 0) -> Profile:
     """The profile of `table`, a TOML document; raises BadProfile with every problem there is.
 
-    `variables` are those that an address may begin with (`${UPSTREAM_DEMO}`).
+    `variables` are those that an address may begin with (`${UPSTREAM_DEMO}`); `keep_days` is the stage's, which holds
+    where the profile does not say.
     """
     fields = Fields(name, table, [])
 
@@ -69,10 +71,14 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
         retry_max_s=fields.number("retry_max_s", 60, above=-1, most=3600),
         backoff=sections.backoff(fields),
+        reject_after=fields.duration_s("reject_after", 300, most=86_400),
         oversize=cast(Oversize, fields.choice("oversize", ("dead-letter", "reject"), "dead-letter")),
         max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
-        partitions=fields.whole("partitions", 1, most=64),
-        keep_days=fields.whole("keep_days", 0, least=0, most=3650),
+        store=cast(StoreKind, fields.choice("store", ("items", "log"), "items")),
+        flush_s=fields.number("flush_s", 1, above=-1, most=60),
+        dedup_window_s=fields.whole("dedup_window_s", 900, least=60, most=86_400),
+        partitions=fields.whole("partitions", 1, most=MOST_PARTITIONS),
+        keep_days=fields.whole("keep_days", keep_days, least=0, most=3650),
         on_conflict=cast(OnConflict, fields.choice("on_conflict", ("first", "both"), "first")),
         resume=resume,
         split=split,
@@ -80,6 +86,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str]) -> 
         cursor=cursor,
     )
     sections.query(fields, profile.address)
+    _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
     if "retry_max_s" in table and framing != "sse":
@@ -96,6 +103,19 @@ def _split(fields: Fields, table: Mapping[str, Any]) -> "Split | None":
     from handlers.profile import split_field
 
     return split_field.split(fields)
+
+
+def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
+    """Notes fields that are for the other way to store events."""
+    if profile.store == "items":
+        for name in ("flush_s", "dedup_window_s"):
+            if name in table:
+                fields.wrong(name, 'is for store = "log": an item is written at once, and its key is known for ever')
+        return
+    if profile.partitions != 1:
+        fields.wrong("partitions", 'is for store = "items": a log has one order and lies under one partition key')
+    if profile.on_conflict == "both":
+        fields.wrong("on_conflict", 'can be "both" only with store = "items": a log does not read back what it stored')
 
 
 def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:

@@ -1,8 +1,11 @@
 """Recognises references to secrets in a profile, and replaces them with the values.
 
-    ${secret:/streamkeeper/prices}         a secret of Secrets Manager, its whole text
-    ${secret:/streamkeeper/prices:token}   one field of a secret that is a JSON object
-    ${ssm:/streamkeeper/prices/token}      a parameter of the Parameter Store
+    ${secret:prices}         a secret of Secrets Manager, its whole text
+    ${secret:prices:token}   one field of a secret that is a JSON object
+    ${ssm:prices/token}      a parameter of the Parameter Store
+
+Each stage has names of its own: `prices` is /streamkeeper/prod/prices in the stage prod. It may also be written out,
+and then belongs to that stage alone.
 
 The caller reads the values. Invariant: a value replaces only a reference of the profile's own, never something that an
 upstream or a caller wrote and that looks like one.
@@ -16,8 +19,9 @@ from urllib.parse import quote
 
 from handlers.profile.addresses import ProfileError
 
-# What the function's role may read, and nothing else (packaging/resources/roles.yml).
+# Each stage has a folder below it; its function's role may read that and nothing else (packaging/resources/roles.yml).
 PREFIX = "/streamkeeper/"
+_WHOLE = re.compile(PREFIX + r"[a-z][a-z0-9-]*/.+")
 # Where a name ends like this, its value is a credential.
 _CREDENTIAL = re.compile(r".*(?:authorization|cookie|api-?key|access-?key|token|secret|password)", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]+))?\}")
@@ -40,12 +44,16 @@ def references(text: str) -> list[Reference]:
     referred = [_reference(match) for match in _REFERENCE.finditer(text)]
     if "${" in _REFERENCE.sub("", text):
         raise ProfileError(
-            "holds ${...} that is not a reference to a secret; write ${secret:/streamkeeper/name}, "
-            "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
+            "holds ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} "
+            "or ${ssm:name}"
         )
     for reference in referred:
-        if not reference.name.startswith(PREFIX) or reference.name.endswith("/"):
-            raise ProfileError(f"refers to {reference.name!r}; only names under {PREFIX} can be read")
+        is_whole = reference.name.startswith("/")
+        if reference.name.endswith("/") or (is_whole and not _WHOLE.fullmatch(reference.name)):
+            raise ProfileError(
+                f"refers to {reference.name!r}; only names under {PREFIX}<stage>/ can be read, "
+                "and are written without that"
+            )
         if reference.kept_in == "ssm" and reference.key:
             raise ProfileError(f"refers to a field of the parameter {reference.name!r}; only secrets have fields")
     return referred

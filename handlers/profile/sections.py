@@ -22,13 +22,13 @@ from handlers.profile.secret_references import is_bare, references, without
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
 
-Meaning = Literal["success", "ended", "expired", "throttled", "dropped", "rejected"]
-MEANINGS: tuple[Meaning, ...] = ("success", "ended", "expired", "throttled", "dropped", "rejected")
+Meaning = Literal["success", "ended", "expired", "throttled", "dropped", "refused", "rejected"]
+MEANINGS: tuple[Meaning, ...] = ("success", "ended", "expired", "throttled", "dropped", "refused", "rejected")
 
 
 def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
     """The paces of the kinds of failure that the profile names."""
-    inner = fields.table("backoff", "a table with network, http and throttled")
+    inner = fields.table("backoff", "a table with network, http, throttled and refused")
     if inner is None:
         return ()
     paces: list[tuple[FailureKind, Pace]] = []
@@ -148,8 +148,7 @@ def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) ->
         if is_bare(name, text):
             fields.wrong(
                 field,
-                f"holds {name!r} in plain text; put the secret into Secrets Manager and refer to it, "
-                "${secret:/streamkeeper/name}",
+                f"holds {name!r} in plain text; put the secret into Secrets Manager and refer to it, ${{secret:name}}",
             )
 
 

@@ -7,7 +7,7 @@ consistent. Any other answer of AWS raises `StoreUnavailable`, after the client'
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from handlers.aws.error_translation import translate_errors
+from handlers.aws.error_translation import quoted_id, translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.store.control_items import Item
 
@@ -24,16 +24,25 @@ class BatchGet:
         self._dynamodb = dynamodb
         self._table = table
 
-    def items(self, keys: Sequence[Item], *, consistent: bool) -> Iterator[Item]:
-        """The items that are there, in any order; at most KEYS keys, and none twice."""
+    def items(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
+        """The items that are there, in any order; at most KEYS keys, and none twice.
+
+        Where `only` names attributes, they have no others; what they cost stays the same.
+        """
         wanted = list(keys)
+        # A name may be a reserved word.
+        names = {f"#{number}": name for number, name in enumerate(only)}
+        shown = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names} if only else {}
         for _ in range(TRIES):
             if not wanted:
                 return
-            request = {self._table: {"Keys": wanted, "ConsistentRead": consistent}}
+            request = {self._table: {"Keys": wanted, "ConsistentRead": consistent} | shown}
             with translate_errors("BatchGetItem"):
                 response = self._dynamodb.batch_get_item(RequestItems=request)
             yield from response["Responses"].get(self._table, [])
             wanted = response.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
         if wanted:
-            raise StoreUnavailable("AWS left keys of BatchGetItem out again and again")
+            # Keys are left out where "the table's provisioned throughput was exceeded"; source: BatchGetItem.
+            unavailable = StoreUnavailable(f"AWS left keys of BatchGetItem out again and again{quoted_id(response)}")
+            unavailable.is_throttle = True
+            raise unavailable

@@ -1,8 +1,9 @@
-"""Stores what one connection needs kept: its lease, cursor and ledger in DynamoDB, its events by the event writer.
+"""Stores what one connection needs kept: its lease, cursor and rest in the control record, its events by the writer.
 
-Each effect of the manager becomes one conditional write, and the result says whether the condition held. Every write
-may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this changes
-nothing. For example a cursor is saved only over an older fencing token, or over the same one and not later.
+Each method is one conditional write of the control record, and its reply says whether the condition held and what the
+record is: so a connection that writes need not read. Every write may be sent twice (the client retries when an answer
+is lost) and may land late; each is made so that this changes nothing. For example a heartbeat that lands after the
+release of its connection, or after a newer one is connected, is refused.
 
 Invariants: the counters `fence`, `connected` and `released` only grow; an older connection never moves a cursor back.
 Any other answer of AWS raises `StoreUnavailable`, after the client's own retries.
@@ -11,28 +12,50 @@ Any other answer of AWS raises `StoreUnavailable`, after the client's own retrie
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
-from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.inputs import Claimed, ClaimRefused, CursorRead, Written
-from handlers.connection.lease import Lease
-from handlers.connection.ledger import behind_ms, gaps, known_ms
+from handlers.connection.inputs import Written
+from handlers.connection.lease import FINAL_ENDINGS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store import control_items
+from handlers.store import control_items, control_record, former_layout
+from handlers.store.control_items import Item, number
+from handlers.store.control_record import LAYOUT, ControlRecord, Former, to_record
 from handlers.store.control_table import ControlTable
 from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
+from handlers.store.expressions import placeholders, setting, values_of
+from handlers.store.ledger_records import LedgerRecords
 from handlers.store.objects import Objects, no_client
 
-# How many connections back a connection looks for gaps that are not recorded.
-LOOK_BACK = 25
-# And back to here, where nobody answered those: 400 tries are three hours of an outage with two lanes.
-FARTHEST = 400
+if TYPE_CHECKING:
+    from handlers.store.segment_writer import SegmentWriter
+
+# The token was claimed (so no mark ever passes it), and no newer connection is connected, nor is this one closed.
+_MAY_CONNECT = (
+    "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence) "
+    "AND (attribute_not_exists(#released) OR #released < :fence)"
+)
+# This connection is the newest that is connected and is not closed; an older renewal that comes late changes nothing.
+_HOLDS = (
+    "#connected = :fence AND (attribute_not_exists(#released) OR #released < :fence) "
+    "AND #expires_at_ms <= :expires_at_ms"
+)
+# No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this layout, or
+# nobody has claimed yet.
+_MAY_CLAIM = (
+    "(attribute_not_exists(#stop) OR #stop = :no) AND {rest} AND (#layout = :layout OR attribute_not_exists(#fence))"
+)
+
+
+class Reply(NamedTuple):
+    """Whether the condition held, and the control record: after the write, or as it was where it was refused."""
+
+    is_done: bool
+    record: ControlRecord
 
 
 class Store:
@@ -58,9 +81,10 @@ class Store:
         self._dynamodb = dynamodb
         self._control_table = control_table
         self._table = ControlTable(dynamodb, control_table)
-        self._ledger_keep_days = ledger_keep_days
-        objects, dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
-        self._writer = EventWriter(dynamodb, events_table, objects, dead_letters, sleep)
+        self.ledger = LedgerRecords(dynamodb, control_table, ledger_keep_days)
+        self._events_table = events_table
+        self._objects, self._dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
+        self._writer = EventWriter(dynamodb, events_table, self._objects, self._dead_letters, sleep)
 
     def write(
         self,
@@ -73,252 +97,228 @@ class Store:
         """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
         return self._writer.write(stream_id, fence, first, events, policy)
 
-    # --- the lease ----------------------------------------------------------------------------------------------------
+    def log(
+        self, stream_id: str, fence: int, now_ms: Callable[[], int], *, window_ms: int, keep_days: int
+    ) -> "SegmentWriter":
+        """The log of a stream whose events lie in one, for one connection whose clock is `now_ms`."""
+        # Few streams have one, and what is imported lengthens each cold start.
+        from handlers.store.segment_writer import SegmentWriter
 
-    def claim(
-        self, stream_id: str, *, execution: str, holder: str, after_fence: int = 0, partitions: int = 1
-    ) -> Claimed | ClaimRefused:
-        """The claim, or its refusal with the lease as it stands; `execution` "" asks for no execution's right.
-
-        `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already.
-        `partitions` is what the stream's events are spread over from its first claim on.
-        """
-        # No stop is requested: while one is, nobody may connect.
-        condition = "(attribute_not_exists(#stop) OR #stop = :no)"
-        values = {":zero": {"N": "0"}, ":one": {"N": "1"}, ":no": {"BOOL": False}, ":holder": {"S": holder}}
-        values[":partitions"] = control_items.number(partitions)
-        names: tuple[str, ...] = ("fence", "holder", "stop", "partitions")
-        if execution:
-            # The stream is claimed by no execution, or by the one that this function works for.
-            condition += " AND (attribute_not_exists(#execution) OR #execution = :execution)"
-            values[":execution"] = {"S": execution}
-            names += ("execution",)
-        # Fixed once and for all: with another number an event would not meet the item that it duplicates.
-        update = (
-            "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, "
-            "#partitions = if_not_exists(#partitions, :partitions)"
+        places = self._dynamodb, self._events_table, self._objects, self._dead_letters
+        return SegmentWriter(
+            *places, now_ms, stream_id=stream_id, fence=fence, window_ms=window_ms, keep_days=keep_days
         )
-        try:
-            answer = self._update(stream_id, "lease", update, condition, names, values, answer="ALL_NEW")
-        except ConditionFailed:
-            return ClaimRefused(self.read_lease(stream_id))
-        except StoreUnavailable as lost:
-            # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
-            with contextlib.suppress(StoreUnavailable):
-                item = self._table.get(stream_id, "lease") or {}
-                lease = control_items.lease(item)
-                if lease.holder == holder and lease.fence > after_fence:
-                    return Claimed(lease, control_items.partitions(item))
-            raise lost
-        return Claimed(control_items.lease(answer), control_items.partitions(answer))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, stream_id: str) -> ControlRecord:
+        """The control record as it stands now, read consistently; an empty one where there is none."""
+        return to_record(self._table.get(stream_id, "lease"))
 
     def read_lease(self, stream_id: str) -> Lease:
         """The lease as it stands now, read consistently; an empty one where there is none."""
-        return control_items.lease(self._table.get(stream_id, "lease") or {})
+        return self.read(stream_id).lease
 
-    def mark_connected(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
-        """Whether it was marked: False where a newer connection is connected already, or the lease is gone."""
-        # The token was claimed (so `connected` never passes it), and no newer one is connected.
-        condition = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
-        update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
-        values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
-        return self._applied(stream_id, "lease", update, condition, ("fence", "connected", "expires_at_ms"), values)
+    def read_former(self, stream_id: str) -> Former:
+        """What a connection of a former version has written elsewhere, read consistently."""
+        return former_layout.read(self._table, stream_id)
 
-    def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
-        """The lease afterwards; its connected token is `fence` where the turn was taken; for "forbids"."""
-        # The token was claimed, and no newer one took its turn. And nobody's turn lasts: nobody was ever connected, or
-        # the last that was is closed, or it stopped renewing; or the turn is this one's, by a request that came before.
-        condition = (
-            "#fence >= :fence AND (attribute_not_exists(#connected) OR (#connected <= :fence AND "
-            "(#connected <= #released OR #connected = :fence OR #expires_at_ms <= :now_ms)))"
+    # --- claiming -----------------------------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        stream_id: str,
+        *,
+        execution: str,
+        holder: str,
+        after_fence: int = 0,
+        partitions: int = 1,
+        rest_until_ms: int = 0,
+    ) -> Reply:
+        """The reply to the claim; `execution` "" asks for no execution's right.
+
+        `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already.
+        `partitions` is what the stream's events are spread over from its first claim on. `rest_until_ms` is until when
+        the upstream is owed a rest as far as is known; 0 for none.
+        """
+        condition, values = _claim_condition(execution, rest_until_ms)
+        names: tuple[str, ...] = ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms")
+        names += ("execution", "ending") if execution else ()
+        values |= {":zero": {"N": "0"}, ":one": {"N": "1"}, ":holder": {"S": holder}}
+        values[":partitions"] = number(partitions)
+        # Fixed once and for all: with another number an event would not meet the item that it duplicates.
+        update = (
+            "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
+            "#partitions = if_not_exists(#partitions, :partitions)"
         )
-        update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
-        values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
-        values[":now_ms"] = control_items.number(now_ms)
-        names = ("fence", "connected", "released", "expires_at_ms")
-        self._applied(stream_id, "lease", update, condition, names, values)
-        return self.read_lease(stream_id)
+        try:
+            reply = self._change(stream_id, update, condition, names, values)
+            if reply.is_done or reply.record.is_converted or reply.record.lease.stop:
+                return reply
+            self._convert(stream_id)
+            return self._change(stream_id, update, condition, names, values)
+        except StoreUnavailable as lost:
+            # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
+            with contextlib.suppress(StoreUnavailable):
+                record = self.read(stream_id)
+                if record.lease.holder == holder and record.lease.fence > after_fence:
+                    return Reply(True, record)
+            raise lost
 
-    def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> bool:
-        """Whether the lease was renewed: False where a newer connection is connected."""
-        # This connection is the one that was connected last, and an older renewal that comes late changes nothing.
-        condition = "#connected = :fence AND #expires_at_ms <= :expires_at_ms"
-        values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
-        names = ("connected", "expires_at_ms")
-        return self._applied(stream_id, "lease", "SET #expires_at_ms = :expires_at_ms", condition, names, values)
+    def _convert(self, stream_id: str) -> None:
+        """Takes into the control record what a former version kept elsewhere; once."""
+        attributes = control_record.converted(self.read_former(stream_id))
+        self._set(stream_id, attributes, "attribute_not_exists(#layout)")
 
-    def mark_released(self, stream_id: str, fence: int) -> bool:
-        """Whether it was marked: False where a newer connection is released already, or the lease is gone."""
+    # --- connecting ---------------------------------------------------------------------------------------------------
+
+    def take_turn(
+        self,
+        stream_id: str,
+        fence: int,
+        expires_at_ms: int,
+        now_ms: int,
+        *,
+        request_id: str = "",
+        over: int = 0,
+        is_marked: bool = True,
+    ) -> Reply:
+        """The reply; its connected token is `fence` where the turn was taken; for "forbids".
+
+        Connection `over` is known to be over, 0 for none. Not `is_marked`, it still counts as one of a former version.
+        """
+        # And nobody's turn lasts: nobody was ever connected, or the last that was is closed or over, or it stopped
+        # renewing; or the turn is this one's, by a request that came before.
+        condition = (
+            f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
+            "OR #connected = :over OR #expires_at_ms <= :now_ms)"
+        )
+        values = _mark(fence if is_marked else 0, expires_at_ms, request_id)
+        values |= {":fence": number(fence), ":now_ms": number(now_ms), ":over": number(over)}
+        update = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
+        names = ("fence", "connected", "released", "marked", "expires_at_ms")
+        return self._change(stream_id, update, condition, names, values)
+
+    def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
+        """The reply to a renewal that writes nothing else: of a turn whose upstream has not answered yet."""
+        values = {":fence": number(fence), ":expires_at_ms": number(expires_at_ms)}
+        names = ("connected", "released", "expires_at_ms")
+        return self._change(stream_id, "SET #expires_at_ms = :expires_at_ms", _HOLDS, names, values)
+
+    def mark_connected(
+        self, stream_id: str, fence: int, expires_at_ms: int, *, request_id: str = "", shown: Item | None = None
+    ) -> Reply:
+        """The reply; refused where a newer connection is connected already, or the lease is gone.
+
+        `shown` are the attributes that change with the newest connection. The record is that from before the mark.
+        """
+        attributes, values = shown or {}, _mark(fence, expires_at_ms, request_id)
+        update = f"{setting(tuple(attributes))}, " if attributes else "SET "
+        update += "#connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
+        names = ("fence", "connected", "released", "marked", "expires_at_ms", *attributes)
+        values |= values_of(attributes)
+        return self._change(stream_id, update, _MAY_CONNECT, names, values, answer="ALL_OLD")
+
+    # --- while it is connected, and after -----------------------------------------------------------------------------
+
+    def heartbeat(self, stream_id: str, fence: int, expires_at_ms: int, shown: Item) -> Reply:
+        """The reply; refused where a newer connection is connected, or this one is closed.
+
+        `shown` are the attributes that change: the connection's record, and the cursor where it has moved.
+        """
+        values = values_of(shown)
+        values |= {":fence": number(fence), ":expires_at_ms": number(expires_at_ms)}
+        names = ("connected", "released", "expires_at_ms", *shown)
+        update = f"{setting(tuple(shown))}, #expires_at_ms = :expires_at_ms"
+        return self._change(stream_id, update, _HOLDS, names, values)
+
+    def release(self, stream_id: str, fence: int, shown: Item) -> Reply:
+        """The reply; `shown` as for a heartbeat is written where no newer connection is connected, the mark always."""
+        values = {":fence": number(fence)}
+        if shown:
+            condition = "#connected = :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
+            update = f"{setting(tuple(shown))}, #released = :fence"
+            names = ("connected", "released", *shown)
+            every = values | values_of(shown)
+            reply = self._change(stream_id, update, condition, names, every)
+            if reply.is_done:
+                return reply
         # The token was claimed, and `released` never decreases.
         condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
-        values = {":fence": control_items.number(fence)}
-        return self._applied(stream_id, "lease", "SET #released = :fence", condition, ("fence", "released"), values)
+        return self._change(stream_id, "SET #released = :fence", condition, ("fence", "released"), values)
 
-    # --- cursor and ledger --------------------------------------------------------------------------------------------
+    def replace_cursor(self, stream_id: str, read: ControlRecord, cursor: str, fence: int, now_ms: int) -> bool:
+        """Whether `cursor` stands in place of one that connection `fence` saved and the upstream no longer knows.
 
-    def read_cursor(self, stream_id: str) -> str | None:
-        """The saved cursor, read consistently; None where nothing was saved."""
-        return self.read_saved_cursor(stream_id).cursor
-
-    def read_saved_cursor(self, stream_id: str) -> CursorRead:
-        """The saved cursor and when it was saved, read consistently, without what the ledger says."""
-        item = self._table.get(stream_id, "cursor") or {}
-        return CursorRead(control_items.text(item, "cursor"), control_items.count(item, "saved_at_ms"))
-
-    def resumption(self, stream_id: str, now_ms: int) -> CursorRead:
-        """The saved cursor and what the ledger says of what came since, read consistently."""
-        item = self._table.get(stream_id, "cursor") or {}
-        # The ledger after the cursor: that more was stored meanwhile is no harm, the other way round it would be.
-        rows = self._table.newest(stream_id, "connection#", LOOK_BACK)
-        records = [record for row in rows for record in control_items.records(row)]
-        # In a long outage no connection that was answered is in sight: then the newest try has what was known before.
-        tried = [since_ms for row in rows if (since_ms := control_items.count(row, "since_ms")) is not None]
-        return CursorRead(
-            control_items.text(item, "cursor"),
-            control_items.count(item, "saved_at_ms"),
-            known_ms(records) if records or not tried else tried[0],
-            behind_ms(records, control_items.count(item, "fence") or 0, now_ms),
-        )
-
-    def save_cursor(self, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
-        """Whether it was saved: False where a newer connection has saved one."""
-        # None was saved, or an older connection saved it, or this one did and not later: a request that lands late
-        # after a retry changes nothing.
-        condition = "attribute_not_exists(#fence) OR #fence < :fence OR (#fence = :fence AND #saved_at_ms <= :now_ms)"
-        update = "SET #cursor = :cursor, #fence = :fence, #saved_at_ms = :now_ms"
-        values = {
-            ":cursor": {"S": cursor},
-            ":fence": control_items.number(fence),
-            ":now_ms": control_items.number(now_ms),
-        }
-        return self._applied(stream_id, "cursor", update, condition, ("cursor", "fence", "saved_at_ms"), values)
-
-    def save_connection(
-        self, stream_id: str, progress: Progress, *, lane: str, execution: str, request_id: str
-    ) -> bool:
-        """Whether the ledger's record was written: False where a later one of this connection is there."""
-        record = control_items.connection(progress, lane=lane, execution=execution, request_id=request_id)
-        record |= control_items.expiry(progress.seen_ms, self._ledger_keep_days)
-        values = {f":{name}": value for name, value in record.items()}
-        closed = {} if ":closed_ms" in values else {":closed_ms": control_items.number(-1)}
-        # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.
-        condition = (
-            "attribute_not_exists(#seen_ms) OR "
-            "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
-        )
-        names = tuple(record)
-        update = _setting(names)
-        names = names if "closed_ms" in record else (*names, "closed_ms")
-        return self._applied(
-            stream_id, control_items.connection_key(progress.fence), update, condition, names, values | closed
-        )
-
-    def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
-        """Records the gaps between the last connections, and whether each is closed by now.
-
-        A connection that is killed records none, so the next one looks back over those before it.
+        For one that never was connected: whoever is goes on with its own. So it stays the other connection's, and is
+        written only where the cursor is still as it was `read`.
         """
-        rows = self._back_to_an_answer(stream_id)
-        records = [record for row in rows for record in control_items.records(row)]
-        shown = gaps(records, now_ms, dead_after_ms)
-        # A put for each that is known already would be refused, one after the other, while the stream is down.
-        known = {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if shown else {}
-        for gap in shown:
-            item = control_items.gap(stream_id, gap)
-            key = item["SK"]["S"]
-            # Losses that the upstream announced may lie between, so many that the gap is out of sight.
-            before = known.get(key) or self._table.get(stream_id, key)
-            if before is None or any(before[name] != value for name, value in item.items()):
-                self._put_gap(item | control_items.expiry(gap.to_ms, self._ledger_keep_days), before)
-
-    def _back_to_an_answer(self, stream_id: str) -> list[control_items.Item]:
-        """The last connections, back to one that was answered: an outage has many tries, and a gap before them."""
-        most = LOOK_BACK
-        rows = self._table.newest(stream_id, "connection#", most)
-        while len(rows) == most < FARTHEST and not control_items.records(rows[-1]):
-            most *= 2
-            rows = self._table.newest(stream_id, "connection#", most)
-        return rows
-
-    def _put_gap(self, item: control_items.Item, before: control_items.Item | None) -> None:
-        """Writes the gap in place of `before`, unless another connection was first."""
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(PK)"}
-        if before is not None:
-            names = ("from_ms", "to_ms", "closed_by_cursor")
-            condition = {
-                "ConditionExpression": " AND ".join(f"#{name} = :{name}" for name in names),
-                "ExpressionAttributeNames": _placeholders(names),
-                "ExpressionAttributeValues": {f":{name}": before[name] for name in names},
-            }
-        with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
-            self._dynamodb.put_item(TableName=self._control_table, Item=item, **condition)
-
-    def read_rest(self, stream_id: str) -> Rest:
-        """What is known of the upstream's failures, read consistently."""
-        return control_items.rest_of(self._table.get(stream_id, "rest") or {})
+        attributes = control_record.cursor(cursor, fence, now_ms)
+        names, values = tuple(attributes), values_of(attributes)
+        condition = "attribute_not_exists(#cursor)"
+        if read.cursor is not None:
+            condition = "#cursor = :old_cursor AND #cursor_fence = :old_fence"
+            values |= {":old_cursor": {"S": read.cursor}, ":old_fence": number(read.cursor_fence)}
+        return self._change(stream_id, setting(names), condition, names, values).is_done
 
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
         """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
         # As it was read: nobody else tries since, and nobody failed. Or it is this one's, by a request before.
-        read = ("kind", "failures", "until_ms")
-        condition = f"({' AND '.join(f'#{name} = :{name}' for name in read)})"
+        read = ("rest_kind", "rest_failures", "rest_until_ms")
+        condition = f"({' AND '.join(f'#{name} = :old_{name}' for name in read)})"
         if not before.until_ms:
-            condition = f"attribute_not_exists(#until_ms) OR {condition}"
-        condition += " OR (#until_ms = :new_until_ms AND #holder = :holder)"
-        old, new = control_items.rest(before), control_items.rest(after)
-        update = f"SET {', '.join(f'#{name} = :new_{name}' for name in new)}, #holder = :holder"
-        values = {f":{name}": old[name] for name in read} | {f":new_{name}": value for name, value in new.items()}
-        return self._applied(
-            stream_id, "rest", update, condition, (*new, "holder"), values | {":holder": {"S": holder}}
-        )
-
-    def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
-        """Records a gap that the upstream announced; recorded twice it is the same."""
-        with translate_errors("PutItem"):
-            self._dynamodb.put_item(TableName=self._control_table, Item=control_items.loss(stream_id, loss))
+            condition = f"attribute_not_exists(#rest_until_ms) OR {condition}"
+        condition += " OR (#rest_until_ms = :rest_until_ms AND #rest_holder = :rest_holder)"
+        old, new = control_items.rest(before), control_items.rest(after) | {"rest_holder": {"S": holder}}
+        values = values_of(new) | {f":old_{name}": old[name] for name in read}
+        return self._change(stream_id, setting(tuple(new)), condition, tuple(new), values).is_done
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _applied(
-        self, stream_id: str, key: str, update: str, condition: str, names: Sequence[str], values: Any
-    ) -> bool:
+    def _set(self, stream_id: str, attributes: Item, condition: str) -> Reply:
+        names = tuple(attributes)
+        return self._change(stream_id, setting(names), condition, names, values_of(attributes))
+
+    def _change(
+        self, stream_id: str, update: str, condition: str, names: Sequence[str], values: Any, answer: str = "ALL_NEW"
+    ) -> Reply:
+        """The reply to one conditional write of the control record."""
         try:
-            self._update(stream_id, key, update, condition, names, values)
-        except ConditionFailed:
-            return False
-        return True
-
-    def _update(
-        self,
-        stream_id: str,
-        key: str,
-        update: str,
-        condition: str,
-        names: Sequence[str],
-        values: Any,
-        answer: str = "NONE",
-    ) -> control_items.Item:
-        with translate_errors("UpdateItem"):
-            response = self._dynamodb.update_item(
-                TableName=self._control_table,
-                Key=control_items.key(stream_id, key),
-                UpdateExpression=update,
-                ConditionExpression=condition,
-                ExpressionAttributeNames=_placeholders(tuple(names)),
-                ExpressionAttributeValues=values,
-                ReturnValues=answer,
-            )
-        attributes: control_items.Item = response.get("Attributes", {})
-        return attributes
+            with translate_errors("UpdateItem"):
+                response = self._dynamodb.update_item(
+                    TableName=self._control_table,
+                    Key=control_items.key(stream_id, "lease"),
+                    UpdateExpression=update,
+                    ConditionExpression=condition,
+                    ExpressionAttributeNames=placeholders(tuple(names)),
+                    ExpressionAttributeValues=values,
+                    ReturnValues=answer,
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+        except ConditionFailed as refused:
+            # Not every emulator says what is there.
+            return Reply(False, self.read(stream_id) if refused.item is None else to_record(refused.item))
+        return Reply(True, to_record(response.get("Attributes")))
 
 
-@lru_cache(maxsize=64)
-def _placeholders(names: tuple[str, ...]) -> dict[str, str]:
-    """The names of attributes as an expression refers to them; to be read only, for the next request has it too."""
-    return {f"#{name}": name for name in names}
+def _claim_condition(execution: str, rest_until_ms: int) -> tuple[str, Item]:
+    """The condition of a claim, and its values."""
+    values = {":no": {"BOOL": False}, ":layout": number(LAYOUT), ":rest_until_ms": number(rest_until_ms)}
+    rest = "#rest_until_ms = :rest_until_ms"
+    condition = _MAY_CLAIM.format(rest=rest if rest_until_ms else f"(attribute_not_exists(#rest_until_ms) OR {rest})")
+    if execution:
+        # The execution that this function works for has claimed the stream. Or none holds it: then no successor of
+        # that execution has learned that the stream is over, for what is over is not to be connected again.
+        finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}
+        condition += (
+            " AND (#execution = :execution OR (attribute_not_exists(#execution)"
+            f" AND (attribute_not_exists(#ending) OR ({' AND '.join(f'#ending <> {final}' for final in finals)}))))"
+        )
+        values |= {":execution": {"S": execution}} | finals
+    return condition, values
 
 
-@lru_cache(maxsize=64)
-def _setting(names: tuple[str, ...]) -> str:
-    """The update that sets each of the attributes."""
-    return "SET " + ", ".join(f"#{name} = :{name}" for name in names)
+def _mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
+    """The values of a mark as connected."""
+    marked = control_items.mark(fence, request_id)
+    return {":fence": number(fence), ":marked": marked, ":expires_at_ms": number(expires_at_ms)}

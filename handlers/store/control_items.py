@@ -4,12 +4,15 @@ Pure. Invariant: reading what was written returns it; an item that an older or a
 attributes it has.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.inputs import LOG, MOST_PARTITIONS
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap, Record
 
@@ -33,19 +36,25 @@ def connection_key(fence: int) -> str:
 
 
 def text(item: Item, name: str) -> str | None:
-    """The text of an attribute; None where the item has none of that name."""
+    """The text of an attribute; None where the item has none of that name, or no text there."""
     value: str | None = item.get(name, {}).get("S")
     return value
 
 
 def count(item: Item, name: str) -> int | None:
-    """The whole number of an attribute; None where the item has none of that name."""
-    return int(item[name]["N"]) if name in item else None
+    """The whole number of an attribute; None where the item has none of that name, or no whole number there."""
+    written = item.get(name, {}).get("N")
+    try:
+        return None if written is None else int(written)
+    except ValueError:
+        return None
 
 
 def lease(item: Item) -> Lease:
-    """The lease of an item; what is absent is as in an empty lease."""
+    """The lease of an item; what is absent, or cannot be read, is as in an empty lease.
 
+    handlers/store/lease_damage.py says what cannot be read.
+    """
     return Lease(
         fence=count(item, "fence") or 0,
         connected_token=count(item, "connected") or 0,
@@ -55,17 +64,38 @@ def lease(item: Item) -> Lease:
         generation=count(item, "generation") or 0,
         stop=item.get("stop", {}).get("BOOL", False) is True,
         holder=text(item, "holder") or "",
-        started_at_ms=_instant_ms(text(item, "started_at")),
+        started_at_ms=instant_ms(text(item, "started_at")) or 0,
         ending=text(item, "ending") or "",
-        ended_at_ms=_instant_ms(text(item, "ended_at")),
+        ended_at_ms=instant_ms(text(item, "ended_at")) or 0,
         ending_cause=text(item, "ending_cause") or "",
-        stop_at_ms=_instant_ms(text(item, "stop_at")),
+        stop_at_ms=instant_ms(text(item, "stop_at")) or 0,
+        connected_by=_marked(item)[1],
     )
 
 
-def _instant_ms(written: str | None) -> int:
-    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; 0 where there is none."""
-    return round(datetime.fromisoformat(written).timestamp() * 1000) if written else 0
+def mark(fence: int, request_id: str) -> Item:
+    """What a connection of this layout writes beside its token when it is marked as connected."""
+    return {"S": f"{fence}/{request_id}"}
+
+
+def _marked(item: Item) -> tuple[int, str]:
+    """The fencing token and the request of the connection that is connected; 0 and "" where a former one is."""
+    fence, _, request_id = (text(item, "marked") or "").partition("/")
+    connected = count(item, "connected") or 0
+    return (connected, request_id) if fence == str(connected) else (0, "")
+
+
+def is_former(item: Item) -> bool:
+    """Whether the newest connection that was connected is of a version that kept the cursor in an item of its own."""
+    return (count(item, "connected") or 0) > _marked(item)[0]
+
+
+def instant_ms(written: str | None) -> int | None:
+    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; None where it is none."""
+    try:
+        return round(datetime.fromisoformat(written).timestamp() * 1000) if written else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def expiry(from_ms: int, keep_days: int) -> Item:
@@ -74,8 +104,18 @@ def expiry(from_ms: int, keep_days: int) -> Item:
 
 
 def partitions(item: Item) -> int:
-    """Over how many partition keys a stream's events are spread, as its lease says: one where it says nothing."""
-    return int(item.get("partitions", {}).get("N", "1"))
+    """Over how many partition keys a stream's events are spread, as its lease says: one where it says nothing.
+
+    LOG where they lie in a log.
+    """
+    fixed = fixed_partitions(item)
+    return 1 if fixed is None else fixed
+
+
+def fixed_partitions(item: Item) -> int | None:
+    """What stands in the lease as `partitions`; None where nothing does, or what no profile can ask for."""
+    fixed = count(item, "partitions")
+    return fixed if fixed is not None and LOG <= fixed <= MOST_PARTITIONS else None
 
 
 def connection(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
@@ -122,6 +162,7 @@ def records(item: Item) -> list[Record]:
         reach_ms=count(item, "reach_ms"),
         since_ms=count(item, "since_ms"),
         live_ms=count(item, "live_ms"),
+        saved_ms=count(item, "saved_ms") or 0,
     )
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
@@ -155,25 +196,80 @@ def lost(item: Item) -> Gap | None:
     return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
 
 
-def rest_of(item: Item) -> Rest:
-    """What is known of an upstream's failures, as the item says; nothing where there is none."""
+def live(item: Item) -> Item:
+    """A connection's record in the ledger as it stands in the control record: a count of nothing is absent."""
+    return {"M": {name: value for name, value in item.items() if name not in _ABSENT or value != _ABSENT[name]}}
+
+
+def live_record(item: Item) -> Item | None:
+    """The attributes of the ledger's record of the connection that the control record shows; None where it has none."""
+    shown: Item | None = item.get("live", {}).get("M")
+    if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
+        return None
+    return _ABSENT | shown
+
+
+def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
+    """The ledger's records with that of the newest connection, first: the ledger has it from its end on."""
+    if shown is None or any(row.get("fence") == shown["fence"] and "closed_ms" in row for row in rows):
+        return list(rows)
+    is_gap = (row["SK"]["S"].startswith("gap#") for row in rows)
+    shown = {"SK": {"S": connection_key(count(shown, "fence") or 0)}} | shown
+    return [shown, *(row for row, gap in zip(rows, is_gap, strict=True) if gap or row["fence"] != shown["fence"])]
+
+
+_TEXTS = ("lane", "execution", "request_id", "ended_by")
+_COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "unterminated_bytes")
+_ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
+
+
+def known(what: ledger.Known) -> Item:
+    """What the ledger says of all connections but the newest, as a list of numbers."""
+    numbers = (what.fence, what.at_ms or 0, what.connected_ms, what.until_ms, *chain.from_iterable(what.waits))
+    return {"L": [number(value) for value in numbers]}
+
+
+def known_of(item: Item) -> ledger.Known:
+    """What `known` wrote; nothing where there is none, or where it cannot be read."""
+    numbers = known_numbers(item)
+    if not numbers or not numbers[0]:
+        return ledger.Known()
+    fence, at_ms, connected_ms, until_ms, *rest = numbers
+    waits = tuple(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
+    return ledger.Known(fence, at_ms, connected_ms, until_ms, waits)
+
+
+def known_numbers(item: Item) -> list[int] | None:
+    """The numbers that `known` wrote; None where none stand there: four, and three for each that waits."""
+    written: list[Item] = item.get("known", {}).get("L", [])
+    numbers = [value for one in written if (value := count({"one": one}, "one")) is not None]
+    return numbers if len(numbers) == len(written) >= 4 and len(numbers) % 3 == 1 else None
+
+
+_REST = (
+    *("kind", "failures", "until_ms", "reconnection_ms", "same_ends", "same_end"),
+    *("refused_since_ms", "final_ms"),
+)
+
+
+def rest_of(item: Item, prefix: str = "rest_") -> Rest:
+    """What is known of an upstream's failures, as the control record says; nothing where it says nothing.
+
+    A former version had it in an item of its own, without a prefix.
+    """
     return Rest(
-        kind=text(item, "kind") or "",
-        failures=count(item, "failures") or 0,
-        until_ms=count(item, "until_ms") or 0,
-        reconnection_ms=count(item, "reconnection_ms") or 0,
-        same_ends=count(item, "same_ends") or 0,
-        same_end=text(item, "same_end") or "",
+        kind=text(item, f"{prefix}kind") or "",
+        failures=count(item, f"{prefix}failures") or 0,
+        until_ms=count(item, f"{prefix}until_ms") or 0,
+        reconnection_ms=count(item, f"{prefix}reconnection_ms") or 0,
+        same_ends=count(item, f"{prefix}same_ends") or 0,
+        same_end=text(item, f"{prefix}same_end") or "",
+        refused_since_ms=count(item, f"{prefix}refused_since_ms") or 0,
+        final_ms=count(item, f"{prefix}final_ms") or 0,
     )
 
 
 def rest(owed: Rest) -> Item:
-    """The attributes of what is known of an upstream's failures, without its key."""
-    return {
-        "kind": {"S": owed.kind},
-        "failures": number(owed.failures),
-        "until_ms": number(owed.until_ms),
-        "reconnection_ms": number(owed.reconnection_ms),
-        "same_ends": number(owed.same_ends),
-        "same_end": {"S": owed.same_end},
-    }
+    """The attributes of the control record that say what is known of an upstream's failures."""
+    values = {name: getattr(owed, name) for name in _REST}
+    return {f"rest_{name}": {"S": value} if isinstance(value, str) else number(value) for name, value in values.items()}

@@ -9,7 +9,8 @@ from typing import Any
 from handlers.aws.error_translation import translate_errors
 from handlers.store import control_items
 
-# The index that holds leases alone, and of them their keys alone.
+# The index of all records by their sort keys, and the index of leases alone that older releases read.
+BY_RECORD = "by-record"
 LEASES = "leases"
 
 

@@ -26,6 +26,8 @@ COMPRESS_FROM_BYTES = 4 * 1024
 WRITE_UNIT_BYTES = 1024
 # S3: a key has at most 1,024 bytes, and two SHA-256 follow the folder.
 _FOLDER_CHARACTERS = 800
+# What is compressed at a time.
+_PIECE = 256 * 1024
 # zlib's number for the format of gzip, which other tools read too.
 _GZIP = 31
 
@@ -139,11 +141,22 @@ def _put_body(item: Item, data: Body) -> None:
     item["data"] = {"S": data} if is_text else {"B": data}
     if len(data) < COMPRESS_FROM_BYTES:
         return
-    plain = data.encode() if isinstance(data, str) else data
-    packed = zlib.compress(plain, level=1, wbits=_GZIP)
-    if len(packed) + WRITE_UNIT_BYTES <= len(plain):
+    packed, plain_bytes = _compressed(data)
+    if len(packed) + WRITE_UNIT_BYTES <= plain_bytes:
         item["data"] = {"B": packed}
         item["encoding"] = {"S": "text+gzip" if is_text else "binary+gzip"}
+
+
+def _compressed(data: str | bytes) -> tuple[bytes, int]:
+    """The body as gzip has it, and how many bytes it has; piece by piece, for a text of 16 MB has no room twice."""
+    packer, packed, plain_bytes = zlib.compressobj(level=1, wbits=_GZIP), [], 0
+    for at in range(0, len(data), _PIECE):
+        piece = data[at : at + _PIECE]
+        plain = piece.encode() if isinstance(piece, str) else piece
+        plain_bytes += len(plain)
+        packed.append(packer.compress(plain))
+    packed.append(packer.flush())
+    return b"".join(packed), plain_bytes
 
 
 def in_bucket(item: Item) -> Item:

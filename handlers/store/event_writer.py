@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, Refused, translate_errors
+from handlers.aws.error_translation import ConditionFailed, Refused, quoted_id, translate_errors
 from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
@@ -179,13 +179,13 @@ class OneWrite:
         was_sent = False
         while batch:
             try:
-                answers, retries = self._insert([text for *_, text in batch])
+                answers, metadata = self._insert([text for *_, text in batch])
             except Refused:
                 # The request as a whole: one of the statements must be at fault, and alone it says so.
                 return outcomes + [self._put_one(number, event, was_sent) for number, event, _ in batch]
             if len(answers) == len(batch) and not [answer for answer in answers if "Error" in answer]:
                 return outcomes + [STORED] * len(batch)
-            was_sent = was_sent or retries > 0
+            was_sent = was_sent or metadata.get("RetryAttempts", 0) > 0
             again: list[Pending] = []
             for pending, answer in zip(batch, answers, strict=True):
                 code = answer["Error"].get("Code", "Unknown") if "Error" in answer else ""
@@ -194,13 +194,13 @@ class OneWrite:
                 elif code in TRANSIENT:
                     again.append(pending)
                 else:
-                    outcomes.append(self._noted(self._refused(pending, code, was_sent), *pending[:2]))
+                    outcomes.append(self._noted(self._refused(pending, code, was_sent, metadata), *pending[:2]))
             took_some, batch, was_sent = len(again) < len(batch), again, True
             if batch:
-                self._tries.count(took_some)
+                self._tries.count(took_some, metadata)
         return outcomes
 
-    def _refused(self, pending: Pending, code: str, was_sent: bool) -> str:
+    def _refused(self, pending: Pending, code: str, was_sent: bool, metadata: dict[str, Any]) -> str:
         """What a statement's error means; `was_sent` is whether it may have been carried out before."""
         number, event, _ = pending
         item = self._inserts.item(number, event)
@@ -208,15 +208,15 @@ class OneWrite:
             return STORED if was_sent and self._is_ours(item) else DUPLICATE
         if code == "ValidationError":
             return self._dead_letter(event, item, f"refused by DynamoDB: {code}")
-        raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}")
+        raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}{quoted_id({'ResponseMetadata': metadata})}")
 
-    def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], int]:
-        """An answer for each, in order, and how often the client has sent the request again."""
+    def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """An answer for each, in order, and the client's metadata: among it how often it has sent the request again."""
         with translate_errors("BatchExecuteStatement", refusals=True):
             is_ours = isinstance(self._dynamodb, DynamoDb)
             statements = texts if is_ours else [as_parameters(text) for text in texts]
             response = self._dynamodb.batch_execute_statement(Statements=statements)
-        return response["Responses"], response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+        return response["Responses"], response.get("ResponseMetadata", {})
 
     def _put_alone(self, event: StreamEvent, item: Item, was_sent: bool) -> str:
         try:
@@ -273,13 +273,14 @@ class _Tries:
         self._made = 1
         self._slept_s = 0.0
 
-    def count(self, took_some: bool) -> None:
-        """Returns after the delay; raises StoreUnavailable where the last try was made."""
+    def count(self, took_some: bool, metadata: dict[str, Any]) -> None:
+        """Returns after the delay; raises StoreUnavailable where the last try was made, whose `metadata` names it."""
         if took_some:
             self._made = max(1, self._made - 1)
         delay_s = random.uniform(0, min(DELAY_S * 2 ** (self._made - 1), DELAY_MOST_S))
         if self._made == TRIES or self._slept_s + delay_s > DELAYS_IN_ALL_S:
-            raise StoreUnavailable("AWS refused statements of BatchExecuteStatement again and again")
+            request = quoted_id({"ResponseMetadata": metadata})
+            raise StoreUnavailable(f"AWS refused statements of BatchExecuteStatement again and again{request}")
         self._sleep(delay_s)
         self._slept_s += delay_s
         self._made += 1

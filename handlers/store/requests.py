@@ -1,29 +1,44 @@
 """Decides which requests to the store a step is, and in which order they are made.
 
 Whoever performs the steps of an invocation, on threads or in virtual time, makes the requests one after the other and
-answers the step with what the last of them returns. It knows no thread, no socket and no time of its own. Invariant: a
-step is the same requests whoever performs it; the first that fails is the last that is made.
+answers the step with what the last of them returns. It keeps what the last reply said of the control record, so that a
+connection that opens, renews or leaves need not read it. It knows no thread, no socket and no time of its own.
+Invariant: a step is the same requests whoever performs it; the first that fails is the last that is made.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from handlers.connection.effects import (
     Claim,
+    Heartbeat,
     MarkConnected,
-    MarkReleased,
-    ReadCursor,
+    Progress,
+    ReadLease,
     RecordGaps,
     RecordLoss,
-    SaveProgress,
+    Release,
+    RenewTurn,
+    ReplaceCursor,
+    SaveRecord,
     TakeTurn,
     Write,
 )
-from handlers.connection.inputs import Claimed, ClaimRefused, LeaseRead
-from handlers.connection.steps import ChangeRest, Invocation, ReadLease, ReadRest, Step
+from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption
+from handlers.connection.lease import is_ended, superseded
+from handlers.connection.steps import ChangeRest, Invocation, ReadRest, Step
+from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
-from handlers.store.connection_store import Store
+from handlers.store import control_items, control_record
+from handlers.store.connection_store import Reply, Store
+from handlers.store.control_items import Item
+from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
+
+if TYPE_CHECKING:
+    from handlers.store.segment_writer import SegmentWriter
 
 # What the step is answered by: nothing where it asks for nothing. Raises StoreUnavailable.
 Request = Callable[[], Any]
@@ -38,70 +53,192 @@ class Requests:
         self._invocation = invocation
         self._now_ms = now_ms
         self._policy = DEFAULT_POLICY
+        self._log: SegmentWriter | None = None  # of the connection, where the stream's events lie in one
+        self._asked_fence = 0  # who saved the cursor that the upstream is asked with
+        self._record = to_record(None)  # as the claim or the turn found it
+        self._is_former = False  # whether that has the cursor elsewhere
+        self._row: Item = {}  # the connection's own record, as it was last written somewhere
+        self._kept: Item | None = None  # the record of the predecessor as this one has written it
+        self._looked: int | None = None  # who looked for gaps, where the control record does not say so yet
 
     def of(self, step: Step) -> list[Request]:
         """The requests that `step` is, in order; one at least. TypeError where it is not the store's."""
         store, stream_id = self._store, self._invocation.stream_id
         match step:
+            case Write(_, first, events) if self._log is not None:
+                return [functools.partial(self._log.write, first, events)]
             case Write(fence, first, events):
                 return [lambda: store.write(stream_id, fence, first, events, self._policy)]
+            case Heartbeat():
+                return [lambda: self._heartbeat(step)]
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
-            case SaveProgress():
-                return self._save(step)
-            case Claim(after_fence):
-                return [lambda: self._claim(after_fence)]
-            case ReadCursor():
-                return [lambda: store.resumption(stream_id, self._now_ms())]
-            case TakeTurn(fence, expires_at_ms):
-                now_ms = self._now_ms()
-                return [lambda: LeaseRead(store.take_turn(stream_id, fence, expires_at_ms, now_ms))]
-            case MarkConnected(fence, expires_at_ms):
-                return [lambda: _unheeded(store.mark_connected(stream_id, fence, expires_at_ms))]
-            case MarkReleased(fence):
-                return [lambda: _unheeded(store.mark_released(stream_id, fence))]
+            case SaveRecord(progress):
+                return [lambda: _unheeded(store.ledger.save(stream_id, self._of(progress)))]
+            case Claim():
+                return [lambda: self._claim(step)]
+            case TakeTurn():
+                return [lambda: self._take_turn(step)]
+            case RenewTurn(fence, expires_at_ms):
+                return [lambda: LeaseRead(store.renew(stream_id, fence, expires_at_ms).record.lease)]
+            case MarkConnected():
+                return [lambda: self._mark_connected(step)]
+            case Release():
+                return [lambda: self._release(step)]
+            case ReplaceCursor(cursor):
+                return [lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
-                return [lambda: store.record_gaps(stream_id, self._now_ms(), dead_after_ms)]
+                return [lambda: self._record_gaps(dead_after_ms)]
             case RecordLoss():
-                return [lambda: store.record_loss(stream_id, step)]
+                return [lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
-                return [lambda: store.read_rest(stream_id)]
+                return [lambda: store.read(stream_id).rest]
             case ChangeRest(before, after):
                 return [lambda: store.change_rest(stream_id, before, after, self._invocation.holder)]
             case _:
                 raise TypeError(f"not a step of the store: {step!r}")
 
-    def _claim(self, after_fence: int) -> Claimed | ClaimRefused:
-        invocation = self._invocation
-        answer = self._store.claim(
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _claim(self, step: Claim) -> Claimed | ClaimRefused | RestOwed:
+        invocation, profile = self._invocation, self._profile
+        reply = self._store.claim(
             invocation.stream_id,
             execution=invocation.execution,
             holder=invocation.holder,
-            after_fence=after_fence,
-            partitions=self._profile.partitions,
+            after_fence=step.after_fence,
+            partitions=LOG if profile.store == "log" else profile.partitions,
+            rest_until_ms=step.rest_until_ms,
         )
-        if isinstance(answer, Claimed):
-            self._policy = StoragePolicy(answer.partitions, self._profile.keep_days, self._profile.key_conflict)
-        return answer
+        lease, rest = reply.record.lease, reply.record.rest
+        if not reply.is_done:
+            is_over = lease.stop or superseded(lease, invocation.execution) or is_ended(lease)
+            if is_over:
+                return ClaimRefused(lease)
+            if rest.until_ms == step.rest_until_ms:
+                # Another layout, or damage: asked again at once it would be refused again.
+                raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
+            return RestOwed(rest)
+        record = self._found(reply.record)
+        if record.partitions == LOG:
+            window_ms, keep_days = profile.dedup_window_ms, profile.keep_days
+            self._log = self._store.log(
+                invocation.stream_id, lease.fence, self._now_ms, window_ms=window_ms, keep_days=keep_days
+            )
+        else:
+            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict)
+        # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
+        waits = profile.overlap == "forbids"
+        return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
 
-    def _save(self, effect: SaveProgress) -> list[Request]:
-        """Cursor, ledger, lease, each in its own write; the cursor first, for it alone must not be lost.
+    def _resumption(self, record: ControlRecord) -> Resumption:
+        """The later of two cursors: the control record's, which is saved now and then, and the log's.
 
-        But where the upstream has forgotten what came after a cursor the ledger says so first: the cursor that is saved
-        instead passes what is lost.
+        The log's is behind where the upstream moved on without an event, and where it has forgotten a cursor.
         """
-        store, invocation = self._store, self._invocation
-        stream_id, progress, cursor = invocation.stream_id, effect.progress, effect.cursor
-        who = {"lane": invocation.lane, "execution": invocation.execution, "request_id": invocation.request_id}
-        requests: list[Request] = []
+        saved = record.resumption(self._now_ms())
+        self._asked_fence = record.cursor_fence
+        logged = None if self._log is None else self._log.opens()
+        if logged is None or (saved.saved_ms is not None and (record.cursor_fence, saved.saved_ms) >= logged[:2]):
+            return saved
+        self._asked_fence = logged.fence
+        return replace(saved, cursor=logged.text, saved_ms=logged.at_ms)
+
+    def _replace_cursor(self, cursor: str) -> bool:
+        store, stream_id = self._store, self._invocation.stream_id
+        return store.replace_cursor(stream_id, self._record, cursor, self._asked_fence, self._now_ms())
+
+    def _take_turn(self, step: TakeTurn) -> LeaseRead:
+        invocation, now_ms = self._invocation, self._now_ms()
+        reply = self._store.take_turn(
+            invocation.stream_id,
+            step.fence,
+            step.expires_at_ms,
+            now_ms,
+            request_id=invocation.request_id,
+            over=step.over,
+            # Until the cursor is in the control record, whoever comes next must look for it where it was.
+            is_marked=not self._is_former,
+        )
+        if reply.record.lease.connected_token != step.fence:
+            return LeaseRead(reply.record.lease)
+        record = self._found(reply.record)
+        return LeaseRead(record.lease, self._resumption(record))
+
+    def _found(self, record: ControlRecord) -> ControlRecord:
+        """The record with what connections of a former version wrote elsewhere; its newest connection is kept."""
+        self._keep(record)
+        # The mark of a turn hides who was connected before.
+        is_same_claim = record.lease.holder == self._record.lease.holder == self._invocation.holder
+        self._is_former = record.is_former or (self._is_former and is_same_claim)
+        if self._is_former:
+            record = record.with_former(self._store.read_former(self._invocation.stream_id))
+        self._record = record
+        return record
+
+    def _keep(self, record: ControlRecord) -> None:
+        """Writes the newest connection into the ledger: it may be killed, and the control record shows another soon."""
+        live = record.live
+        if live is not None and "closed_ms" not in live and live != self._kept:
+            self._store.ledger.save(self._invocation.stream_id, live)
+            self._kept = live
+
+    def _mark_connected(self, step: MarkConnected) -> None:
+        """Shows the connection in the control record, which then no longer shows the one before it."""
+        store, stream_id = self._store, self._invocation.stream_id
+        shown = self._found_before() | self._shown(step.progress, None)
+        request_id = self._invocation.request_id
+        reply = store.mark_connected(stream_id, step.fence, step.expires_at_ms, request_id=request_id, shown=shown)
+        if reply.is_done:
+            self._keep(reply.record)
+
+    def _found_before(self) -> Item:
+        """What the control record must keep of the connections before this one once it shows this one."""
+        record = self._record
+        kept = {"known": control_items.known(record.known_after())}
+        if self._is_former and record.cursor is not None:
+            kept |= control_record.cursor(record.cursor, record.cursor_fence, record.saved_ms or 0)
+        return kept
+
+    # --- while it is connected, and after -----------------------------------------------------------------------------
+
+    def _heartbeat(self, step: Heartbeat) -> LeaseRead:
+        fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
+        return self._answer(self._store.heartbeat(self._invocation.stream_id, fence, step.expires_at_ms, shown))
+
+    def _release(self, step: Release) -> LeaseRead:
+        fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
+        if step.progress.opened_ms is None:
+            # A turn that the upstream has not answered was never marked: it shows itself here for the first time.
+            shown = self._found_before() | shown
+        return self._answer(self._store.release(self._invocation.stream_id, fence, shown))
+
+    def _answer(self, reply: Reply) -> LeaseRead:
+        if reply.is_done:
+            self._looked = None
+        return LeaseRead(reply.record.lease)
+
+    def _shown(self, progress: Progress, cursor: str | None) -> Item:
+        """The attributes of the control record that change with the connection.
+
+        Here alone a connected one's cursor is saved.
+        """
+        shown = {"live": control_items.live(self._of(progress))}
         if cursor is not None:
-            requests.append(lambda: _unheeded(store.save_cursor(stream_id, cursor, progress.fence, self._now_ms())))
-        requests.append(lambda: _unheeded(store.save_connection(stream_id, progress, **who)))
-        if progress.forgot_ms is not None:
-            requests.reverse()
-        if progress.opened_ms is not None and progress.closed_ms is None:
-            requests.append(lambda: _unheeded(store.renew(stream_id, progress.fence, effect.expires_at_ms)))
-        return requests
+            shown |= control_record.cursor(cursor, progress.fence, self._now_ms())
+        return shown if self._looked is None else shown | {"looked": control_items.number(self._looked)}
+
+    def _of(self, progress: Progress) -> Item:
+        """The connection's record in the ledger."""
+        who = self._invocation
+        self._row = control_items.connection(
+            progress, lane=who.lane, execution=who.execution, request_id=who.request_id
+        )
+        return self._row
+
+    def _record_gaps(self, dead_after_ms: int) -> None:
+        self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)
+        self._looked = control_items.count(self._row, "fence")
 
 
 def _unheeded(_answer: object) -> None:

@@ -5,17 +5,19 @@ but a stop request, and that only where the stream may be started; any answer of
 `StoreUnavailable`, after the client's own retries.
 """
 
-import heapq
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from handlers.api.records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.lease import Lease
-from handlers.store import control_items
-from handlers.store.control_table import LEASES, ControlTable
+from handlers.store import control_items, former_layout
+from handlers.store.control_record import to_record
+from handlers.store.control_table import ControlTable
+from handlers.store.lease_damage import damage
+from handlers.store.leases import Leases, batches
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
@@ -28,48 +30,57 @@ class StreamRecords:
         self._dynamodb = dynamodb
         self._table = control_table
         self._records = ControlTable(dynamodb, control_table)
+        self._leases = Leases(dynamodb, control_table)
 
     def read(self, stream_id: str) -> Records | None:
         """The stream's records with its newest NEWEST connections and gaps; None where it was never started."""
         lease = self._records.get(stream_id, "lease")
         if lease is None:
             return None
-        cursor = self._records.get(stream_id, "cursor") or {}
+        record = to_record(lease)
+        if record.is_former or not record.is_converted:
+            record = record.with_former(former_layout.read(self._records, stream_id))
         losses = [control_items.lost(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
         return replace(
             self._read(stream_id, lease),
-            cursor=control_items.text(cursor, "cursor"),
-            cursor_saved_ms=control_items.count(cursor, "saved_at_ms"),
+            cursor=record.cursor,
+            cursor_saved_ms=record.saved_ms,
             losses=[loss for loss in losses if loss is not None],
         )
 
-    def read_briefly(self, stream_id: str) -> Records | None:
-        """As `read`, without cursor and losses: what the stream's status follows from, for half the requests."""
-        lease = self._records.get(stream_id, "lease")
-        return None if lease is None else self._read(stream_id, lease)
+    def read_briefly(self, stream_ids: Sequence[str]) -> Callable[[str], Records | None]:
+        """As `read` for each of these streams, without cursor and losses: what a status follows from.
+
+        The leases are read here, 100 in a request; the rest of a stream when it is asked for.
+        """
+        leases: dict[str, control_items.Item] = {}
+        for some in batches(stream_ids):
+            leases |= self._leases.items(some)
+        return lambda stream_id: self._read(stream_id, leases[stream_id]) if stream_id in leases else None
 
     def _read(self, stream_id: str, lease: control_items.Item) -> Records:
         items = self._records.newest(stream_id, "connection#", NEWEST)
-        # The rest counts only while nobody is connected: mostly it need not be read.
-        is_failing = bool(items) and bool(control_items.text(items[0], "error"))
-        rest = (self._records.get(stream_id, "rest") or {}) if is_failing else {}
+        record = to_record(lease)
+        rest = record.rest
+        if not record.is_converted:
+            rest = control_items.rest_of(self._records.get(stream_id, "rest") or {}, "")
         return Records(
             lease=control_items.lease(lease),
             cursor=None,
             cursor_saved_ms=None,
-            connections=[_connection(item) for item in items],
-            rest=control_items.rest_of(rest),
+            connections=[_connection(item) for item in control_items.with_live(items, record.live)],
+            rest=rest,
             is_all=len(items) < NEWEST,
             kept_since_ms=_kept_since_ms(items),
+            damage=damage(lease),
         )
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order.
 
-        Read through an index, so a stream may be missing for a moment after its first start. An index of keys alone:
-        a megabyte, which is one request, has some ten thousand of them.
+        Read through an index, so a stream may be missing for a moment after its first start.
         """
-        return heapq.nsmallest(limit, (stream_id for stream_id in self._started() if stream_id > after))
+        return self._leases.started(after, limit)
 
     def partitions(self, stream_id: str) -> int | None:
         """Over how many partition keys the stream's events are spread; None where it was never started."""
@@ -101,17 +112,6 @@ class StreamRecords:
         except ConditionFailed:
             return None
         return control_items.lease(response["Attributes"])
-
-    def _started(self) -> Iterator[str]:
-        place: dict[str, control_items.Item] = {}
-        while True:
-            with translate_errors("Scan"):
-                response = self._dynamodb.scan(TableName=self._table, IndexName=LEASES, **place)
-            for item in response["Items"]:
-                yield item["PK"]["S"]
-            if not response.get("LastEvaluatedKey"):
-                return
-            place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
 
 
 def _connection(item: control_items.Item) -> Connection:

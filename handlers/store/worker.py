@@ -63,3 +63,4 @@ class Worker:
     def _run(self) -> None:
         while (request := self._requests.get()) is not None:
             request()
+            del request  # and with it the events of a Write, which may be large, while this waits for the next

@@ -25,6 +25,7 @@ class Inbox(Generic[T]):
         self._full_since: float | None = None  # until all that waited behind it is taken
         self._put_since: float | None = None  # the item that waits for room
         self._refused_since: float | None = None  # the first that came too late
+        self._rest_since: float | None = None  # since when nobody reads, for more to come together
         self._taken_since: float | None = None
         self._changed = threading.Condition()
 
@@ -46,7 +47,8 @@ class Inbox(Generic[T]):
         """How long ago the oldest item had come that is not taken yet; None where there is none."""
         with self._changed:
             waits = [since for *_, since in [*self._items][:1]]
-            waits += [since for since in (self._put_since, self._refused_since) if since is not None]
+            held = (self._put_since, self._refused_since, self._rest_since)
+            waits += [since for since in held if since is not None]
             return _ago(min(waits)) if waits else None
 
     def put(self, item: T, size_bytes: int = 0) -> bool:
@@ -54,6 +56,8 @@ class Inbox(Generic[T]):
         with self._changed:
             now = time.monotonic()
             since = now if self._full_since is None else self._full_since
+            if self._rest_since is not None:
+                since, self._rest_since = min(since, self._rest_since), None
             if self._is_full(size_bytes):
                 self._full_since = self._put_since = since
                 self._changed.wait_for(lambda: self._closed or not self._is_full(size_bytes))
@@ -90,6 +94,12 @@ class Inbox(Generic[T]):
                 self._full_since = None
             self._changed.notify_all()
             return taken
+
+    def rest(self, for_s: float) -> None:
+        """Returns so much later, or when the inbox is closed; what is put next may have come since now."""
+        with self._changed:
+            self._rest_since = time.monotonic()
+            self._changed.wait_for(lambda: self._closed, for_s)
 
     def close(self) -> None:
         """Accepts nothing more and wakes a waiting reader; what is queued can still be taken."""

@@ -37,6 +37,10 @@ CLOSED_HERE = Closed("closed_here")
 Arrival = Opened | Chunk | Closed
 
 
+# An upstream that has sent less than this has no more to be read at once.
+LITTLE_BYTES = 2048
+
+
 class _ClosedHere(Exception):
     """The connection was closed from this side while it was being opened."""
 
@@ -44,17 +48,25 @@ class _ClosedHere(Exception):
 class Upstream:
     """One connection. `start` opens it; what arrives is taken with `get`; `close` ends it from any thread.
 
-    `joins` is whether chunks that wait may come as one: not where a chunk is a message.
+    `joins` is whether chunks that wait may come as one: not where a chunk is a message. After a read that brought
+    little nothing is read for `rest_s`: what comes meanwhile is read together.
     """
 
     def __init__(
-        self, request: UpstreamRequest, *, connect_timeout_s: float, stall_after_s: float, joins: bool = True
+        self,
+        request: UpstreamRequest,
+        *,
+        connect_timeout_s: float,
+        stall_after_s: float,
+        joins: bool = True,
+        rest_s: float = 0,
     ) -> None:
         self._request = request
         self._most_bytes = CHUNK_BYTES if joins else 0
         self._response_class = JoiningResponse if joins else StrictResponse
         self._timeout = urllib3.Timeout(connect=connect_timeout_s, read=stall_after_s)
         self._stall_after_s = stall_after_s
+        self._rest_s = rest_s
         self._inbox: Inbox[Arrival] = Inbox(INBOX_BYTES)
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
@@ -120,6 +132,8 @@ class Upstream:
                     for piece in body.pieces(data):
                         if not self._inbox.put(Chunk(piece), len(piece)):
                             return
+                    if self._rest_s and len(data) < LITTLE_BYTES:
+                        self._inbox.rest(self._rest_s)
                 body.close()
             # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept
             # an end without TLS's close_notify.

@@ -15,7 +15,7 @@ from typing import Any
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.settings import Settings, load
-from local import stages
+from local import settings_schema, stages
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.schedule import Schedule
 from local.chaos.wire import LOSS, Wire
@@ -47,6 +47,7 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("overlap_s", 2),
     ("standby", "hot"),
     ("partitions", 3),
+    ("store", "items"),
 )
 # The profile's rests. What a long one comes to is more than a function has left of its life.
 PACES: Mapping[str, Mapping[str, Any]] = {
@@ -82,6 +83,7 @@ def versions(schedule: Schedule) -> list[Version]:
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
     names = [name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)]
+    names.remove("partitions" if schedule.store == "log" else "store")
     if schedule.policy != "tolerates":
         names.remove("standby")
     for fault in schedule.faults:
@@ -98,6 +100,7 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
         "overlap_s": 1,
         "standby": "hot" if schedule.hot else "cold",
         "partitions": schedule.partitions,
+        "store": schedule.store,
     }
     table: dict[str, Any] = dict(first)
     for name, other in OTHER_PROFILE:
@@ -117,7 +120,9 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
 def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) -> Mapping[str, Any]:
     """The stage's settings with the short limits, and `overrides` over them."""
     limits = {**LIMITS, "renew_after": RENEWS_SOON if renews else RENEWS_LATE, **dict(overrides)}
-    return stages.load(STAGE, {name: value for name, value in limits.items() if name in stages.NUMBERS})
+    return stages.load(
+        STAGE, {name: value for name, value in limits.items() if name in settings_schema.schema()["properties"]}
+    )
 
 
 @cache
@@ -132,19 +137,25 @@ def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
             "EVENTS_TABLE": names["events_table"],
             "CONTROL_TABLE": names["control_table"],
             "DEAD_LETTER_QUEUE_URL": QUEUE_URL,
+            "KEEP_DAYS": "0",
             "LEDGER_KEEP_DAYS": "0",
+            "METRICS_BY": "stage",
+            "SECRETS_PREFIX": "/streamkeeper/test/",
             "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
         }
     )
 
 
 def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
+    if table["store"] == "log":
+        table = {**table, "flush_s": schedule.flush_s}
     fields: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",
         "loss": {"event": LOSS},
         "overlap": schedule.policy,
         "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
+        "reject_after": schedule.reject_after_s,
         "stall_after_s": STALL_AFTER_MS / 1000,
         **Wire("", schedule.key).fields,
         **table,

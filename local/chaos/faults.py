@@ -75,7 +75,8 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
     elif fault.kind == "orphan":
         world.lose(function)
     elif fault.kind == "kill":
-        world.kill(function, fault.value, "Runtime.ExitError")
+        # A socket that lingers at the upstream is that of a function of which nobody can prove that it is over.
+        world.kill(function, fault.value, "Lambda.Unknown" if fault.value else "Runtime.ExitError")
     else:
         if fault.kind == "kill in the store":
             function.slow.dies_in = fault.value % 12

@@ -30,8 +30,8 @@ from local.chaos.world import World
 # A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
 # of the tables and what the upstream takes to answer, each slow at its worst, and by a save that was not made yet.
 ASKED_BEFORE_MS = 6_000
-# How long a gap may be over before it is written down: until a silent connection counts as dead, and a save.
-RECORDED_AFTER_MS = 10_000
+# How long a gap may be over before it is written down: until a silent connection counts as dead, and two heartbeats.
+RECORDED_AFTER_MS = 12_000
 
 
 def invented(world: World) -> list[str]:
@@ -126,16 +126,30 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
 def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     """Whether a connection within the gap lasted for as long as it takes to have caught up, and longer than doubted."""
     assert link.opened_ms is not None
-    behind_ms = link.opened_ms - gap.from_ms
-    if behind_ms < 0:
+    if link.opened_ms < gap.from_ms:
         return False
+    # It asked from the newest connection's cursor: an older one that outlives that stores, and moves no cursor.
+    before = [
+        other for other in world.upstream.links[: world.upstream.links.index(link)] if other.opened_ms is not None
+    ]
+    cursor_ms = min([gap.from_ms, *(_end_ms(world, records, newest) for newest in before[-1:])])
+    behind_ms = link.opened_ms - cursor_ms
     end_ms = min(_end_ms(world, records, link), gap.to_ms)
     return end_ms - link.opened_ms > CATCH_UP * (behind_ms + ASKED_BEFORE_MS)
 
 
 def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> list[tuple[int, int]]:
     """The intervals in which no connection was known to be good."""
-    return uncovered(world, from_ms, to_ms, end_ms=lambda link: _end_ms(world, records, link))
+    return uncovered(
+        world, from_ms, to_ms, span=lambda link, opened_ms: (_heard_ms(world, opened_ms), _end_ms(world, records, link))
+    )
+
+
+def _heard_ms(world: World, opened_ms: int) -> int:
+    """When the function can have heard that its upstream answered: one that is frozen hears of it afterwards."""
+    freezes = [fault for fault in world.schedule.faults if fault.kind == "freeze"]
+    spans = [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in freezes]
+    return max([opened_ms, *(to_ms for from_ms, to_ms in spans if from_ms <= opened_ms < to_ms)])
 
 
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:

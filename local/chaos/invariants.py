@@ -14,7 +14,7 @@ from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.executions import over_as
 from local.chaos.gaps import invented, unrecorded
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
-from local.chaos.rests import impatient, in_step, most_ms, too_late
+from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
@@ -32,6 +32,7 @@ COUNTED = (
     "unnamed-ends",
     "outdated",
     "impatient",
+    "hasty",
     "in-step",
     "too-late",
     "overdue",
@@ -145,6 +146,7 @@ def _of_stream(world: World) -> list[Violation]:
         "unnamed-ends": _unnamed(world),
         "outdated": _outdated(world),
         "impatient": impatient(world),
+        "hasty": hasty(world),
         "in-step": in_step(world),
         "too-late": too_late(world),
         "overdue": _overdue(world),

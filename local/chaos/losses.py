@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import control_items
+from handlers.store.control_record import ControlRecord, to_record
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.link import Link
 from local.chaos.world import World
@@ -50,7 +51,8 @@ def missing(world: World) -> dict[int, str]:
         return {}
     excuses = dict(_excuses(world, records))
     # Whoever has not had the notice knows nothing of the loss that it announces.
-    return {n: excuses.get(n, "") or (excuses.get(n + 1, "") if n in world.upstream.lost else "") for n in lost}
+    announced = {n: excuses.get(n + 1, "") or _told_late(world, n, slack_ms) for n in lost if n in world.upstream.lost}
+    return {n: excuses.get(n, "") or announced.get(n, "") for n in lost}
 
 
 def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
@@ -59,14 +61,31 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
     It says when that was, or when the notice came if it came late.
     """
     records = ledger(world)
+    for link, told in _told(world, number):
+        (loss,) = corrected([told], records)
+        at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
+        if loss.from_ms - slack_ms <= at_ms <= loss.to_ms + slack_ms:
+            return True
+    return False
+
+
+def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
+    """The links that were sent the notice of a lost event, each with the loss that its connection wrote down."""
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
-        (loss,) = corrected([Gap(fence, from_ms, to_ms, "", False)], records)
         link = world.link_of(fence)
         if count and link is not None and link.notices[count - 1] == number + 1:
-            at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
-            if loss.from_ms - slack_ms <= at_ms <= to_ms + slack_ms:
-                return True
-    return False
+            yield link, Gap(fence, from_ms, to_ms, "", False)
+
+
+def _told_late(world: World, number: int, slack_ms: int) -> str:
+    """The excuse of a loss that is written down behind the end of a connection that nothing came on any more.
+
+    The notice was on its way to that one when it was let go, before its silence counted as its peer's death.
+    """
+    links = [link for link in world.upstream.links if number + 1 in link.waiting and link.ended_by == "closed_here"]
+    let_go_ms = min((link.closed_ms for link in links if link.closed_ms is not None), default=world.clock.now_ms())
+    is_told = any(let_go_ms <= loss.to_ms + slack_ms for _, loss in _told(world, number))
+    return PEER_DIED if is_told else ""
 
 
 def uncovered(
@@ -75,17 +94,17 @@ def uncovered(
     to_ms: int,
     *,
     stalled_counts: bool = True,
-    end_ms: Callable[[Link], int] | None = None,
+    span: Callable[[Link, int], tuple[int, int]] | None = None,
 ) -> list[tuple[int, int]]:
     """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
 
     A connection that was closed as stalled counts to its close, or else, as in the ledger, to its last byte; or each to
-    what `end_ms` says.
+    what `span` makes of it and of when it was opened.
     """
     spans = []
     for link in world.upstream.links:
-        if link.opened_ms is not None and end_ms is not None:
-            spans.append((link.opened_ms, end_ms(link)))
+        if link.opened_ms is not None and span is not None:
+            spans.append(span(link, link.opened_ms))
         elif link.opened_ms is not None:
             died_ms = link.client.died_ms
             closed_ms = link.closed_ms if stalled_counts or link.ended_by != "stalled" else link.last_byte_ms
@@ -138,10 +157,14 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]
     differ_ms = 2 * world.schedule.skew_ms
+    # What waited for a log died with its function, so the gap in the ledger begins with that.
+    waited_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
     for start, end in uncovered(world, world.origin_ms, until_ms, stalled_counts=False):
         if end - start <= differ_ms:
+            # What begins longer before the next opening is a gap by any two clocks.
+            from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
             emitted = enumerate(world.upstream.emitted_ms)
-            yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if start - LATE_MS <= at_ms <= end)
+            yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if from_ms <= at_ms <= end)
     untold = {record.fence for record in records if record.closed_ms is None}
     unheard = [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
     for link in links:
@@ -175,9 +198,13 @@ def _was_killed(link: Link) -> bool:
 
 
 def _cursor(world: World) -> int:
-    key = control_items.key(world.stream, "cursor")
-    item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
-    return int(item["cursor"]["S"] or -1) if item else -1
+    cursor = _record(world).cursor
+    return int(cursor or -1) if cursor is not None else -1
+
+
+def _record(world: World) -> ControlRecord:
+    key = control_items.key(world.stream, "lease")
+    return to_record(world.tables.get_item(TableName=world.control_table, Key=key).get("Item"))
 
 
 def ledger(world: World) -> list[Record]:
@@ -187,4 +214,5 @@ def ledger(world: World) -> list[Record]:
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
         ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "connection#"}},
     )["Items"]
+    rows = control_items.with_live(rows, _record(world).live)
     return [record for row in rows for record in control_items.records(row)]

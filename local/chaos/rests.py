@@ -14,12 +14,17 @@ import itertools
 
 from handlers.connection.backoff import FailureKind
 from handlers.connection.reconnection import TRY_MS
+from handlers.connection.refusals import JITTER, PACE
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.chaos.link import Link
 from local.chaos.world import World
 
 # Ends of a link that was never answered.
 UNANSWERED = frozenset({"refused", "unreachable"})
+# How long before its end a connection has written at the latest that it is open.
+RENEWAL_MS = 2_000
+# Refusals that may pass.
+PASSING = frozenset({401, 403, 404})
 # What a connection that is begun in place must have left: one margin for leaving, and one to be worth an eviction.
 LEAST_MARGINS = 2
 
@@ -34,7 +39,16 @@ def most_ms(world: World) -> int:
     """The longest rest that may be owed after a failure; another try may have to be waited for then."""
     owed_ms = [world.schedule.retry_after_s * 1000]
     owed_ms += [round(pace.max_s * 1000) for _, pace in world.version.profile.backoff]
+    owed_ms.append(_longest_after_refusals_ms(world))
     return max(owed_ms) + CONNECT_TIMEOUT_MS + TRY_MS if any(owed_ms) else 0
+
+
+def _longest_after_refusals_ms(world: World) -> int:
+    """The longest rest that refusals of the schedule may come to: it doubles, so it is as long as those before it."""
+    refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind == "rejection")
+    if not refused_ms or not world.schedule.reject_after_s:
+        return 0
+    return round((1 + JITTER) * min(refused_ms + PACE.rest_ms(1), 1000 * PACE.max_s))
 
 
 def in_step(world: World) -> list[str]:
@@ -44,8 +58,47 @@ def in_step(world: World) -> list[str]:
     return [
         f"link {number} came back in place after {link.again.failures} failures in a row, and not by chance"
         for number, link in enumerate(world.upstream.links)
-        if link.again is not None and link.again.failures > 1 and not link.again.draw_most_ms
+        if link.again is not None
+        and link.again.failures > 1
+        and not link.again.draw_most_ms
+        and not _was_refused(world.upstream.links[:number], link)
     ]
+
+
+def _was_refused(before: list[Link], link: Link) -> bool:
+    """Whether its function was refused just before: that owes a rest of its own, which is drawn by chance as well."""
+    own = [other for other in before if other.client is link.client]
+    return bool(own) and own[-1].refused_with in PASSING
+
+
+def hasty(world: World) -> list[str]:
+    """Executions that were rejected by refusals that had not gone on for long enough, or before a connection since."""
+    limit_ms = world.schedule.reject_after_s * 1000
+    texts = []
+    for execution in world.executions:
+        if not limit_ms or not isinstance(execution.output, dict) or execution.output.get("status") != "rejected":
+            continue
+        ended_ms = execution.stopped_ms or 0
+        links = [link for link in world.upstream.links if link.closed_ms is not None and link.closed_ms <= ended_ms]
+        refused_ms = [link.closed_ms or 0 for link in links if link.refused_with in PASSING]
+        # Each function counts by its own clock, and one that is frozen hears late.
+        # What a connection did not live to write down is not known.
+        slack_ms = (
+            RENEWAL_MS
+            + 2 * world.schedule.skew_ms
+            + max((f.for_ms for f in world.schedule.faults if f.kind == "freeze"), default=0)
+        )
+        since_ms = max(refused_ms) - limit_ms + slack_ms
+        lived_ms = [link.closed_ms or 0 for link in links if link.marked_ms and _life_ms(link) > slack_ms]
+        if min(refused_ms) > since_ms or max(lived_ms, default=0) > since_ms:
+            texts.append(
+                f"{execution.name} was rejected before it was refused for {limit_ms / 1000:g} s without a pause"
+            )
+    return texts
+
+
+def _life_ms(link: Link) -> int:
+    return (link.closed_ms or 0) - (link.opened_ms or link.closed_ms or 0)
 
 
 def too_late(world: World) -> list[str]:
@@ -61,24 +114,33 @@ def _failures(world: World) -> list[tuple[int, Link]]:
     """The links that owe a rest, with the instant of the upstream until which it lasts, in the order of their ends."""
     failures: list[tuple[int, Link]] = []
     before: tuple[Link, int] | None = None
+    first_ms = min((link.closed_ms or 0 for link in world.upstream.links if link.refused_with in PASSING), default=0)
+    limit_ms = world.schedule.reject_after_s * 1000
     profile = world.version.profile  # no redeployment changes a pace
     ended = [link for link in world.upstream.links if link.settled_ms is not None and link.closed_ms is not None]
     for link in sorted(ended, key=lambda link: (link.settled_ms, link.closed_ms)):
-        kind = _kind(link)
+        kind = _kind(world, link)
         if kind is None:
             before = None
             continue
-        pace = profile.pace(kind)
-        is_next = before is not None and _kind(before[0]) == kind and _knows(link, before[0])
+        pace = profile.pace(kind) if kind != "refused" else PACE
+        is_next = before is not None and _kind(world, before[0]) == kind and _knows(link, before[0])
         count = before[1] + 1 if before is not None and is_next else 1
         before = (link, count)
-        owed_ms = max(link.retry_after_s * 1000, pace.rest_ms(count) if pace is not None else 0)
         assert link.closed_ms is not None
+        owed_ms = pace.rest_ms(count) if pace is not None else 0
+        if kind == "refused":  # the last try comes when it is final
+            owed_ms = min(owed_ms, max(0, first_ms + limit_ms - link.closed_ms))
+        owed_ms = max(link.retry_after_s * 1000, owed_ms)
         failures.append((link.closed_ms + owed_ms, link))
     return failures
 
 
-def _kind(link: Link) -> FailureKind | None:
+def _kind(world: World, link: Link) -> FailureKind | None:
+    if link.refused_with in PASSING:
+        # A 404 may be one of the cursor, where that was sent by default.
+        is_of_cursor = link.refused_with == 404 and link.asks and world.schedule.is_left_to_default
+        return "refused" if world.schedule.reject_after_s and not is_of_cursor else None
     if link.refused_with:
         # 204 and what a retry cannot help owe nothing: they end the stream.
         return "throttled" if link.refused_with in (420, 429) else "http" if link.refused_with >= 500 else None

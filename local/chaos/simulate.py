@@ -122,5 +122,14 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
-    plain |= {"partitions": 1, "pace": "", "retry_after_s": 0, "key": "id", "memory": EVERYTHING, "beside": ()}
+    plain |= {
+        "partitions": 1,
+        "pace": "",
+        "retry_after_s": 0,
+        "key": "id",
+        "store": "items",
+        "reject_after_s": 0,
+        "memory": EVERYTHING,
+        "beside": (),
+    }
     return [replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value]

@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from handlers.connection.inputs import LOG
 from handlers.store import control_items
 from handlers.store.event_items import partition_keys, stream_of
+from handlers.store.segment_items import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
 from local.chaos.link import Link
 from local.chaos.unreliable_queue import whole_events
@@ -37,7 +39,9 @@ class Watch:
         self._wire = wire
         self._link_of = link_of
         self._counters = (0, 0, 0)
-        self._cursor_fence = 0
+        self._cursor_fence = self._log_fence = 0
+        self._last_cursor: tuple[str, int, Any] = ("", 0, None)
+        self._live: Item = {}
         self._passed: dict[int, int] = {}
         self._forgotten: set[int] = set()
         self._partitions = 1
@@ -60,10 +64,10 @@ class Watch:
 
     def changed(self, table: str, key: Key, item: Item) -> None:
         """Records one change."""
-        if table == self._events_table:
+        if table == self._events_table and key[0].endswith(LOG_SUFFIX):
+            self._segment(item)
+        elif table == self._events_table:
             self._event(key, item)
-        elif key[1] == "cursor":
-            self._cursor(item)
         elif key[1] == "lease":
             self._lease(item)
         elif key[1].startswith("connection#"):
@@ -73,21 +77,46 @@ class Watch:
             self.losses[int(fence), int(count)] = int(item["from_ms"]["N"]), int(item["to_ms"]["N"])
 
     def _event(self, key: Key, item: Item) -> None:
-        fence, position = int(item["fence"]["N"]), item["position"]["S"]
-        if "dead_letter" in item:
-            number = self._mark(key[1])
+        body = "" if "dead_letter" in item else item["data"].get("S", "")
+        fence, is_dead = int(item["fence"]["N"]), "dead_letter" in item
+        number = self._stored(fence, key[1], body, is_dead=is_dead)
+        if self._partitions == LOG or key[0] not in partition_keys(stream_of(item), self._partitions):
+            self.torn.append(self._said(f"event {number} was stored as {key[0]}, where nobody looks"))
+        self._place(item["position"]["S"], number, int(item["received_at_ms"]["N"]))
+
+    def _segment(self, item: Item) -> None:
+        """Its events lie behind all that were there, and its cursor passes none that is not."""
+        if not is_segment(item):
+            return
+        if self._partitions != LOG:
+            self.torn.append(self._said("a segment was written, and nobody looks for one"))
+        for event in stored_events(item, lambda _key: None):
+            body = event.data if isinstance(event.data, str) else ""
+            number = self._stored(event.fence, event.key, body, is_dead=event.dead_letter is not None)
+            if self.order and event.position <= self.order[-1][0]:
+                self.misplaced.append(self._said(f"event {number} was put before others that were there"))
+            bisect.insort(self.order, (event.position, number))
+        cursor = segment_of(item).cursor
+        if cursor is not None:
+            if cursor.fence < self._log_fence:
+                self.backwards.append(self._said(f"the log's cursor went back to connection {cursor.fence}"))
+            self._log_fence = cursor.fence
+            self._saved(cursor.text, cursor.fence)
+
+    def _stored(self, fence: int, key: str, body: str, *, is_dead: bool) -> int:
+        """Records one event that is in the table, or its mark; returns which it is."""
+        if is_dead:
+            number = self._mark(key)
             self._marked_by[fence] += 1
         else:
-            number = self._wire.number_of(key[1], item["data"].get("S", ""))
+            number = self._wire.number_of(key, body)
             self.stored_by[fence] += 1
         if number in self.stored:
             self.duplicated.append(self._said(f"event {number} was stored twice"))
-        if key[0] not in partition_keys(stream_of(item), self._partitions):
-            self.torn.append(self._said(f"event {number} was stored as {key[0]}, where nobody looks"))
         if number < 0:
-            self.torn.append(self._said(f"what was stored as {key[1][:20]} is not what the upstream sent"))
+            self.torn.append(self._said(f"what was stored as {key[:20]} is not what the upstream sent"))
         self.stored[number] = self._clock.now_ms()
-        self._place(position, number, int(item["received_at_ms"]["N"]))
+        return number
 
     def _mark(self, key: str) -> int:
         """What stands in place of an event that went to the queue."""
@@ -135,20 +164,30 @@ class Watch:
         there = f"of {written} that were written {self.stored_by[fence]} are there"
         is_all = stored == self.stored_by[fence] and stored + duplicates + dead == written
         is_less = stored <= self.stored_by[fence] and stored + duplicates + dead <= written
-        if not (is_all if "closed_ms" in item else is_less) or dead < (self._marked_by[fence] if is_all else 0):
+        # Of one that was killed its successor writes down what it had said.
+        is_closed = "closed_ms" in item
+        if not (is_all if is_closed else is_less) or dead < (self._marked_by[fence] if is_all and is_closed else 0):
             self.miscounted.append(self._said(f"{told}; {there}"))
         if int(item.get("conflicts", {}).get("N", "0")):
             self.miscounted.append(self._said(f"connection {fence} tells of conflicts, and each event has one body"))
 
     def _cursor(self, item: Item) -> None:
-        text, fence = item["cursor"]["S"], int(item["fence"]["N"])
-        cursor = int(text) if text.isdigit() else -1
+        text, fence = item["cursor"]["S"], int(item["cursor_fence"]["N"])
+        if (text, fence, item["saved_at_ms"]) == self._last_cursor:
+            return
+        self._last_cursor = text, fence, item["saved_at_ms"]
         if fence < self._cursor_fence:
             self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
         self._cursor_fence = max(self._cursor_fence, fence)
+        self._saved(text, fence)
+
+    def _saved(self, text: str, fence: int) -> None:
+        """What a cursor passes that the connection was sent is stored, or written down as lost."""
+        cursor = int(text) if text.isdigit() else -1
         link = self._link_of(fence)
-        if not text and link is not None and (link.has_forgotten or link.refused_with):
-            if fence not in self._forgotten:
+        if not text:
+            # The cursor stays that of the connection that saved it, whoever was told that it is too old.
+            if not self._forgotten:
                 self.ahead.append(self._said("the cursor was given up before the ledger said that it is too old"))
             return
         first = self._passed.get(fence, 0)
@@ -169,6 +208,12 @@ class Watch:
 
     def _lease(self, item: Item) -> None:
         self._partitions = control_items.partitions(item)
+        if "cursor" in item:
+            self._cursor(item)
+        live = control_items.live_record(item)
+        if live is not None and live != self._live:
+            self._live = live
+            self._connection(live)
         self._held_by(item.get("execution", {}).get("S", ""))
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:

@@ -61,6 +61,7 @@ class World:
         self.tables, self.control_table = account.tables, account.control_table
         self.dynamodb, self.say, self.log = account.dynamodb, account.say, account.log
         self.version, *self._next_versions = versions
+        self.deployed = [self.version]  # until now
         self.settings = self.version.settings
         self._own = own
         self._number = number
@@ -222,6 +223,7 @@ class World:
             execution=payload.get("execution", ""),
             cycles=payload.get("cycles", 0),
             renew_after=payload.get("renew_after", 0),
+            died=payload.get("died", ""),
         )
         now_ms = self.clock.now_ms() + wrong_ms
         who = invocation.to_invocation(asked, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
@@ -231,7 +233,8 @@ class World:
         if not function.is_lost:
             limit.cancel()
         if isinstance(outcome, str):
-            raise TaskFailure(outcome, json.dumps({"errorType": outcome, "errorMessage": "the function was killed"}))
+            message = f"RequestId: {function.task.invocation.request_id} Error: the function was killed"
+            raise TaskFailure(outcome, json.dumps({"errorType": outcome, "errorMessage": message}))
         self.say(f"{self.name(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
         if outcome.error:
             raise TaskFailure(outcome.error, json.dumps({"errorType": outcome.error, "errorMessage": outcome.message}))
@@ -248,6 +251,7 @@ class World:
     def deploy(self) -> None:
         """Puts the next version in place."""
         self.version = self._next_versions.pop(0)
+        self.deployed.append(self.version)
 
     def kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
         """Ends a function as SIGKILL does; the machine hears of it as `error`."""

@@ -1,13 +1,14 @@
 """Keeps the Lambda functions of the local service: starts sandboxes, reuses warm ones and ends idle ones.
 
-Invariants: a sandbox has one invocation at a time; a sandbox whose process ended is never used again; after `renew` no
-older sandbox gets another invocation; logs are bounded.
+Invariants: a sandbox has one invocation at a time; of a function no more run than are reserved for it; a sandbox whose
+process ended is never used again; after `renew` no older sandbox gets another invocation; logs are bounded.
 """
 
 import asyncio
 import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ _FUNCTION_NAME = re.compile(
 
 class UnknownFunction(Exception):
     """No function has this name."""
+
+
+class TooManyRequests(Exception):
+    """As many of the function run as are reserved for it; the message is Lambda's."""
 
 
 class BoundedLog:
@@ -70,6 +75,7 @@ class Pool:
         self._task_root = task_root
         self._logs = logs
         self._idle_s = idle_s
+        self._busy: Counter[str] = Counter()
         self._open_logs: dict[str, BoundedLog] = {}
         self._idle: dict[str, list[tuple[Sandbox, asyncio.TimerHandle]]] = {}
         self._all: set[Sandbox] = set()
@@ -83,6 +89,11 @@ class Pool:
         return name in self._functions
 
     @property
+    def functions(self) -> tuple[Function, ...]:
+        """The functions of which invocations start."""
+        return tuple(self._functions.values())
+
+    @property
     def sandboxes(self) -> frozenset[Sandbox]:
         """Every sandbox that has not been closed, busy or idle."""
         return frozenset(self._all)
@@ -93,13 +104,26 @@ class Pool:
         return {sandbox.task_root for sandbox in self._all}
 
     async def invoke(self, name_or_arn: str, payload: bytes) -> Answer:
-        """Returns the function's answer; raises UnknownFunction. `payload` is JSON text. Closed, it never returns."""
+        """Returns the function's answer; `payload` is JSON text. Closed, it never returns.
+
+        Raises UnknownFunction, and TooManyRequests where no more of them may run.
+        """
         name = function_name(name_or_arn)
         if name not in self._functions:
             raise UnknownFunction(name)
         if self._closed:
             # A machine would retry. It gets no answer, so that nothing is started while the service ends.
             await asyncio.get_running_loop().create_future()
+        most = self._functions[name].reserved_concurrency
+        if most is not None and self._busy[name] >= most:
+            raise TooManyRequests("Rate Exceeded.")
+        self._busy[name] += 1
+        try:
+            return await self._run(name, payload)
+        finally:
+            self._busy[name] -= 1
+
+    async def _run(self, name: str, payload: bytes) -> Answer:
         sandbox = self._take_idle(name) or await self._new(name)
         try:
             answer = await sandbox.invoke(payload)
@@ -159,7 +183,7 @@ class Pool:
         while waiting:
             sandbox, timer = waiting.pop()
             timer.cancel()
-            if sandbox.alive:
+            if sandbox.runs():
                 return sandbox
             self._discard(sandbox)
         return None

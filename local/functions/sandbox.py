@@ -24,7 +24,8 @@ from starlette.routing import Route
 
 from local.bootstrap import PARENT_VARIABLE
 from local.listener import HOST, Listener, bind
-from local.stack import REGION, Function
+from local.stack import Function
+from local.template import REGION
 
 _BOOTSTRAP = Path(__file__).resolve().parents[1] / "bootstrap.py"
 # The init phase has ten seconds of its own; the deadline counts from the moment the function gets its event.
@@ -95,6 +96,17 @@ class Sandbox:
         if self._process is None or self._doomed or self._init_failure is not None:
             return False
         return self._process.returncode is None
+
+    def runs(self) -> bool:
+        """Whether it is alive at this moment: the event loop may not have been told yet of a process that ended."""
+        if not self.alive or self._process is None:
+            return False
+        if sys.platform != "linux":
+            return True
+        # Not reaped here: asyncio waits for it as well, and would lose its status.
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        return False
 
     @property
     def is_starting(self) -> bool:

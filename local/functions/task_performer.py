@@ -16,13 +16,13 @@ from botocore.model import OperationModel
 
 from local.aws_endpoints import Endpoints
 from local.functions import sdk
-from local.functions.pool import Pool, UnknownFunction
+from local.functions.pool import Pool, TooManyRequests, UnknownFunction
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskCall, TaskFailure, Tokens
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT
 from states_language.tasks.integrations import SYNC
-from states_language.tasks.lambdas import missing
+from states_language.tasks.lambdas import missing, throttled
 from states_language.tasks.nested import Ended, settle
 from states_language.tasks.resources import ACTIVITY
 
@@ -80,6 +80,8 @@ class TaskPerformer:
             answer = await self._functions.invoke(function, json.dumps(call.payload).encode())
         except UnknownFunction:
             raise missing(call, str(uuid.uuid4())) from None
+        except TooManyRequests:
+            raise throttled(str(uuid.uuid4())) from None
         text = answer.payload.decode()
         if answer.function_error is None:
             return json.loads(text) if text else None

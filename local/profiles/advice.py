@@ -26,6 +26,12 @@ def resumption(profile: Profile) -> str:
     return f"resumes with {asked} {_PLACES[resume.place].format(resume.name)}{default}"
 
 
+def storage(profile: Profile) -> str:
+    """How the profile stores events in a log, as a sentence without its full stop."""
+    waits = f"an event waits for others for {profile.flush_s:g} s at most"
+    return f"stores in a log: {waits}, and its key is known for {profile.dedup_window_s} s"
+
+
 def resumption_as_json(profile: Profile) -> dict[str, Any] | None:
     """The same for a program; None where the profile does not resume."""
     resume = profile.resume
@@ -46,6 +52,9 @@ def warnings(profile: Profile) -> list[str]:
             "nobody has said that the upstream keeps what it has sent, so a gap stays open in the ledger; "
             'where it does, write resume = { header = "Last-Event-ID" }'
         )
+    forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
+    if profile.store == "log" and forgets_first:
+        warned.append("flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten")
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')
     return warned

@@ -58,6 +58,8 @@ def add(subparsers: Any) -> None:
     try_once.add_argument("stream_id", metavar="STREAM_ID")
     try_once.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="how long to read (10)")
     try_once.add_argument("--cursor", help="the cursor to resume after")
+    stage = os.environ.get("STREAMKEEPER_STAGE") or "local"
+    try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
     try_once.add_argument("--played", action="store_true", help="connect to the provider as it is played here")
     try_once.set_defaults(run=trial.run)
 
@@ -83,6 +85,7 @@ class Report:
             "file": str(self.path),
             "name": self.path.stem,
             "sound": self.profile is not None,
+            "store": None if self.profile is None else self.profile.store,
             "resume": None if self.profile is None else advice.resumption_as_json(self.profile),
             "warnings": self.warnings,
             "errors": [self.unreadable] if self.unreadable else list(self.problems),
@@ -95,7 +98,8 @@ class Report:
         for problem in self.problems:
             print(printable(f"{self.path}: {problem}"), file=sys.stderr)
         if self.profile is not None:
-            print(printable(f"{self.path}: sound; it {advice.resumption(self.profile)}"))
+            stored = f"; it {advice.storage(self.profile)}" if self.profile.store == "log" else ""
+            print(printable(f"{self.path}: sound; it {advice.resumption(self.profile)}{stored}"))
         for warning in self.warnings:
             print(printable(f"  warning: {warning}"))
 

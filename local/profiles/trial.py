@@ -28,6 +28,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.upstream.reader import Upstream
+from local import stages
 from local.checkout import ROOT, require_checkout
 from local.printable import columns_of, printable
 from local.profiles import advice
@@ -61,8 +62,10 @@ class Trial:
     ended: bool = False
 
     def begins(self) -> None:
-        """Prints how the profile resumes, and what it may not be meant to do."""
+        """Prints how the profile resumes and stores in a log, and what it may not be meant to do."""
         self.say(advice.resumption(self.profile))
+        if self.profile.store == "log":
+            self.say(advice.storage(self.profile))
         for warning in advice.warnings(self.profile):
             self.say(f"warning: {warning}")
 
@@ -73,7 +76,7 @@ class Trial:
             self.ended = True
             self.say(_ENDS[Kind.EXPIRED])
             return
-        refusal = judge(self.profile, answer, self.profile.meaning(answer.status))
+        refusal = judge(self.profile, answer, self.profile.meaning(answer.status), refused_ms=0)
         if refusal is None and self.requested and not is_confirmed(self.profile, answer, self.requested):
             self.say("the answer does not begin after the cursor: a gap")
         if refusal is not None:
@@ -132,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the upstream answered with a stream, else 1; UserError for a bad stream or secret."""
     profile = _profile(arguments.stream_id, is_played=arguments.played)
     if not arguments.played:
-        return _try(profile, arguments, SecretValues(boto3.client).read)
+        return _try(profile, arguments, SecretValues(boto3.client, stages.names(arguments.stage)["secrets"]).read)
     if profile.name not in BEHAVIOURS:
         raise UserError(f"No provider is played for {profile.name!r}; there are: {', '.join(BEHAVIOURS)}.")
     with playing() as (origin, _):

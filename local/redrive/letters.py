@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.api import phrases
 from handlers.framing.events import StreamEvent
 
 
@@ -151,7 +152,7 @@ def _event(messages: Iterable[Message], about: _About, content: dict[str, Any]) 
 
 
 def _end(message: Message, fields: dict[str, Any]) -> Letter:
-    stream_id, reason = _text(fields["stream"]), f"{fields['error']}: {fields['cause']}"
+    stream_id, reason = _text(fields["stream"]), f"{fields['error']}: {phrases.of_cause(_text(fields['cause']))}"
     if not stream_id:
         return Rest((message,), "", reason, "it names no stream", "")
     return EndLetter((message,), stream_id, reason)

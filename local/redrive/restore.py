@@ -8,7 +8,9 @@ an item refers to it; what AWS refuses is raised.
 import zlib
 from typing import Any
 
+from handlers.connection.inputs import LOG
 from handlers.framing.events import StreamEvent
+from handlers.segments.codec import pack
 from handlers.store.control_items import Item
 from handlers.store.event_items import (
     MAX_ITEM_BYTES,
@@ -21,6 +23,8 @@ from handlers.store.event_items import (
     stored_event,
 )
 from handlers.store.objects import Objects
+from handlers.store.segment_items import MAX_SEGMENT_BYTES
+from local.redrive.log_marks import LogMarks
 
 STORED, KNOWN = "stored", "known"
 # Where no mark says which number the event had in its connection: behind every one that a connection counts.
@@ -40,9 +44,12 @@ class Events:
         self._dynamodb = dynamodb
         self._table = table
         self._objects = objects
+        self._logs = LogMarks(dynamodb, table, objects)
 
     def outcome(self, stream_id: str, fence: int, event: StreamEvent, partitions: int, *, dry_run: bool) -> str:
         """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
+        if partitions == LOG:
+            return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         number = BEHIND + zlib.crc32(event.key.encode())
         item = event_item(stream_id, fence, number, event, StoragePolicy(partitions))
         there = self._read(stream_id, event.key, partitions)
@@ -72,8 +79,26 @@ class Events:
             return self.outcome(stream_id, fence, event, partitions, dry_run=dry_run)
         return STORED
 
+    def _outcome_in_log(self, stream_id: str, event: StreamEvent, *, dry_run: bool) -> str:
+        found = self._logs.find(stream_id, event.key)
+        if found is None:
+            raise NotStored("the log of its stream has no mark of it: the upstream is asked for it again")
+        mark, there = found
+        if there.dead_letter is None:
+            if there.data != event.data:
+                raise NotStored("another body is stored under its key")
+            return KNOWN
+        if len(pack([event], bodies=False)) > MAX_SEGMENT_BYTES:
+            raise NotStored("its id and its name are too large for a segment")
+        if not dry_run and not self._logs.replace(stream_id, mark, event):
+            return self._outcome_in_log(stream_id, event, dry_run=dry_run)
+        return STORED
+
     def has(self, stream_id: str, key: str, partitions: int) -> bool:
         """Whether an event, not a mark, stands under the key."""
+        if partitions == LOG:
+            found = self._logs.find(stream_id, key)
+            return found is not None and found[1].dead_letter is None
         there = self._read(stream_id, key, partitions)
         return there is not None and "dead_letter" not in there
 

@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.lease import Lease
-from handlers.store.leases import read_lease
+from handlers.store.leases import Leases
 from handlers.store.objects import Objects
 from handlers.store.stream_records import StreamRecords
 from local import stages
@@ -70,14 +70,15 @@ class Stage:
         self.sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
 
     def partitions(self, stream_id: str) -> int:
-        """Over how many partition keys the stream's events are spread."""
+        """Over how many partition keys the stream's events are spread; LOG where they lie in a log."""
         if stream_id not in self._partitions:
-            self._partitions[stream_id] = StreamRecords(self.dynamodb, self.control_table).partitions(stream_id) or 1
+            known = StreamRecords(self.dynamodb, self.control_table).partitions(stream_id)
+            self._partitions[stream_id] = 1 if known is None else known
         return self._partitions[stream_id]
 
     def lease(self, stream_id: str) -> Lease:
         """The stream's lease; an empty one where it was never started."""
-        return read_lease(self.dynamodb, self.control_table, stream_id)
+        return Leases(self.dynamodb, self.control_table).read(stream_id)
 
     def is_running(self, execution: str) -> bool:
         """Whether the execution runs; one that Step Functions has forgotten does not."""

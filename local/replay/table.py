@@ -25,6 +25,7 @@ _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?
 _PARTITION = re.compile(r"PK = (:\w+)(?:$| AND )")
 # What such a query may end with.
 _PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
+_BOUND = re.compile(r" AND SK (>=|<|BETWEEN) (:\w+)")
 # Behind any character.
 LAST = "\U0010ffff"
 # The sort key of each index.
@@ -118,6 +119,10 @@ class MemoryDynamoDB:
             found = ({name: table[partition, sort][name] for name in names} for _, sort in entries[first:])
         else:
             sorts = self._partitions.get((TableName, partition), [])
+            if (bound := _BOUND.search(KeyConditionExpression)) is not None:
+                # A log is asked for what came since a number, or before one.
+                at = bisect.bisect_left(sorts, values[bound[2]]["S"])
+                sorts = sorts[:at] if bound[1] == "<" else sorts[at:]
             if (prefix := _PREFIX.search(KeyConditionExpression)) is not None:
                 # What is looked for lies together: a replay of a year looks 35,000 times at 25 of 35,000 connections.
                 first_sort = values[prefix[1]]["S"]
@@ -127,7 +132,11 @@ class MemoryDynamoDB:
         if index and not ScanIndexForward:
             selected = reversed(list(selected))  # type: ignore[assignment]
         items = [dict(item) for item in itertools.islice(selected, rest.get("Limit"))]
-        return {"Items": items, "Count": len(items)}
+        answer = {"Items": items, "Count": len(items)}
+        if items and len(items) == rest.get("Limit"):
+            # As DynamoDB: where a page is full there may be more, and may not.
+            answer["LastEvaluatedKey"] = {name: items[-1][name] for name in ("PK", "SK")}
+        return answer
 
     def batch_get_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:
         """Returns the items of the keys, none left out."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation
@@ -27,6 +27,21 @@ from states_language.clock import Clock
 from timeline.coverage import Connection
 
 STILL_OPEN = "still open"
+
+
+class RunningInvocation(Protocol):
+    """An invocation in virtual time, as a performer of its steps runs it."""
+
+    connections: list[VirtualConnection]
+
+    def advance(self) -> None:
+        """Begins."""
+
+    def kill(self) -> None:
+        """Ends it as SIGKILL does."""
+
+    def lease_changed(self) -> None:
+        """Takes note that the lease was changed."""
 
 
 class VirtualSandbox:
@@ -49,8 +64,8 @@ class VirtualSandbox:
         self._function = names["connection_manager"]
         self._tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
         self._store = store_on(self._tables, names)
-        self._invocations: list[tuple[str, VirtualInvocation]] = []
-        self._running: list[VirtualInvocation] = []
+        self._invocations: list[tuple[str, RunningInvocation]] = []
+        self._running: list[RunningInvocation] = []
 
     async def perform(self, call: TaskCall) -> Any:
         """Returns a Task's result; TaskFailure with AWS's error name otherwise."""
@@ -109,7 +124,7 @@ class VirtualSandbox:
             raise TaskFailure(outcome.error, json.dumps(cause))
         return {"status": outcome.status}
 
-    def _start(self, call: TaskCall, request_id: str, on_end: Callable[[Outcome], None]) -> VirtualInvocation:
+    def _start(self, call: TaskCall, request_id: str, on_end: Callable[[Outcome], None]) -> RunningInvocation:
         settings, payload = self._settings, call.payload
         who = Invocation(
             stream_id=payload["pathParameters"]["streamId"],
@@ -123,14 +138,19 @@ class VirtualSandbox:
             overlap_max_ms=settings["overlap_max_s"] * 1000,
             cycles=payload.get("cycles", 0),
             renew_after=payload.get("renew_after", 0),
+            died=payload.get("died", ""),
         )
-        invocation = VirtualInvocation(self._clock, self._profile, self._store, self._upstream, who, on_end)
+        invocation = self._begin(who, on_end)
         self._invocations.append((call.execution_arn, invocation))
         self._running.append(invocation)
         invocation.advance()
         return invocation
 
-    def _kill(self, invocation: VirtualInvocation, future: asyncio.Future[Outcome | None]) -> None:
+    def _begin(self, who: Invocation, on_end: Callable[[Outcome], None]) -> RunningInvocation:
+        """The performer of an invocation; a counted run has another."""
+        return VirtualInvocation(self._clock, self._profile, self._store, self._upstream, who, on_end)
+
+    def _kill(self, invocation: RunningInvocation, future: asyncio.Future[Outcome | None]) -> None:
         invocation.kill()
         setter(future)(None)
 

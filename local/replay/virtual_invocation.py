@@ -20,17 +20,19 @@ from typing import Any
 from handlers.connection.effects import (
     Claim,
     CloseUpstream,
+    Heartbeat,
     MarkConnected,
     Open,
     Outcome,
     Progress,
+    ReadLease,
     RecordGaps,
-    SaveProgress,
+    SaveRecord,
     Write,
 )
 from handlers.connection.inputs import Arrival, Closed, Written
 from handlers.connection.reconnection import attempts
-from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadLease, Report, Step
+from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, Report, Step
 from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
@@ -162,7 +164,7 @@ class VirtualInvocation:
             case Claim():
                 self.connections.append(VirtualConnection())
                 self._has_news = self._is_reading = False
-            case ReadLease():
+            case ReadLease() | Heartbeat():
                 self._has_news = False
             case MarkConnected():
                 self._is_reading = True
@@ -172,8 +174,9 @@ class VirtualInvocation:
             case Write(events=events):
                 too_long = sum(isinstance(event.data, Oversize) for event in events)
                 return Written(len(events) - too_long, 0, too_long)
-            case SaveProgress():
-                return self._save(step)
+            case SaveRecord(progress):
+                self.connections[-1].ended_by = progress.ended_by
+                return None  # it is written at the end, once
             case RecordGaps():
                 return None  # the timeline counts them
             case CloseUpstream():
@@ -183,14 +186,6 @@ class VirtualInvocation:
                 self._end(report.progress)
                 return None
         return [request() for request in self._requests.of(step)][-1]
-
-    def _save(self, effect: SaveProgress) -> None:
-        # The cursor, and the renewal where it counts; the record, which is between the two, is written at the end.
-        self.connections[-1].ended_by = effect.progress.ended_by
-        requests = self._requests.of(effect)
-        has_cursor = effect.cursor is not None
-        for request in [*requests[:has_cursor], *(requests[has_cursor + 1 :] if self._is_watched else [])]:
-            request()
 
     def _close(self) -> None:
         self._is_reading = False
@@ -203,5 +198,5 @@ class VirtualInvocation:
         self._close()
         self._inbox.clear()
         if progress.opened_ms is not None:
-            for request in self._requests.of(SaveProgress(None, progress, 0)):
+            for request in self._requests.of(SaveRecord(progress)):
                 request()

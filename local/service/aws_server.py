@@ -10,11 +10,12 @@ from typing import Any
 import urllib3
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from local import signatures
 from local.aws_endpoints import Endpoints
-from local.functions.pool import Pool, UnknownFunction, function_name
+from local.functions.pool import Pool, TooManyRequests, UnknownFunction, function_name
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.parameters import parsed
 from states_language.tasks.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
@@ -24,6 +25,13 @@ _TARGET = "AWSStepFunctions."
 _HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection"}
 _METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
 _INVOKE_TYPES = ("RequestResponse", "Event", "DryRun")
+# An address that a person follows, whoever led there, is sent as if it were typed (own_hosts). It has no such header.
+_ACTION_OF_A_LINK = "A GET with an Action must be signed in the header Authorization."
+
+
+# Why a function is throttled of which no more may run; source: Invoke in the AWS Lambda API reference.
+RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
+AGAIN_S = 1.0
 
 
 class AwsServer:
@@ -72,15 +80,26 @@ class AwsServer:
             return Response(status_code=204)
         try:
             if kind == "Event":
-                self._run_in_background(asyncio.create_task(self._functions.invoke(name, payload)))
+                self._run_in_background(asyncio.create_task(self._invoke_later(name, payload)))
                 return Response(status_code=202)
             answer = await self._functions.invoke(name, payload)
         except UnknownFunction:
             return _lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
+        except TooManyRequests as refused:
+            return _lambda_error(429, "TooManyRequestsException", str(refused), "User", Reason=RESERVED)
         headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": answer.request_id}
         if answer.function_error is not None:
             headers["X-Amz-Function-Error"] = answer.function_error
         return Response(answer.payload, media_type="application/json", headers=headers)
+
+    async def _invoke_later(self, name: str, payload: bytes) -> None:
+        """Invokes what nobody waits for, again after a while where there is no room, as Lambda's own queue does."""
+        while True:
+            try:
+                await self._functions.invoke(name, payload)
+                return
+            except TooManyRequests:
+                await asyncio.sleep(AGAIN_S)
 
     async def _create_function(self, _: Request) -> Response:
         """Lambda's CreateFunction: the embedded AWS would take a function that nothing here could run."""
@@ -94,10 +113,12 @@ class AwsServer:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
             return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body())
+        if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
+            return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
         return await asyncio.to_thread(self._forward, request, await request.body())
 
     def _forward(self, request: Request, body: bytes) -> Response:
-        origin = self._endpoints.of(_service(request))
+        origin = self._endpoints.of(signatures.scope(request)[1])
         path = request.scope["raw_path"].decode("ascii")
         query = request.scope["query_string"].decode("ascii")
         headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP}
@@ -118,13 +139,6 @@ class AwsServer:
         task.add_done_callback(self._invocations.discard)
 
 
-def _service(request: Request) -> str:
-    """The service of a request, from the credential's scope in its signature."""
-    authorization = request.headers.get("authorization", "") or request.query_params.get("X-Amz-Credential", "")
-    parts = authorization.partition("Credential=")[2].partition(",")[0].split("/") if "=" in authorization else []
-    return parts[3] if len(parts) > 3 else ""
-
-
-def _lambda_error(status: int, code: str, message: str, kind: str) -> Response:
-    text = json.dumps({"Type": kind, "Message": message, "message": message})
+def _lambda_error(status: int, code: str, message: str, kind: str, **more: str) -> Response:
+    text = json.dumps({"Type": kind, "Message": message, "message": message} | more)
     return Response(text, status, media_type="application/json", headers={"x-amzn-ErrorType": code})

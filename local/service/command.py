@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from local import stages
-from local.aws_endpoints import needs_embedded, require_others
+from local import own_hosts, stages
+from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
 from local.listener import HOST, bind, port_of
+from local.permissions.guard import RECORD
 from local.service import capacity, osls
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service, Sockets
 from local.service.redeploy import Redeploy
 from local.service.screen import Screen
 from local.stack import Route
+from local.template import REGION
 from local.user_error import UserError
 
 _FORCED = 1
@@ -46,6 +48,7 @@ def read_options(environment: Mapping[str, str]) -> Options:
     # A bad endpoint or number is reported before anything is started.
     require_others(environment, range(port, port + 3))
     capacity.read(environment)
+    own_hosts.more(environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,
@@ -164,10 +167,10 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
     path = next((route.path for route in service.stack.routes if isinstance(route, Route)), "/connections/{streamId}")
-    demo = f"{api}{path.replace('{streamId}', 'demo')}"
+    asks = "for a signature" if service.signing_keys else "for nothing"
     lines = [
         "",
-        f"  HTTP API       {api}  (the deployed one needs an API key, this one does not)",
+        f"  HTTP API       {api}  (asks its callers {asks})",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",
         f"  Capacity       {service.capacity.sentence}",
@@ -176,20 +179,32 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
     lines += [
         f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
     ]
+    if service.enforces_permissions:
+        lines += [f"  Permissions    enforced; what was asked for is in {options.data / RECORD}"]
     if not service.keeps_every_write:
         lines += [
             "",
             "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",
             "  (There is no dynoxide for this machine in node_modules; with it nothing is lost.)",
         ]
-    lines += [
-        "",
-        "Type in another terminal:",
-        f"  curl -X POST {demo}",
-        "and then, to see its status and its events, and to stop it:",
-        f"  curl {demo}",
-        f"  curl '{demo}/events?limit=3'",
-        f"  curl -X DELETE {demo}",
-    ]
+    lines += _first_commands(api, path.replace("{streamId}", "demo"), service.signing_keys)
     lines += ["", "A changed file is deployed at once. Ctrl-C stops the service; streams resume at the next start.", ""]
     screen.plain("\n".join(lines))
+
+
+def _first_commands(api: str, demo: str, keys: tuple[str, str] | None) -> list[str]:
+    """What to type to start a stream, see it and stop it; `keys` are an id and a secret where requests are signed."""
+    lines = ["", "Type in another terminal:"]
+    if keys is None:
+        asked = [f"curl -X POST {api}{demo}", f"curl {api}{demo}"]
+        asked += [f"curl '{api}{demo}/events?limit=3'", f"curl -X DELETE {api}{demo}"]
+    else:
+        request = ".venv/bin/streamkeeper request --sign"
+        asked = [f"{request} POST {demo}", f"{request} GET {demo}"]
+        asked += [f"{request} GET '{demo}/events?limit=3'", f"{request} DELETE {demo}"]
+        lines += [f"  export STREAMKEEPER_URL={api} AWS_REGION={REGION}"]
+        # A secret of the user's is known in the user's terminals, and belongs on no screen.
+        if keys == OWN_KEYS:
+            lines += [f"  export AWS_ACCESS_KEY_ID={keys[0]} AWS_SECRET_ACCESS_KEY={keys[1]}"]
+    start, *others = (f"  {command}" for command in asked)
+    return [*lines, start, "and then, to see its status and its events, and to stop it:", *others]

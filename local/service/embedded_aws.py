@@ -161,7 +161,7 @@ class EmbeddedAws:
 async def _health(port: int) -> None:
     # The socket already listens, so this waits in its queue until the child accepts.
     reader, writer = await asyncio.open_connection(HOST, port)
-    writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n")
+    writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     await writer.drain()
     await reader.readline()
     writer.close()

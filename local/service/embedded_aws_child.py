@@ -20,6 +20,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from local import own_hosts
 from local.bootstrap import die_with_parent
 
 NOT_SAVED = 3
@@ -145,8 +146,10 @@ async def serve(listening: socket.socket) -> list[str]:
     changes = Changes(app)
     saver = Saver(changes)
     saving = asyncio.create_task(saver.run())
+    # The service forwards requests with the Host that they came with, at its own port.
+    guarded = own_hosts.guarded(changes, int(listening.getsockname()[1]), own_hosts.LOOPBACK)
     config = uvicorn.Config(
-        changes, http="httptools", loop="none", ws="none", lifespan="on", log_config=None, access_log=False,
+        guarded, http=own_hosts.Protocol, loop="none", ws="none", lifespan="on", log_config=None, access_log=False,
         date_header=False, server_header=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = _Server(config, end)

@@ -3,19 +3,23 @@
 Every write that was answered is on disk, so a SIGKILL of this process, of the service or of both loses nothing. The
 binary comes with npm as an optional dependency; where a machine has no build, `program` returns None and the
 embedded AWS holds the tables. Invariants: the address stays the same when the child is restarted; only one child uses
-a data folder, because it holds the folder's lock.
+a data folder, because it holds the folder's lock; the address is one of 16 million of the loopback, drawn at each
+start. dynoxide answers whatever `Host` it is asked for and allows every origin, so a page of the user's browser must
+not be able to find it; the AWS endpoint, which checks both, is there for people.
 """
 
 import asyncio
 import os
 import platform
+import random
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from local.checkout import ROOT
-from local.listener import HOST, bind, port_of
+from local.listener import port_of
 from local.service.child import Child, Supervisor
 
 # By `sys.platform` and `platform.machine()`.
@@ -47,8 +51,9 @@ class EmbeddedDynamoDB:
         self._folder = folder
         self._binary = binary
         self._lock_file = lock_file
+        self._host = "127." + ".".join(str(random.SystemRandom().randint(1, 254)) for _ in range(3))
         # It cannot use an open socket, so a free port is chosen and released.
-        with bind(0, "the embedded DynamoDB") as free:
+        with socket.create_server((self._host, 0)) as free:
             self._port = port_of(free)
         self._supervisor = Supervisor(
             Child(
@@ -56,7 +61,7 @@ class EmbeddedDynamoDB:
                 resumes_from="what is on disk, which is everything",
                 log=folder / "logs" / "dynamodb.log",
                 spawn=self._spawn,
-                answers=lambda: _answers(self._port),
+                answers=lambda: _answers(self._host, self._port),
                 on_failure=on_failure,
                 say=say,
             )
@@ -65,7 +70,7 @@ class EmbeddedDynamoDB:
     @property
     def url(self) -> str:
         """The address, valid for the whole run."""
-        return f"http://{HOST}:{self._port}"
+        return f"http://{self._host}:{self._port}"
 
     @property
     def pid(self) -> int | None:
@@ -85,7 +90,7 @@ class EmbeddedDynamoDB:
         logs.mkdir(parents=True, exist_ok=True)
         # The child's working folder is the checkout.
         file = database(self._folder).resolve()
-        arguments = ["--host", HOST, "--port", str(self._port), "--db-path", str(file)]
+        arguments = ["--host", self._host, "--port", str(self._port), "--db-path", str(file)]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
         with (logs / "dynamodb.log").open("wb") as log:
             return await asyncio.create_subprocess_exec(
@@ -96,11 +101,11 @@ class EmbeddedDynamoDB:
             )  # fmt: skip
 
 
-async def _answers(port: int) -> None:
+async def _answers(host: str, port: int) -> None:
     """Returns once the port answers HTTP at all."""
     while True:
         try:
-            reader, writer = await asyncio.open_connection(HOST, port)
+            reader, writer = await asyncio.open_connection(host, port)
         except OSError:
             await asyncio.sleep(_ASK_AGAIN_S)
             continue

@@ -6,11 +6,14 @@ unless the template asks for one; a refused request starts nothing.
 """
 
 import asyncio
+import base64
 import json
+import os
 import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -20,12 +23,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
+from local.functions.pool import TooManyRequests
 from local.service import lambda_proxy
 from local.service.capacity import Room
+from local.service.gateway_responses import GatewayResponses
+from local.service.signature_check import SignatureCheck, Signed
 from local.service.vtl import Call, TemplateFailure, render
-from local.stack import ACCOUNT, ProxyRoute, Route
+from local.stack import GatewayResponse, ProxyRoute, Route
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.parameters import Refusal, is_name
+from local.template import ACCOUNT
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 _JSON = "application/json"
@@ -50,10 +57,12 @@ class Gateway:
     """Serves the routes of the stack."""
 
     def __init__(
-        self, routes: Iterable[Route | ProxyRoute], executions: Executions, check_stream: CheckStream,
-        states: CallStates, invoke: lambda_proxy.Invoke, room: Room,
+        self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse], executions: Executions,
+        check_stream: CheckStream, states: CallStates, invoke: lambda_proxy.Invoke, room: Room,
+        signature: SignatureCheck,
     ) -> None:  # fmt: skip
-        self.serve(routes)
+        self.serve(routes, responses)
+        self._signature = signature
         self._executions = executions
         self._room = room
         self._check_stream = check_stream
@@ -64,8 +73,9 @@ class Gateway:
             routes=[Path("/health", self._health), Path("/{path:anything}", self._any, methods=_METHODS)]
         )
 
-    def serve(self, routes: Iterable[Route | ProxyRoute]) -> None:
-        """Replaces the routes."""
+    def serve(self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse]) -> None:
+        """Replaces the routes, and the answers where no integration answers."""
+        self._own = GatewayResponses(responses)
         self._routes = [(route, route.path.strip("/").split("/")) for route in routes]
 
     async def _health(self, _: Request) -> Response:
@@ -78,32 +88,41 @@ class Gateway:
         for route, pattern in self._routes:
             values = _match(pattern, parts)
             if values is not None and route.method in (request.method, "ANY"):
-                body = (await request.body()).decode("utf-8", "replace")
+                context = _context(route.path, request)
+                content = await request.body()
+                if route.needs_signature and (problem := self._signature.problem(_signed(request, content), _now())):
+                    return self._own.answer(problem.kind, context, problem.message)
+                body = content.decode("utf-8", "replace")
                 if isinstance(route, Route):
-                    return await self._start(route, values, request, body)
-                event = lambda_proxy.event(request, route.path, values, _context(route, request), body)
-                return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
+                    return await self._start(route, values, request, body, context)
+                event = lambda_proxy.event(request, route.path, values, context, body)
+                try:
+                    return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
+                except (lambda_proxy.MalformedResult, TooManyRequests):
+                    return self._own.answer("DEFAULT_5XX", context)
         # API Gateway's answer for a route that does not exist.
-        return JSONResponse({"message": "Missing Authentication Token"}, 403)
+        return self._own.answer("MISSING_AUTHENTICATION_TOKEN", _context("", request))
 
-    async def _start(self, route: Route, path: Mapping[str, str], request: Request, body: str) -> Response:
+    async def _start(
+        self, route: Route, path: Mapping[str, str], request: Request, body: str, context: dict[str, Any]
+    ) -> Response:
         problem = self._check_stream(unquote(path["streamId"])) if "streamId" in path else None
         kind = request.headers.get("content-type", _JSON).split(";")[0].strip().lower()
         template = route.request_templates.get(kind)
         if template is None and route.passthrough != "WHEN_NO_MATCH":
-            return JSONResponse({"message": "Unsupported Media Type"}, 415)
+            return self._own.answer("UNSUPPORTED_MEDIA_TYPE", context)
         query = dict(parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True))
-        call = Call(body, path, query, dict(request.headers), _context(route, request))
+        call = Call(body, path, query, dict(request.headers), context)
         try:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template let it through: its profile is wrong, or has changed since the template was compiled.
-                return JSONResponse({"message": problem[1]}, problem[0])
+                return _refused(problem[0], problem[1], context)
             if problem is None and "streamId" in path:
                 return await self._start_stream(route, unquote(path["streamId"]), start, call)
             return _mapped(route, 200, await self._states(_action(route), start), call)
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
-            return JSONResponse({"message": "Internal server error"}, 500)
+            return self._own.answer("API_CONFIGURATION_ERROR", context)
         except Refusal as refusal:
             answer = {"__type": refusal.code, "message": str(refusal)}
             return _mapped(route, 400, answer, call)
@@ -112,7 +131,7 @@ class Gateway:
         # One at a time: between the look at the room and the start nobody else is let in.
         async with self._starting:
             if not self._room.admits(stream_id):
-                return JSONResponse({"message": self._room.refusal}, 503, {"Retry-After": str(_RETRY_AFTER_S)})
+                return _refused(503, self._room.refusal, call.context, {"Retry-After": str(_RETRY_AFTER_S)})
             answer = await self._states(_action(route), start)
         streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
         if "output" in answer:
@@ -120,6 +139,22 @@ class Gateway:
         elif not route.waits:
             answer |= streams
         return _mapped(route, 200, answer, call)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _signed(request: Request, body: bytes) -> Signed:
+    query = request.scope["query_string"].decode("ascii", "replace")
+    target = lambda_proxy.raw_path(request) + (f"?{query}" if query else "")
+    return Signed(request.method, target, request.headers, body)
+
+
+def _refused(
+    status: int, sentence: str, context: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    return JSONResponse({"message": sentence, "request_id": context["extendedRequestId"]}, status, headers)
 
 
 def _action(route: Route) -> str:
@@ -140,16 +175,18 @@ def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
     return values
 
 
-def _context(route: Route | ProxyRoute, request: Request) -> dict[str, Any]:
+def _context(resource_path: str, request: Request) -> dict[str, Any]:
     client = request.client.host if request.client is not None else ""
     return {
         "requestId": str(uuid.uuid4()),
+        # API Gateway's own, which no client can choose.
+        "extendedRequestId": base64.b64encode(os.urandom(11)).decode(),
         "accountId": ACCOUNT,
         "apiId": "local",
         "stage": "local",
         "httpMethod": request.method,
         "path": lambda_proxy.raw_path(request),
-        "resourcePath": route.path,
+        "resourcePath": resource_path,
         "protocol": "HTTP/1.1",
         "requestTimeEpoch": int(time.time() * 1000),
         "identity": {"sourceIp": client, "userAgent": request.headers.get("user-agent", "")},
@@ -163,11 +200,12 @@ def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) ->
     chosen = chosen or next((one for one in route.responses if not one.get("SelectionPattern")), {})
     template = chosen.get("ResponseTemplates", {}).get(_JSON)
     # Source: "Use a mapping template to override an API's request and response parameters and status codes".
-    override: dict[str, Any] = {}
+    override: dict[str, Any] = {"header": {}}
     if template:
         context = {**call.context, "responseOverride": override}
         text = render(template, Call(text, call.path, call.query, {}, context)).strip()
-    return Response(text, int(override.get("status") or chosen.get("StatusCode", 200)), media_type=_JSON)
+    chosen_status = int(override.get("status") or chosen.get("StatusCode", 200))
+    return Response(text, chosen_status, override["header"], media_type=_JSON)
 
 
 def _selects(response: Mapping[str, Any], status: int) -> bool:

@@ -1,7 +1,7 @@
 """Translates Lambda's proxy integration: an HTTP request to the function's event, and its result to the HTTP response.
 
 Invariants: a function gets no header of the request, for none of ours reads one and a log might keep it; a malformed
-result is 502, in API Gateway's words.
+result is a MalformedResult, never half an answer.
 """
 
 import base64
@@ -12,12 +12,16 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from local.functions.sandbox import Answer
 
 # Calls the function of this name with this payload.
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
+
+
+class MalformedResult(Exception):
+    """The function failed, or what it returned is no response."""
 
 
 def event(request: Request, resource: str, path: Mapping[str, str], context: Mapping[str, Any], body: str) -> Any:
@@ -53,7 +57,7 @@ def raw_path(request: Request) -> str:
 
 
 def response(answer: Answer) -> Response:
-    """Returns the HTTP response; a malformed answer is 502."""
+    """Returns the HTTP response; raises MalformedResult."""
     try:
         if answer.function_error is not None:
             raise ValueError
@@ -66,9 +70,8 @@ def response(answer: Answer) -> Response:
         for name, values in several.items():
             for value in values:
                 http_response.headers.append(name, str(value))
-    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
-        # API Gateway says no more than "Internal server error" of a malformed Lambda proxy response.
-        return JSONResponse({"message": "Internal server error"}, 502)
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
+        raise MalformedResult from problem
     # API Gateway's default.
     http_response.headers.setdefault("content-type", "application/json")
     return http_response

@@ -12,16 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers import orphans
 from handlers.store import control_items
+from local import own_hosts
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import HOST, Listener, port_of
+from local.permissions import guard
 from local.profiles import profile_files
 from local.service import capacity, embedded_dynamodb, takeover
 from local.service.aws_server import AwsServer
@@ -33,6 +36,7 @@ from local.service.live_view import LiveView
 from local.service.orphan_watch import OrphanWatch
 from local.service.provision import provision
 from local.service.screen import Screen
+from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, Stack, StateMachine, read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
@@ -88,6 +92,7 @@ class Service:
             self._embedded_aws.url if self._embedded_aws else None,
             self._dynamodb.url if self._dynamodb else None,
         )
+        self._edges = guard.at_edges(environment, template, data, screen.say)
         self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
         self._machines = machines(self.stack)
         self._code = DeployedCode(ROOT, data / "code")
@@ -110,11 +115,13 @@ class Service:
                 await child.start()
         queue_urls = await asyncio.to_thread(self._provision)
         await asyncio.to_thread(self._take_over)
+        queue_urls = self._seen_by_functions(queue_urls)
         self.stack = read(self._template, queue_urls)
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
-        variables = self._endpoints.environment() | self._upstream_variables
-        pool = self._pool = Pool(self.stack.functions, variables, self._code.folder, self._data / "logs")
+        variables = self._function_endpoints().environment() | self._upstream_variables
+        functions = self._edges.functions(self.stack.functions)
+        pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs")
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
         await asyncio.to_thread(self._endpoints.client, "stepfunctions")
         executions = self._join(pool)
@@ -136,7 +143,7 @@ class Service:
         changed, lines = await asyncio.to_thread(self._code.deploy, start_problem)
         if changed:
             pool.renew(task_root=self._code.folder)
-            self._gateway.serve(self._routes())
+            self._gateway.serve(self._routes(), self.stack.gateway_responses)
         await asyncio.to_thread(self._code.forget, pool.task_roots)
         return lines
 
@@ -145,7 +152,7 @@ class Service:
         stack = read(template, {})
         loaded = machines(stack)
         queue_urls = await asyncio.to_thread(provision, self._endpoints, stack.tables, stack.queues)
-        stack, before = read(template, queue_urls), self.stack
+        stack, before = read(template, self._seen_by_functions(queue_urls)), self.stack
         assert self._pool is not None
         assert self._gateway is not None
         assert self._deployed_machines is not None
@@ -153,8 +160,9 @@ class Service:
         self._template, self.stack = template, stack
         changed = [function.name for function in stack.functions if function not in before.functions]
         if changed or len(stack.functions) != len(before.functions):
-            self._pool.renew(stack.functions)
-        self._gateway.serve(self._routes())
+            self._pool.renew(self._edges.functions(stack.functions))
+        changed += self._edges.use(template)
+        self._gateway.serve(self._routes(), self.stack.gateway_responses)
         if self._routes() != routes:
             changed.append("the API")
         now_ms = self._clock.now_ms()
@@ -195,16 +203,19 @@ class Service:
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
-        executions.perform = integrations.perform
+        executions.perform = self._edges.performing(integrations.perform, self._endpoints.client)
         aws = AwsServer(step_functions, pool, self._endpoints)
         gateway = self._gateway = Gateway(
-            self._routes(), executions, self._check_stream, step_functions.call, pool.invoke, room
-        )
+            self._routes(), self.stack.gateway_responses, executions, self._check_stream,
+            self._edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self._endpoints.key_pair),
+        )  # fmt: skip
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
-        upstream_listener = Listener(upstreams.app, self.sockets.upstreams)
-        self._listeners = [
-            upstream_listener, Listener(aws.app, self.sockets.aws), Listener(gateway.app, self.sockets.api)
-        ]  # fmt: skip
+        hosts = own_hosts.more(self._environment)
+        # A person may put a proxy before the demonstration streams; names of buckets stand before the AWS endpoint's.
+        upstream_listener = Listener(upstreams.app, self.sockets.upstreams, (*hosts, *own_hosts.LOOPBACK))
+        buckets = f".localhost:{port_of(self.sockets.aws)}"
+        aws_listener = Listener(self._edges.serving(aws.app), self.sockets.aws, (*hosts, buckets))
+        self._listeners = [upstream_listener, aws_listener, Listener(gateway.app, self.sockets.api, hosts)]
         self._closers = [upstreams.close, aws.close, integrations.close]
         self._tasks = [asyncio.create_task(watch.run())]
         return executions
@@ -230,7 +241,8 @@ class Service:
         if table is None or machine_arn is None:
             return
         own = Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
-        states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn)
+        # The local Step Functions has no quota.
+        states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn, lambda: None)
         watch = OrphanWatch(
             executions, lambda: self._endpoints.client("dynamodb"), states, table,
             not needs_dynamodb(self._environment), self._room(executions).admits, self._screen.say,
@@ -252,9 +264,20 @@ class Service:
         return profile_files.check(stream_id, folder, self._upstream_variables)
 
     @property
+    def enforces_permissions(self) -> bool:
+        """Whether what a role does not allow is refused."""
+        return self._edges.is_enforcing
+
+    @property
     def keeps_every_write(self) -> bool:
         """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
         return self._dynamodb is not None or not needs_dynamodb(self._environment)
+
+    @property
+    def signing_keys(self) -> tuple[str, str] | None:
+        """The id and the secret with which requests to the HTTP API must be signed; None where they need not be."""
+        needs = any(route.needs_signature for route in self.stack.routes)
+        return self._endpoints.key_pair if needs else None
 
     def _take_over(self) -> None:
         if self._embedded_aws is None or self._dynamodb is None or not takeover.is_pending(self._data):
@@ -266,6 +289,19 @@ class Service:
         except (BotoCoreError, ClientError) as problem:
             raise UserError(f"The tables of an earlier version cannot be taken over: {problem}.") from None
         self._screen.say(f"{count} items of the tables of an earlier version are taken over")
+
+    def _function_endpoints(self) -> Endpoints:
+        """What functions reach: behind a guard all of it through the AWS endpoint, which sees each request."""
+        if not self._edges.is_enforcing:
+            return self._endpoints
+        return Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
+
+    def _seen_by_functions(self, queue_urls: Mapping[str, str]) -> dict[str, str]:
+        """The queues' addresses as functions have them: at the endpoint that they reach."""
+        origin = self._function_endpoints().of("sqs")
+        if not self._edges.is_enforcing:
+            return dict(queue_urls)
+        return {name: f"{origin}{urlsplit(address).path}" for name, address in queue_urls.items()}
 
     def _provision(self) -> dict[str, str]:
         return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)

@@ -18,6 +18,7 @@ from handlers.connection.backoff import Rest
 from handlers.connection.lease import Lease
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.store import control_items
+from handlers.store.control_record import to_record
 from local.aws_endpoints import Endpoints
 from local.observers import harmless
 from local.service.function_failures import Failure, Failures, sentence
@@ -133,11 +134,8 @@ class LiveView:
         client = self._endpoints.client("dynamodb")
         records = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
         lease = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "lease"))
-        # The rest says something only once a connection has failed: mostly it need not be read.
-        rest: dict[str, Any] = {}
-        if any("error" in item for item in records[:1]):
-            rest = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "rest"))
-        return records, control_items.lease(lease.get("Item", {})), control_items.rest_of(rest.get("Item", {}))
+        record = to_record(lease.get("Item"))
+        return control_items.with_live(records, record.live), record.lease, record.rest
 
     def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         newest: list[dict[str, Any]] = client.query(

@@ -13,12 +13,18 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.lease import Lease
-from handlers.connection.orphans import Verdict, is_suspect, verdict
+from handlers.connection.orphans import Verdict, verdict
+from handlers.errors import StoreUnavailable
 from handlers.orphans import Described, Orphans, StepFunctions
-from handlers.store.leases import all_leases, read_lease
+from handlers.rounds import Rounds, Turn
+from handlers.store.leases import Leases
 from local.stepfunctions.executions import Executions, KnownExecution
 
 LOOK_EVERY_S = 5.0
+# Of so many streams without a connection a look asks; of the rest the next ones.
+ASKED = 1000
+# Another part of this service says who is away (local/service/live_view.py).
+NEVER_MS = 2**62
 
 
 class OrphanWatch:
@@ -40,6 +46,7 @@ class OrphanWatch:
         self._shares_tables = shares_tables
         self._may_start = may_start
         self._say = say
+        self._suspects = Turn(ASKED)
         self._said: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -48,7 +55,7 @@ class OrphanWatch:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
                 sentences = await self.look()
-            except (BotoCoreError, ClientError):
+            except StoreUnavailable:
                 continue  # The embedded database may be restarting; the next look is seconds away.
             for stream_id, sentence in sentences.items():
                 if self._said.get(stream_id) != sentence:
@@ -57,15 +64,20 @@ class OrphanWatch:
 
     async def look(self) -> dict[str, str]:
         """Starts what is to be started, and returns what to say of each orphan, by its stream's id."""
-        leases = await asyncio.to_thread(lambda: list(all_leases(self._dynamodb(), self._control_table)))
         now_ms = time.time_ns() // 1_000_000
-        suspects = [(stream_id, lease) for stream_id, lease in leases if is_suspect(lease, now_ms)]
+        rounds = Rounds(self._leases(), NEVER_MS, self._suspects)
+        seen = await asyncio.to_thread(rounds.look, now_ms, lambda: False)
+        damage = {
+            stream_id: f"the lease of {stream_id} cannot be read whole: {', '.join(names)}"
+            for stream_id, names in seen.damage.items()
+        }
+        suspects = list(self._suspects.take())
         if not suspects:
-            return {}
+            return damage
         youngest = self._youngest()
         if self._shares_tables:
             suspects = [(stream_id, lease) for stream_id, lease in suspects if stream_id in youngest]
-        return await asyncio.to_thread(self._check, suspects, youngest, now_ms)
+        return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms)
 
     def _youngest(self) -> dict[str, Described]:
         """The youngest execution of each stream; one that runs comes before one that is over."""
@@ -79,20 +91,20 @@ class OrphanWatch:
         def of(stream_id: str, execution: str) -> Described:
             return youngest.get(stream_id) or self._states.describe(execution)
 
-        orphans = Orphans(self._states, self._read, of, self._may_start)
+        orphans = Orphans(self._states, self._leases().read, of, self._may_start)
         sentences: dict[str, str] = {}
         for stream_id, lease in suspects:
             try:
                 orphan = orphans.check(stream_id, lease, now_ms)
-            except (BotoCoreError, ClientError) as problem:
+            except (BotoCoreError, ClientError, StoreUnavailable) as problem:
                 sentences[stream_id] = f"whether {stream_id} is orphaned cannot be found out: {type(problem).__name__}"
                 continue
             if orphan is not None:
                 sentences[stream_id] = orphan.sentence
         return sentences
 
-    def _read(self, stream_id: str) -> Lease:
-        return read_lease(self._dynamodb(), self._control_table, stream_id)
+    def _leases(self) -> Leases:
+        return Leases(self._dynamodb(), self._control_table)
 
 
 def _described(known: KnownExecution) -> Described:

@@ -187,7 +187,12 @@ def configuration(settings: dict[str, Any]) -> Answer:
 
 def _settings(parameters: Parameters) -> dict[str, Any]:
     """Returns the configurations in a request, each completed, as they are described and compared (recorded)."""
-    settings = {name: _DEFAULTS[name] | parameters[name] for name in _DEFAULTS if parameters.get(name) is not None}
+    given = {name: parameters[name] for name in _DEFAULTS if parameters.get(name) is not None}
+    # A member that is null is absent.
+    settings = {
+        name: _DEFAULTS[name] | {member: value for member, value in members.items() if value is not None}
+        for name, members in given.items()
+    }
     if "loggingConfiguration" in settings:
         _check_logging(settings["loggingConfiguration"])
     return settings
@@ -199,7 +204,7 @@ def _check_logging(logging: dict[str, Any]) -> None:
         reason = "Must specify exactly one Log Destination."
         raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {reason}")
     for one in destinations:
-        arn_of_group = one.get("cloudWatchLogsLogGroup", {}).get("logGroupArn", "")
+        arn_of_group = (one.get("cloudWatchLogsLogGroup") or {}).get("logGroupArn") or ""
         if _LOG_GROUP.fullmatch(arn_of_group) is None:
             reason = f"'{arn_of_group}' is not the ARN of a log group that ends with :*"
             raise Refusal("InvalidLoggingConfiguration", f"Invalid Logging Configuration: {reason}")

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from handlers.api import coverage
-from handlers.aws.error_translation import translate_errors
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
-from handlers.connection.inputs import Claimed, ClaimRefused, Written
-from handlers.connection.lease import Lease
+from handlers.connection.effects import Claim
+from handlers.connection.inputs import Claimed, ClaimRefused, RestOwed, Written
 from handlers.connection.ledger import Gap
 from handlers.connection.manager import Manager
 from handlers.connection.reconnection import _Attempts, reconnects
@@ -23,12 +22,14 @@ from handlers.errors import StoreUnavailable
 from handlers.invocation import to_invocation
 from handlers.profile.behaviour import Profile
 from handlers.store import control_items
-from handlers.store.connection_store import Store
+from handlers.store.connection_store import Reply, Store
+from handlers.store.control_items import Item
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWrite
 from handlers.store.requests import Requests
 from local.chaos.memory import Memory
 from local.chaos.schedule import Fault, Schedule, requests
+from tests.chaos import log_defects
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
     CoversPastTheClose,
@@ -46,17 +47,16 @@ from tests.chaos.chaos_managers import (
 from tests.chaos.ledger_defects import LEDGER, never_revised
 
 NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
+HEARTBEAT, TAKE_TURN, CLAIM_LEASE = Store.heartbeat, Store.take_turn, Store.claim
 SHOWN_GAP = coverage._shown_gap
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
 
 
-def cursor_without_fence(store: Store, stream_id: str, cursor: str, fence: int, now_ms: int) -> bool:
-    """The cursor is written whoever wrote it last."""
-    place = control_items.key(stream_id, "cursor")
-    saved = {"cursor": {"S": cursor}, "fence": control_items.number(fence), "saved_at_ms": control_items.number(now_ms)}
-    with translate_errors("PutItem"):
-        store._dynamodb.put_item(TableName=store._control_table, Item=place | saved)
-    return True
+def heartbeat_without_fence(store: Store, stream_id: str, fence: int, expires_at_ms: int, shown: Item) -> Reply:
+    """The cursor is written whoever is connected."""
+    reply = HEARTBEAT(store, stream_id, fence, expires_at_ms, shown)
+    saved = {name: value for name, value in shown.items() if name in ("cursor", "cursor_fence", "saved_at_ms")}
+    return store._set(stream_id, saved, "attribute_exists(PK)") if saved and not reply.is_done else reply
 
 
 def stores_duplicates(write: OneWrite, batch: Any) -> list[str]:
@@ -88,13 +88,9 @@ def ignores_errors(
     return Written(len(events), 0)
 
 
-def takes_any_turn(store: Store, stream_id: str, fence: int, expires_at_ms: int, _now_ms: int) -> Lease:
+def takes_any_turn(store: Store, stream_id: str, fence: int, expires_at_ms: int, _now_ms: int, **who: Any) -> Reply:
     """A connection takes its turn whether another's lasts or not."""
-    values = {":fence": control_items.number(fence), ":expires_at_ms": control_items.number(expires_at_ms)}
-    update = "SET #connected = :fence, #expires_at_ms = :expires_at_ms"
-    names = ("fence", "connected", "expires_at_ms")
-    store._applied(stream_id, "lease", update, "#fence >= :fence", names, values)
-    return store.read_lease(stream_id)
+    return TAKE_TURN(store, stream_id, fence, expires_at_ms, 1 << 60, **who)
 
 
 def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[None]:
@@ -111,11 +107,7 @@ def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[Non
 
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
     """What is to be written is written, whatever stands there by now."""
-    with translate_errors("PutItem"):
-        store._dynamodb.put_item(
-            TableName=store._control_table, Item=control_items.key(stream_id, "rest") | control_items.rest(after)
-        )
-    return True
+    return store._set(stream_id, control_items.rest(after), "attribute_exists(PK)").is_done
 
 
 def overwrites_after_a_failure(store: Store, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
@@ -123,6 +115,10 @@ def overwrites_after_a_failure(store: Store, stream_id: str, before: Rest, after
     is_try = (before.kind, before.failures) == (after.kind, after.failures)
     change = CHANGE_REST if is_try else overwrites_any_rest
     return change(store, stream_id, before, after, holder)
+
+
+def _is_refused_for_a_while(schedule: Schedule) -> bool:
+    return schedule.reject_after_s == 300 and any(fault.kind == "rejection" for fault in schedule.faults)
 
 
 def forgets_retry_after(
@@ -137,9 +133,21 @@ def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace
     return failed(Rest(), kind, now_ms, pace, asked_s)
 
 
-def spreads_as_its_profile_says(requests: Requests, after_fence: int) -> Claimed | ClaimRefused:
+def claims_despite_a_rest(store: Store, stream_id: str, *, rest_until_ms: int, **who: Any) -> Reply:
+    """A claim is granted whatever rest is owed."""
+    until_ms = store.read(stream_id).rest.until_ms
+    return CLAIM_LEASE(store, stream_id, rest_until_ms=until_ms if rest_until_ms == 0 else rest_until_ms, **who)
+
+
+def renews_nothing(store: Store, stream_id: str, fence: int, _expires_at_ms: int, shown: Item) -> Reply:
+    """A heartbeat saves the cursor and lets the lease run out."""
+    reply = store.read(stream_id)
+    return HEARTBEAT(store, stream_id, fence, reply.lease.expires_at_ms, shown)
+
+
+def spreads_as_its_profile_says(requests: Requests, step: Claim) -> Claimed | ClaimRefused | RestOwed:
     """The partitions are those of the version that runs, not those of the first claim."""
-    answer = CLAIM(requests, after_fence)
+    answer = CLAIM(requests, step)
     requests._policy = StoragePolicy(requests._profile.partitions)
     return answer
 
@@ -364,7 +372,7 @@ OF_THE_LEDGER = [
     Defect(
         "a gap's item is never revised",
         {"unrecorded-gaps"},
-        store=("_put_gap", never_revised),
+        function=("handlers.store.ledger_records.LedgerRecords._put_gap", never_revised),
         like=TWO_OUTAGES,
     ),
     Defect(
@@ -386,8 +394,96 @@ OF_THE_LEDGER = [
         among=lambda schedule: _forgets(schedule) and schedule.memory.word != "",
     ),
 ]
+_APPENDER, _WRITER = "handlers.segments.appending.Appender", "handlers.store.segment_writer.SegmentWriter"
+OF_THE_LOG = [
+    Defect(
+        "only the last segment is read at opening",
+        {"duplicated"},
+        function=(f"{_APPENDER}._is_far_enough", log_defects.knows_all_at_once),
+        among=log_defects.in_two_hands,
+    ),
+    Defect(
+        "what another wrote is not read",
+        {"duplicated"},
+        function=(f"{_APPENDER}.answered", log_defects.goes_on_unread),
+        among=log_defects.in_two_hands,
+    ),
+    Defect(
+        "a segment is written without its condition",
+        {"duplicated", "lost", "misplaced"},
+        function=(f"{_WRITER}._put", log_defects.puts_over_another),
+        among=log_defects.in_two_hands,
+    ),
+    Defect(
+        "events are known before they are stored",
+        {"lost"},
+        function=(f"{_APPENDER}._asks", log_defects.knows_too_early),
+        among=log_defects.in_two_hands,
+    ),
+    Defect(
+        "its own segment is not recognised",
+        {"wrong-counts"},
+        function=(f"{_APPENDER}._is_own", log_defects.is_never_its_own),
+        among=log_defects.sends_again,
+    ),
+    Defect(
+        "a number is left out",
+        {"duplicated", "misplaced"},
+        function=(f"{_APPENDER}._appended", log_defects.leaves_a_number_out),
+        among=log_defects.in_two_hands,
+    ),
+    Defect(
+        "an older connection saves its own cursor",
+        {"backwards"},
+        function=(f"{_APPENDER}._cursor_behind", log_defects.saves_its_own_cursor),
+        among=log_defects.in_two_hands,
+    ),
+    Defect(
+        "what waits is dropped when the connection leaves",
+        {"lost"},
+        function=("handlers.connection.intake.Intake.flush", log_defects.forgets_what_waits),
+        among=log_defects.in_a_log,
+    ),
+    Defect(
+        "the cursor of what waits is saved",
+        {"cursor-ahead"},
+        function=("handlers.connection.intake.Intake._writes", log_defects.counts_on_what_waits),
+        among=lambda schedule: log_defects.in_a_log(schedule) and schedule.flush_s >= 1,
+    ),
+    Defect(
+        "the ledger covers what waits for a log",
+        {"lost"},
+        function=("handlers.connection.liveness.Liveness.seen_ms", log_defects.is_good_until_now),
+        like=log_defects.KILLED_WITH_WAITING,
+    ),
+    Defect(
+        "a segment is read backwards",
+        {"misread"},
+        function=("handlers.store.segment_reader.stored_events", log_defects.reads_backwards),
+        among=log_defects.in_a_log,
+    ),
+    Defect(
+        "of a segment the first event is read",
+        {"misread"},
+        function=("handlers.store.segment_reader.stored_events", log_defects.reads_the_first_alone),
+        among=log_defects.in_a_log,
+    ),
+    Defect(
+        "where the events lie is the profile's own",
+        {"torn"},
+        function=("handlers.store.requests.Requests._claim", log_defects.stores_as_its_profile_says),
+        among=log_defects.is_redeployed,
+    ),
+    Defect(
+        "what no segment holds is marked before it is sent",
+        {"dead-letters"},
+        function=(f"{_WRITER}._dead_letter", log_defects.sends_no_message),
+        among=log_defects.is_too_large,
+    ),
+]
 DEFECTS = [
     *OF_THE_LEDGER,
+    *OF_THE_LOG,
     Defect("the tail is emitted as an event", {"torn"}, manager=EmitsTheTail),
     Defect("the cursor is saved before its events", {"cursor-ahead"}, manager=SavesTheCursorFirst),
     Defect(
@@ -397,7 +493,12 @@ DEFECTS = [
         among=lambda schedule: any(fault.kind == "losses" for fault in schedule.faults),
     ),
     Defect("the position counter restarts with each chunk", {"misplaced"}, manager=RestartsThePositions, among=_bursts),
-    Defect("claims after connecting", {"restless", "stuck"}, manager=ClaimsAfterConnecting),
+    Defect(
+        "claims after connecting",
+        {"restless", "stuck"},
+        manager=ClaimsAfterConnecting,
+        among=lambda schedule: not (schedule.pace or schedule.retry_after_s),
+    ),
     Defect(
         "the ledger covers what waits for the store",
         {"lost"},
@@ -441,7 +542,7 @@ DEFECTS = [
         among=lambda schedule: schedule.renews and schedule.policy == "evicts",
         more_ms=120_000,
     ),
-    Defect("no fence on the cursor", {"backwards"}, store=("save_cursor", cursor_without_fence)),
+    Defect("no fence on the cursor", {"backwards"}, store=("heartbeat", heartbeat_without_fence)),
     Defect(
         "an event is written without its condition",
         {"duplicated"},
@@ -462,13 +563,13 @@ DEFECTS = [
     Defect(
         "nobody is marked as connected",
         {"restless", "stuck"},
-        store=("mark_connected", lambda *_given: True),
+        store=("mark_connected", lambda store, stream_id, *_given, **_who: Reply(True, store.read(stream_id))),
         among=lambda schedule: schedule.policy == "evicts",
     ),
     Defect(
         "the lease is not renewed",
         {"excess-connections"},
-        store=("renew", lambda *_given: True),
+        store=("heartbeat", renews_nothing),
         among=lambda schedule: schedule.policy == "forbids",
     ),
     Defect(
@@ -477,7 +578,7 @@ DEFECTS = [
         function=("handlers.connection.reconnection._Attempts._note", writes_no_rest),
         among=_owes_rests,
     ),
-    Defect("a rest is not read", {"impatient"}, store=("read_rest", lambda *_given: Rest()), among=_owes_rests),
+    Defect("a rest is not read", {"impatient"}, store=("claim", claims_despite_a_rest), among=_owes_rests),
     Defect(
         "all that rested try at once",
         {"impatient"},
@@ -557,6 +658,18 @@ DEFECTS = [
         {"wrong-status"},
         function=("handlers.api.standing._ENDINGS", {"StreamRejected": "ended"}),
         among=lambda schedule: any(fault.kind == "rejection" for fault in schedule.faults),
+    ),
+    Defect(
+        "a refusal is final at once",
+        {"hasty"},
+        function=("handlers.connection.refusals.since_ms", lambda *_given: 0),
+        among=_is_refused_for_a_while,
+    ),
+    Defect(
+        "a refusal is asked again at once",
+        {"impatient", "restless"},
+        function=("handlers.connection.refusals.PACE", Pace(0.01)),
+        among=_is_refused_for_a_while,
     ),
     Defect(
         "what the upstream announced as lost is not shown",

@@ -6,8 +6,18 @@ They decide nothing else. Invariant: each differs from the sound one in what its
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection.effects import Claim, Effect, Finish, Outcome, ReadCursor, RecordLoss, SaveProgress, Write
-from handlers.connection.inputs import Chunk, Claimed, Closed, Input, LeaseRead, Opened
+from handlers.connection.effects import (
+    Claim,
+    Effect,
+    Finish,
+    Heartbeat,
+    Outcome,
+    RecordLoss,
+    Release,
+    SaveRecord,
+    Write,
+)
+from handlers.connection.inputs import Chunk, Claimed, Closed, Input, LeaseRead, Opened, Resumption
 from handlers.connection.lease import LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import LIVE, Phase
@@ -28,7 +38,7 @@ class SavesTheCursorFirst(Manager):
         effects: list[Effect] = []
         for effect in super().handle(now_ms, input_, **when):
             if isinstance(effect, Write):
-                effects.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
+                effects.append(Heartbeat(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
             effects.append(effect)
         return effects
 
@@ -58,8 +68,7 @@ class ClaimsAfterConnecting(Manager):
 
     def start(self, now_ms: int) -> list[Effect]:
         super().start(now_ms)
-        self.phase = Phase.OPENING
-        return [ReadCursor()]
+        return self._open(now_ms, Resumption(None))
 
     def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:
         if isinstance(input_, Opened) and input_.status == 200 and self.held is None:
@@ -122,7 +131,7 @@ class CoversPastTheClose(Manager):
         return [self._later(effect) for effect in super().handle(now_ms, input_, **when)]
 
     def _later(self, effect: Effect) -> Effect:
-        if not isinstance(effect, SaveProgress) or effect.progress.closed_ms is None:
+        if not isinstance(effect, SaveRecord | Release) or effect.progress.closed_ms is None:
             return effect
         return replace(effect, progress=replace(effect.progress, closed_ms=effect.progress.closed_ms + 1_500))
 
@@ -141,7 +150,7 @@ class LetsGoWhenSuperseded(Manager):
     """A connection of an execution that is renewed goes when another claims, not when that is connected."""
 
     def start(self, now_ms: int) -> list[Effect]:
-        self._lease_every_ms = 50  # the window is short
+        self._lease_every_ms = self._progress_every_ms = 50  # the window is short
         return super().start(now_ms)
 
     def handle(self, now_ms: int, input_: Input, **when: int | None) -> list[Effect]:

@@ -9,25 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection import ledger
-from handlers.connection.effects import RecordLoss, SaveProgress
+from handlers.connection.effects import Effect, RecordLoss, Release, ReplaceCursor
+from handlers.connection.manager import Manager
 from handlers.connection.record import Record
-from handlers.store.connection_store import Store
-from handlers.store.requests import Request, Requests
+from handlers.store.ledger_records import LedgerRecords
 
-SETTLED, END_MS, SAVE = ledger._settled, ledger.Record.end_ms, Requests._save
-PUT_GAP = Store._put_gap
+SETTLED, END_MS, DRAINED = ledger._settled, ledger.Record.end_ms, Manager._drained
+PUT_GAP = LedgerRecords._put_gap
 # By more than two clocks differ.
 TOO_EARLY_MS = 2_500
 
 
-def by_its_length(records: Iterable[ledger.Record]) -> tuple[list[ledger.Record], int | None]:
+def by_its_length(records: Iterable[ledger.Record]) -> list[ledger.Record]:
     """What was asked for is as old as the end of the connection before, however far that had come."""
     settled: list[ledger.Record] = []
     covered_ms: int | None = None
-    for record in sorted(SETTLED(records)[0], key=lambda record: (record.opened_ms, record.fence)):
+    for record in sorted(SETTLED(records), key=lambda record: (record.opened_ms, record.fence)):
         settled.append(record if covered_ms is None else replace(record, since_ms=covered_ms, live_ms=None))
         covered_ms = max(record.last_ms, covered_ms or 0)
-    return settled, covered_ms
+    return settled
 
 
 def never_behind(_record: ledger.Record, _at_ms: int) -> int:
@@ -40,14 +40,14 @@ def from_its_opening(record: ledger.Record) -> int:
     return record.opened_ms
 
 
-def alone(records: Iterable[ledger.Record]) -> tuple[list[ledger.Record], int | None]:
+def alone(records: Iterable[ledger.Record]) -> list[ledger.Record]:
     """Nobody looks at whether another was connected until a default resume was answered."""
-    return [replace(record, joined_ms=None) for record in SETTLED(records)[0]], SETTLED(records)[1]
+    return [replace(record, joined_ms=None) for record in SETTLED(records)]
 
 
-def over_any_hole(records: Iterable[ledger.Record]) -> tuple[list[ledger.Record], int | None]:
+def over_any_hole(records: Iterable[ledger.Record]) -> list[ledger.Record]:
     """A default resume counts as heeded, though nobody was connected before it."""
-    return [replace(record, joined_ms=0) for record in SETTLED(records)[0]], SETTLED(records)[1]
+    return [replace(record, joined_ms=0) for record in SETTLED(records)]
 
 
 def ends_early(record: ledger.Record, now_ms: int, dead_after_ms: int) -> int | None:
@@ -62,18 +62,17 @@ def lost_since_the_opening(record: Record, now_ms: int, heard_ms: int) -> Record
     return RecordLoss(record.fence, record._losses, heard_ms, now_ms, "announced_by_upstream")
 
 
-def gives_up_first(requests: Requests, effect: SaveProgress) -> list[Request]:
+def gives_up_first(manager: Manager, now_ms: int) -> list[Effect]:
     """The cursor is saved first, though it passes what is lost."""
-    progress = effect.progress
-    if progress.forgot_ms is None:
-        return SAVE(requests, effect)
-    return [*reversed(SAVE(requests, effect))]
+    effects = DRAINED(manager, now_ms)
+    saves = [effect for effect in effects if isinstance(effect, Release | ReplaceCursor)]
+    return [*saves, *(effect for effect in effects if effect not in saves)]
 
 
-def never_revised(store: Store, item: Any, before: Any) -> None:
+def never_revised(ledger: LedgerRecords, item: Any, before: Any) -> None:
     """What was written down of a gap stays as it was."""
     if before is None:
-        PUT_GAP(store, item, before)
+        PUT_GAP(ledger, item, before)
 
 
 # What is replaced, and by what.
@@ -85,5 +84,8 @@ LEDGER: dict[str, tuple[str, Callable[..., Any] | property]] = {
     "a default resume counts as heeded": ("handlers.connection.ledger._settled", over_any_hole),
     "a handover is told as a gap": ("handlers.connection.ledger.Record.end_ms", ends_early),
     "a loss is told from the opening": ("handlers.connection.record.Record.lost", lost_since_the_opening),
-    "the cursor is given up before the ledger says so": ("handlers.store.requests.Requests._save", gives_up_first),
+    "the cursor is given up before the ledger says so": (
+        "handlers.connection.manager.Manager._drained",
+        gives_up_first,
+    ),
 }

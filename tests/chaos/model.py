@@ -13,7 +13,21 @@ import sys
 from tests.chaos.model_search import Result, explore
 from tests.chaos.model_world import POLICIES
 
-FAULTS = ("kill", "drop", "refuse", "lost", "late", "stop", "post", "renew", "event", "orphan", "again")
+FAULTS = (
+    "kill",
+    "drop",
+    "refuse",
+    "forbid",
+    "lost",
+    "late",
+    "stop",
+    "post",
+    "renew",
+    "event",
+    "orphan",
+    "again",
+    "end",
+)
 Exploration = tuple[str, dict[str, int]]
 
 
@@ -26,13 +40,17 @@ DEFAULT: tuple[Exploration, ...] = (
     *_each("tolerates", {"stop": 1}),
     *_each("evicts tolerates", {"kill": 1}, {"drop": 1}, {"event": 1}, {"renew": 1}, {"refuse": 1, "late": 1}),
     *_each("hot", {"kill": 1}, {"drop": 1}, {"renew": 1}),
+    *_each("evicts", {"renew": 1, "end": 1}),
     *_each("evicts forbids", {"drop": 1, "again": 1}),
+    *_each("evicts tolerates", {"forbid": 1}),
     *_each("forbids", {}, {"stop": 1}, {"post": 1}, {"event": 1}),
     *_each("forbids", {"kill": 1}, {"drop": 1}, {"refuse": 1}, {"renew": 1}, {"lost": 1}, {"late": 1}),
 )
 DEEP: tuple[Exploration, ...] = (
     *DEFAULT,
     *_each("tolerates", {"lost": 1}),
+    *_each("hot forbids", {"forbid": 1}),
+    *_each("tolerates forbids hot", {"renew": 1, "end": 1}),
     *_each("tolerates forbids", {"stop": 1, "post": 1}),
     *_each("forbids", {"kill": 1, "drop": 1}),
     *_each("evicts tolerates", {"kill": 1, "drop": 1}, {"kill": 1, "stop": 1}, {"kill": 2}, {"drop": 2}),

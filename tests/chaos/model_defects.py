@@ -14,19 +14,17 @@ from handlers.connection.effects import (
     Claim,
     CloseUpstream,
     Effect,
+    Heartbeat,
     MarkConnected,
-    MarkReleased,
     Outcome,
-    ReadCursor,
-    SaveProgress,
+    Release,
     Write,
 )
-from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Woken
+from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Resumption, Woken
 from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase
 from tests.chaos.model_rules import Rules
-from tests.chaos.model_world import World
 
 FOREVER_MS = 10**12
 
@@ -34,8 +32,7 @@ FOREVER_MS = 10**12
 class _ClaimsAfterConnecting(Manager):
     def start(self, now_ms: int) -> list[Effect]:
         super().start(now_ms)
-        self.phase = Phase.OPENING
-        return [ReadCursor()]
+        return self._open(now_ms, Resumption(None))
 
     def _open_then_claim(self, now_ms: int, _given: Opened) -> list[Effect]:
         self.phase = Phase.CLAIMING
@@ -49,7 +46,7 @@ class _ClaimsAfterConnecting(Manager):
         self._record.fence = claimed.lease.fence
         self.phase = Phase.CONNECTED
         self.lease_due_ms = now_ms + self._lease_every_ms
-        return [MarkConnected(self.fence, self.expires_at_ms(now_ms)), self._save(now_ms)]
+        return [MarkConnected(self.fence, self.expires_at_ms(now_ms), self._record.save(now_ms, is_open=True))]
 
     _TABLE: ClassVar[Any] = {
         **Manager._TABLE,
@@ -79,15 +76,14 @@ class _WaitsForOneThatIsGone(Manager):
 class _ReleasesBeforeClosing(Manager):
     def _leave(self, *leaving: Any, **more: Any) -> list[Effect]:
         effects = super()._leave(*leaving, **more)
-        return [MarkReleased(self.fence), *effects] if CloseUpstream() in effects else effects
+        return [Release(None, self.progress), *effects] if CloseUpstream() in effects else effects
 
 
 class _OpensAtOnce(Manager):
-    def _claimed(self, _now_ms: int, claimed: Claimed) -> list[Effect]:
+    def _claimed(self, now_ms: int, claimed: Claimed) -> list[Effect]:
         self._lease = claimed.lease
         self._record.fence = claimed.lease.fence
-        self.phase = Phase.OPENING
-        return [ReadCursor()]
+        return self._open(now_ms, claimed.resumption)
 
     _TABLE: ClassVar[Any] = {**Manager._TABLE, Claimed: (frozenset({Phase.CLAIMING}), _claimed)}
 
@@ -113,7 +109,7 @@ class _SavesBeforeStoring(Manager):
         effects: list[Effect] = []
         for effect in super()._chunk(now_ms, chunk):
             if isinstance(effect, Write):
-                effects.append(SaveProgress(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
+                effects.append(Heartbeat(effect.events[-1].cursor, self.progress, self.expires_at_ms(now_ms)))
             effects.append(effect)
         return effects
 
@@ -172,6 +168,11 @@ class _RaisesNoFence(Rules):
         return None if claimed is None else replace(claimed, fence=max(lease.fence, 1))
 
 
+class _ClaimsAfterTheEnd(Rules):
+    def claim(self, lease: Lease, execution: str) -> Lease | None:
+        return super().claim(replace(lease, ended_at_ms=0), execution)
+
+
 class _ClaimsForAnyExecution(Rules):
     def claim(self, lease: Lease, execution: str) -> Lease | None:
         return super().claim(lease, lease.execution or execution)
@@ -188,8 +189,17 @@ class _MarksReleasedAlways(Rules):
 
 
 class _SavesAnyCursor(Rules):
-    def save_cursor(self, world: World, cursor: int, fence: int, at_ms: int) -> World:
-        return replace(world, cursor=cursor, cursor_fence=fence, cursor_at_ms=at_ms)
+    def heartbeat(self, lease: Lease, fence: int, expires_at_ms: int) -> tuple[bool, Lease]:
+        return True, super().heartbeat(lease, fence, expires_at_ms)[1]
+
+    def release(self, lease: Lease, fence: int) -> tuple[bool, Lease]:
+        return True, super().release(lease, fence)[1]
+
+
+class _RenewsAfterTheRelease(Rules):
+    def heartbeat(self, lease: Lease, fence: int, expires_at_ms: int) -> tuple[bool, Lease]:
+        is_done, _ = super().heartbeat(replace(lease, released_token=0), fence, expires_at_ms)
+        return is_done, replace(lease, expires_at_ms=expires_at_ms) if is_done else lease
 
 
 class _TakesARunningStream(Rules):
@@ -263,6 +273,12 @@ DEFECTS = (
     ),
     Defect("the deadline is forgotten", with_manager(_ForgetsItsDeadline), "in time", budget={"late": 4}),
     Defect("a second POST takes the stream", _TakesARunningStream(), "one execution", budget={"post": 1}),
+    Defect(
+        "a predecessor claims what its successor has ended",
+        _ClaimsAfterTheEnd(),
+        "an end is final",
+        budget={"renew": 1, "end": 1},
+    ),
     Defect(
         "a claim asks for no execution's right",
         _ClaimsForAnyExecution(),

@@ -54,7 +54,7 @@ class Machine:
                 yield Step(f"{own_name} claims the stream", self._begin(world, execution, state))
             elif state == "releasing":
                 own = world.lease.execution == own_name
-                lease = replace(world.lease, execution="") if own else world.lease
+                lease = replace(world.lease, execution="", ended_at_ms=1) if own else world.lease
                 yield Step(f"{own_name} has ended", replace(with_state(world, execution, "over"), lease=lease))
             for lane in (0, 1):
                 yield from self._lane(world, execution, lane)
@@ -95,7 +95,8 @@ class Machine:
         if what == "reading":
             # In an outage of the table it goes on without.
             asks = world.with_lane(execution, lane, Lane(f"asking, then {then}"))
-            is_over = world.lease.stop or world.lease.execution not in ("", EXECUTIONS[execution])
+            lease = world.lease
+            is_over = lease.stop or lease.ended_at_ms or lease.execution not in ("", EXECUTIONS[execution])
             yield Step(f"{label} cannot read the lease", asks)
             yield Step(f"{label} reads the lease", over(world, execution) if is_over else asks)
         elif what == "asking":

@@ -23,6 +23,7 @@ IGNORED = frozenset(
         "_profile",
         "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
         "_lease_every_ms",
+        "_watches_from_ms",  # as long before the deadline as ever
         "_progress_every_ms",
         "lease_ttl_ms",
         "_spare_ms",
@@ -30,6 +31,7 @@ IGNORED = frozenset(
         "_stays_ms",
         "_overlap_ms",
         "_after_fence",
+        "_died",  # the machine of the model knows no proof
         "watch_ms",
         "_is_hot",
         "_execution",  # the process's own

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handlers.connection.effects import Claim, Effect, MarkConnected, MarkReleased, SaveProgress, TakeTurn
-from handlers.connection.inputs import Chunk, Claimed, ClaimRefused, Closed, Input, Opened
+from handlers.connection.effects import Claim, Effect, Heartbeat, MarkConnected, Release, RenewTurn, TakeTurn
+from handlers.connection.inputs import Chunk, Claimed, ClaimRefused, Closed, Input, LeaseRead, Opened, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.phases import Phase
 from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, World
@@ -69,18 +69,33 @@ def late_write(process: Process, effect: Effect) -> Late:
     """The conditional write that an effect asks for."""
     fence = process.manager.fence
     match effect:
-        case MarkConnected(fence, expires_at_ms):
+        case MarkConnected(fence, expires_at_ms, _):
             return Late("MarkConnected", fence, expires_at_ms)
         case TakeTurn(fence, expires_at_ms):
             return Late("TakeTurn", fence, expires_at_ms)
-        case MarkReleased(fence):
-            return Late("MarkReleased", fence, 0)
-        case SaveProgress(cursor, progress, expires_at_ms):
-            is_open = progress.opened_ms is not None and progress.closed_ms is None
-            return Late("Renew" if is_open else "Save", fence, expires_at_ms, None if cursor is None else int(cursor))
+        case RenewTurn(fence, expires_at_ms):
+            return Late("Heartbeat", fence, expires_at_ms)
+        case Heartbeat(cursor, _, expires_at_ms):
+            return Late("Heartbeat", fence, expires_at_ms, None if cursor is None else int(cursor))
+        case Release(cursor):
+            return Late("Release", fence, 0, None if cursor is None else int(cursor))
         case Claim():
             return Late("Claim", fence, 0, None, EXECUTIONS[process.execution])
     raise TypeError(effect)
+
+
+def resumption(world: World) -> Resumption:
+    """Where a connection goes on that claims now, or takes its turn."""
+    return Resumption(str(world.cursor) if world.cursor else None)
+
+
+def saved(world: World, cursor: int, fence: int) -> World:
+    """The world with the cursor saved; a Violation where that went back, or passes what is not stored."""
+    if fence < world.cursor_fence:
+        raise Violation("only forward", "the cursor was saved by an older fence than before")
+    if missing := set(range(1, cursor + 1)) - world.stored:
+        raise Violation("the cursor passes nothing", f"the cursor is {cursor}, {missing} are not stored")
+    return replace(world, cursor=cursor, cursor_fence=fence)
 
 
 def name(signal: Effect | Input) -> str:
@@ -95,6 +110,8 @@ def answered(answer: Input | None) -> str:
             return f": granted, {said(lease)}"
         case ClaimRefused():
             return ": refused"
+        case LeaseRead(lease):
+            return f": {said(lease)}"
     return ""
 
 

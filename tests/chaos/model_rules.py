@@ -12,7 +12,6 @@ from dataclasses import replace
 from handlers.connection.effects import Outcome
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
-from tests.chaos.model_world import World
 
 
 class Rules:
@@ -22,13 +21,13 @@ class Rules:
 
     def claim(self, lease: Lease, execution: str) -> Lease | None:
         """The lease after a function's claim; None where it is refused."""
-        if lease.stop or (lease.execution and lease.execution != execution):
+        if lease.stop or lease.execution != (execution if lease.execution or lease.ended_at_ms else ""):
             return None
         return replace(lease, fence=lease.fence + 1)
 
     def mark_connected(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
         """The lease after the mark, or as it was."""
-        if lease.fence >= fence and lease.connected_token <= fence:
+        if lease.fence >= fence and lease.connected_token <= fence and lease.released_token < fence:
             return replace(lease, connected_token=fence, expires_at_ms=expires_at_ms)
         return lease
 
@@ -39,24 +38,25 @@ class Rules:
             or lease.connected_token == fence
             or lease.expires_at_ms <= now_ms
         )
-        if lease.fence >= fence and lease.connected_token <= fence and is_free:
+        may_connect = lease.fence >= fence and lease.connected_token <= fence and lease.released_token < fence
+        if may_connect and is_free:
             return replace(lease, connected_token=fence, expires_at_ms=expires_at_ms)
         return lease
 
-    def renew(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
-        """The lease after a renewal, or as it was."""
-        if lease.connected_token == fence and lease.expires_at_ms <= expires_at_ms:
-            return replace(lease, expires_at_ms=expires_at_ms)
-        return lease
+    def heartbeat(self, lease: Lease, fence: int, expires_at_ms: int) -> tuple[bool, Lease]:
+        """Whether it was made, so that the cursor is saved, and the lease after it."""
+        if lease.connected_token == fence > lease.released_token and lease.expires_at_ms <= expires_at_ms:
+            return True, replace(lease, expires_at_ms=expires_at_ms)
+        return False, lease
+
+    def release(self, lease: Lease, fence: int) -> tuple[bool, Lease]:
+        """Whether no newer connection is connected, so that the cursor is saved, and the lease after it."""
+        is_holder = lease.connected_token == fence >= lease.released_token
+        return is_holder, self.mark_released(lease, fence)
 
     def mark_released(self, lease: Lease, fence: int) -> Lease:
         """The lease after the mark, or as it was."""
         return replace(lease, released_token=fence) if lease.fence >= fence >= lease.released_token else lease
-
-    def save_cursor(self, world: World, cursor: int, fence: int, at_ms: int) -> World:
-        """The world after the cursor was saved, or as it was."""
-        older = (world.cursor_fence, world.cursor_at_ms) <= (fence, at_ms)
-        return replace(world, cursor=cursor, cursor_fence=fence, cursor_at_ms=at_ms) if older else world
 
     def begin(self, lease: Lease, execution: str, renews: str, stop_requested: bool = False) -> Lease | None:
         """The lease after an execution's claim of the stream; None where it is refused.
@@ -66,7 +66,8 @@ class Rules:
         """
         if stop_requested or lease.execution not in ("", execution, renews) or (renews and lease.stop):
             return None
-        return replace(lease, execution=execution, generation=lease.generation + 1, stop=bool(renews) and lease.stop)
+        stop, generation = bool(renews) and lease.stop, lease.generation + 1
+        return replace(lease, execution=execution, generation=generation, stop=stop, ended_at_ms=0)
 
     def after(self, outcome: Outcome | None) -> str:
         """Where a lane goes after its function: "waiting", "starting" again, or "over"; None is a killed function.
@@ -77,6 +78,8 @@ class Rules:
             return "starting"
         if outcome.error == "RenewalDue":
             return "starting" if "ConnectionExpired:" in outcome.message else "waiting"
+        if outcome.error == "StreamRejected":
+            return "over"
         if outcome.error not in ("StreamTakenOver", ""):
             return "starting"
         return "waiting" if outcome.error else "over"

@@ -70,8 +70,8 @@ class _Graph:
         self.depth.append(0 if parent < 0 else self.depth[parent] + 1)
         quiet = _is_quiet(world)
         self.stable.append(quiet or _is_stable(world, policy))
-        self.connected.append(quiet or world.stopped or any(is_connected(p) for p in world.processes))
-        self.bare.append(not (quiet or world.stopped or any(p.link == "open" for p in world.processes)))
+        self.connected.append(quiet or world.is_over or any(is_connected(p) for p in world.processes))
+        self.bare.append(not (quiet or world.is_over or any(p.link == "open" for p in world.processes)))
         return len(self.parent) - 1
 
     def way(self, state: int) -> list[int]:
@@ -184,7 +184,9 @@ def _check_liveness(graph: _Graph, result: Result) -> list[int]:
     if result.policy != "forbids" and (recurring := graph.recurring()):
         result.violation, result.message = "covered for ever", "the stream is uncovered again and again"
         return graph.round(recurring)
-    most = (HOT_REST_TICKS if result.policy == "hot" else REST_TICKS) + FUNCTION_TICKS * result.budget.get("orphan", 0)
+    # Who is connected when the stream's end is told to another, or whom the machine lost, stays to its function's end.
+    stays = sum(result.budget.get(fault, 0) for fault in ("orphan", "end"))
+    most = (HOT_REST_TICKS if result.policy == "hot" else REST_TICKS) + FUNCTION_TICKS * stays
     if result.stable_ticks > most:
         result.violation = "rests in time"
         result.message = f"the stream may take {result.stable_ticks} ticks to come to rest, {most} are allowed"
@@ -203,13 +205,13 @@ def _trace(model: Model, world: World, way: list[int]) -> list[str]:
 
 
 def _is_quiet(world: World) -> bool:
-    """Whether nothing runs any more, as a stop requests; nothing else may end a stream in the model."""
-    return world.stopped and not world.processes and all(state in ("off", "over") for state in world.executions)
+    """Whether nothing runs any more, as after a stop request or the stream's end."""
+    return world.is_over and not world.processes and all(state in ("off", "over") for state in world.executions)
 
 
 def _is_stable(world: World, policy: str) -> bool:
     """Whether the stream is connected and nobody is about to take over."""
-    if world.stopped:
+    if world.is_over:
         return False
     holders = [p for p in world.processes if p.link == "open" and p.manager.phase.value == "connected"]
     if len(holders) != len(world.processes):

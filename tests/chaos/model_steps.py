@@ -16,12 +16,14 @@ from handlers.connection.effects import (
     CloseUpstream,
     Effect,
     Finish,
+    Heartbeat,
     MarkConnected,
-    MarkReleased,
     Open,
-    ReadCursor,
+    ReadLease,
     RecordGaps,
-    SaveProgress,
+    Release,
+    RenewTurn,
+    SaveRecord,
     TakeTurn,
     Write,
 )
@@ -29,7 +31,6 @@ from handlers.connection.inputs import (
     Claimed,
     ClaimRefused,
     Closed,
-    CursorRead,
     Input,
     LeaseRead,
     Opened,
@@ -47,7 +48,8 @@ from tests.chaos.model_parts import (
     is_urgent,
     late_write,
     name,
-    said,
+    resumption,
+    saved,
     with_lease,
 )
 from tests.chaos.model_rules import Rules
@@ -60,7 +62,9 @@ from tests.chaos.model_world import (
 )
 
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2, "hot": 2}
-LOSABLE = (Claim, TakeTurn, MarkConnected, MarkReleased, SaveProgress)
+LOSABLE = (Claim, TakeTurn, RenewTurn, MarkConnected, Heartbeat, Release)
+# What the model has no record of.
+UNHEEDED = (RecordGaps, SaveRecord)
 
 
 class Model:
@@ -113,8 +117,8 @@ class Model:
         if isinstance(effect, LOSABLE):
             return self._write(world, late_write(process, effect))
         match effect:
-            case ReadCursor():
-                return world, CursorRead(str(world.cursor) if world.cursor else None)
+            case ReadLease():
+                return world, LeaseRead(world.lease)
             case Open():
                 asked = replace(process, link="asked", asked_until_ms=world.now_ms + TICK_MS)
                 return world.with_process(replace(asked, inbox=())), None
@@ -140,29 +144,29 @@ class Model:
                 return world, ClaimRefused(lease)
             if world.stopped:
                 raise Violation("a stop is final", "a claim was granted while the stop request stands")
+            if lease.ended_at_ms:
+                raise Violation(
+                    "an end is final", "a claim was granted after the execution that held the stream ended it"
+                )
             if claimed.fence <= lease.fence:
                 raise Violation("fences are unique", f"two connections hold the fence {claimed.fence}")
-            return with_lease(world, claimed), Claimed(claimed)
+            return with_lease(world, claimed), Claimed(claimed, resumption(world))
         if write.kind == "MarkConnected":
             world = replace(world, answered=max(world.answered, write.fence))
             return with_lease(world, rules.mark_connected(lease, write.fence, write.at_ms)), None
         if write.kind == "TakeTurn":
             lease = rules.take_turn(lease, write.fence, write.at_ms, world.now_ms)
-            return with_lease(replace(world, answered=max(world.answered, lease.connected_token)), lease), LeaseRead(
-                lease
-            )
-        if write.kind == "MarkReleased":
-            return with_lease(world, rules.mark_released(lease, write.fence)), None
-        if write.kind == "Renew":
-            world = with_lease(world, rules.renew(lease, write.fence, write.at_ms))
-        if write.cursor is not None:
-            before = world
-            world = rules.save_cursor(world, write.cursor, write.fence, write.at_ms)
-            if world.cursor_fence < before.cursor_fence:
-                raise Violation("only forward", "the cursor was saved by an older fence than before")
-            if missing := set(range(1, world.cursor + 1)) - world.stored:
-                raise Violation("the cursor passes nothing", f"the cursor is {world.cursor}, {missing} are not stored")
-        return world, None
+            world = with_lease(replace(world, answered=max(world.answered, lease.connected_token)), lease)
+            return world, LeaseRead(lease, resumption(world) if lease.connected_token == write.fence else None)
+        # The cursor goes with the lease: one condition decides on both.
+        if write.kind == "Release":
+            is_holder, lease = rules.release(lease, write.fence)
+        else:
+            is_holder, lease = rules.heartbeat(lease, write.fence, write.at_ms)
+        world = with_lease(world, lease)
+        if write.cursor is not None and is_holder:
+            world = saved(world, write.cursor, write.fence)
+        return world, LeaseRead(lease)
 
     def _feed(self, world: World, process: Process, input_: Input) -> World:
         """The world after the manager of `process` got an input.
@@ -172,9 +176,7 @@ class Model:
         """
         manager = clone(process.manager)
         finished = manager.phase is Phase.FINISHED
-        following = tuple(
-            effect for effect in manager.handle(world.now_ms, input_) if not isinstance(effect, RecordGaps)
-        )
+        following = tuple(effect for effect in manager.handle(world.now_ms, input_) if not isinstance(effect, UNHEEDED))
         if finished and following:
             raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
         rest = () if isinstance(input_, StoreFailed) and following else process.effects
@@ -196,9 +198,10 @@ class Model:
         if wake_at_ms is not None and world.now_ms >= wake_at_ms and not reads_first:
             yield Step(f"{process.label} wakes", self._feed(world, process, Woken()))
         if due_ms is not None and world.now_ms >= due_ms and reads_first:
-            lease = world.lease
-            label = f"{process.label} reads the lease: {said(lease)}"
-            yield Step(label, self._feed(world, process, LeaseRead(lease)))
+            asking = clone(manager)
+            effects = tuple(effect for effect in asking.ask_lease(world.now_ms) if not isinstance(effect, UNHEEDED))
+            asks = replace(process, manager=asking, effects=effects, seen=summary(asking))
+            yield from self._perform(world.with_process(asks), asks)
 
     # --- the upstream -------------------------------------------------------------------------------------------------
 
@@ -208,6 +211,12 @@ class Model:
             if world.left("refuse"):
                 refused = replace(process, link="gone", inbox=(Opened(503),))
                 yield Step(f"the upstream refuses {process.label}", world.spend("refuse").with_process(refused), False)
+            if world.left("forbid"):
+                refused = replace(process, link="gone", inbox=(Opened(403),))
+                yield Step(f"the upstream forbids {process.label}", world.spend("forbid").with_process(refused), False)
+            if world.left("end"):
+                ended = replace(process, link="gone", inbox=(Opened(204),))
+                yield Step(f"the upstream tells {process.label} the end", world.spend("end").with_process(ended), False)
         if process.link == "open" and world.left("drop"):
             dropped = replace(process, link="gone", inbox=(*process.inbox, Closed("reset")))
             yield Step(f"the upstream drops {process.label}", world.spend("drop").with_process(dropped), False)

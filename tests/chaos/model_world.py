@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.connection.effects import Effect, SaveProgress
+from handlers.connection.effects import Effect, Heartbeat, Release
 from handlers.connection.inputs import Chunk, Closed, Input, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
@@ -111,7 +111,6 @@ class World:
     lease: Lease = NO_LEASE
     cursor: int = 0
     cursor_fence: int = 0
-    cursor_at_ms: int = 0
     emitted: int = 0
     stored: frozenset[int] = frozenset()
     executions: tuple[str, str] = ("claiming", "off")
@@ -121,6 +120,12 @@ class World:
     answered: int = 0
     stopped: bool = False
     started: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody is to be connected: a stop is requested, or the upstream has told an execution the end."""
+        is_told = self.has("end") and not self.left("end")
+        return self.stopped or (is_told and bool(self.lease.ended_at_ms))
 
     def left(self, fault: str) -> int:
         """How many faults of this kind may still happen."""
@@ -160,7 +165,14 @@ class World:
             lanes.append(intern.setdefault(part, len(intern)))
         late = tuple((w.kind, rank[w.fence], max(w.at_ms - now, -TICK_MS), w.cursor, w.execution) for w in self.late)
         return (
-            (rank[lease.fence], rank[lease.connected_token], rank[lease.released_token], lease.execution, lease.stop),
+            (
+                rank[lease.fence],
+                rank[lease.connected_token],
+                rank[lease.released_token],
+                lease.execution,
+                lease.stop,
+                lease.ended_at_ms,
+            ),
             max(lease.expires_at_ms - now, 0),
             (self.cursor, rank[self.cursor_fence], self.emitted, self.stored),
             self.executions,
@@ -210,8 +222,10 @@ def _input_key(input_: Input) -> Any:
 
 def _effect_key(effect: Effect, now: int) -> Any:
     name = type(effect).__name__
-    if isinstance(effect, SaveProgress):
-        return name, effect.cursor, effect.expires_at_ms - now, effect.progress.closed_ms is None
+    if isinstance(effect, Heartbeat):
+        return name, effect.cursor, effect.expires_at_ms - now
+    if isinstance(effect, Release):
+        return name, effect.cursor
     if hasattr(effect, "expires_at_ms"):
         return name, effect.expires_at_ms - now
     if hasattr(effect, "events"):

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 
 from handlers.connection.manager import Manager
 from tests.chaos import chaos_defects, model_defects
+from tests.handlers import test_refusals
 from tests.handlers.api import test_standing, test_status
+from tests.handlers.connection import test_waiting
 from tests.handlers.framing import test_events
+from tests.handlers.segments import test_log
 from tests.handlers.store import test_event_items
 
 # What any proof of a handover must catch; the table names them first.
@@ -68,6 +71,7 @@ OF_THE_STORE = {
     "duplicates count as stored": "test_a_write_answers_for_all_its_events",
     "the claim raises no fence": "test_a_claim_raises_the_fence_and_names_the_holder",
     "the standby ignores the stop": "test_a_claim_is_refused_while_a_stop_is_requested",
+    "a predecessor claims what its successor has ended": "test_what_is_over_is_not_claimed_for_a_predecessor",
     "a claim asks for no execution's right": "test_a_claim_is_for_the_execution_that_holds_the_stream",
     "connected is marked without a condition": "test_connected_only_grows_and_never_passes_the_fence",
     "released is marked without a condition": "test_released_only_grows",
@@ -75,9 +79,7 @@ OF_THE_STORE = {
 OF_THE_MACHINE = {
     "a lane waits wherever a renewal is due": "test_a_renewal_that_fails_ends_no_lane_and_is_tried_again",
     "a lane waits after a drop": "test_an_outage_ends_no_execution",
-    "an execution ends with a killed function": (
-        "test_a_function_that_was_killed_is_retried_without_leaving_its_state"
-    ),
+    "an execution ends with a killed function": ("test_a_function_that_was_killed_is_followed_by_the_next_at_once"),
     "a second POST takes the stream": "test_a_second_execution_names_the_one_that_runs",
     "a claim clears a younger stop request": "test_a_stop_request_after_the_post_holds",
     "who cannot be described is taken for dead": "test_a_claim_outlasts_an_outage",
@@ -103,6 +105,38 @@ OF_THE_RESTS = {
 OF_THE_ENTRY = {"the margin is in another unit": "test_what_a_function_is_asked_for"}
 # Each with its module; they take no argument.
 ELSEWHERE = {
+    "only the last segment is read at opening": (test_log, "test_a_new_connection_knows_more_than_the_last_segment"),
+    "what another wrote is not read": (test_log, "test_a_writer_reads_what_another_wrote"),
+    "a segment is written without its condition": (test_log, "test_a_writer_reads_what_another_wrote"),
+    "events are known before they are stored": (test_log, "test_two_writers_number_their_segments_without_a_hole"),
+    "its own segment is not recognised": (
+        test_log,
+        "test_a_segment_that_is_there_twice_by_one_write_counts_as_stored",
+    ),
+    "a number is left out": (test_log, "test_two_writers_number_their_segments_without_a_hole"),
+    "an older connection saves its own cursor": (
+        test_log,
+        "test_an_older_connection_carries_a_newer_ones_cursor_on",
+    ),
+    "what waits is dropped when the connection leaves": (
+        test_waiting,
+        "test_what_waits_is_written_when_the_connection_leaves",
+    ),
+    "the cursor of what waits is saved": (test_waiting, "test_the_cursor_passes_nothing_that_waits"),
+    "the ledger covers what waits for a log": (
+        test_waiting,
+        "test_a_connection_is_known_good_until_what_waits_had_come",
+    ),
+    "a segment is read backwards": (test_log, "test_a_segment_is_read_whole_and_in_order"),
+    "of a segment the first event is read": (test_log, "test_a_segment_is_read_whole_and_in_order"),
+    "where the events lie is the profile's own": (
+        test_log,
+        "test_a_stream_stays_in_its_log_whatever_its_profile_says_later",
+    ),
+    "what no segment holds is marked before it is sent": (
+        test_log,
+        "test_what_no_segment_holds_is_in_the_queue_before_its_mark",
+    ),
     "two streams share a partition": (test_event_items, "test_a_stream_may_be_called_as_a_partition_of_another"),
     "a hash depends on how JSON is spelled": (test_events, "test_the_hash_of_a_bare_line_is_that_of_its_bytes"),
     "what the upstream announced as lost is not shown": (
@@ -110,6 +144,8 @@ ELSEWHERE = {
         "test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected",
     ),
     "every gap is shown as closed": (test_status, "test_gaps_with_their_causes"),
+    "a refusal is final at once": (test_refusals, "test_the_words_say_for_how_long"),
+    "a refusal is asked again at once": (test_refusals, "test_in_place_as_well"),
     "a rejected stream is shown as ended": (
         test_standing,
         "test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing",

@@ -17,26 +17,26 @@ LANES = "AB"
 
 
 def without(clause: str, where: str) -> Callable[..., Any]:
-    """A `Store._update` whose conditions lack `clause` in each request whose update has `where`."""
-    sound = Store._update
+    """A `Store._change` whose conditions lack `clause` in each request whose update has `where`."""
+    sound = Store._change
 
-    def update(store: Store, stream_id: str, key: str, text: str, condition: str, names: Any, values: Any, *more: Any,
+    def change(store: Store, stream_id: str, text: str, condition: str, names: Any, values: Any, *more: Any,
                **named: Any) -> Any:  # fmt: skip
         if where in text:
             condition = condition.replace(clause, "attribute_not_exists(nothing)")
             names = [name for name in names if f"#{name}" in text + condition]
             values = {name: value for name, value in values.items() if name in f"{text} {condition}"}
-        return sound(store, stream_id, key, text, condition, names, values, *more, **named)
+        return sound(store, stream_id, text, condition, names, values, *more, **named)
 
-    return update
+    return change
 
 
-def raises_no_fence(store: Store, *arguments: Any, sound: Callable[..., Any] = Store._update, **named: Any) -> Any:
+def raises_no_fence(store: Store, *arguments: Any, sound: Callable[..., Any] = Store._change, **named: Any) -> Any:
     """A claim that leaves the fence as it is."""
-    values = dict(arguments[5])
+    values = dict(arguments[4])
     if ":one" in values:
         values[":one"] = values[":zero"]
-    return sound(store, *arguments[:5], values, *arguments[6:], **named)
+    return sound(store, *arguments[:4], values, *arguments[5:], **named)
 
 
 def _of_chaos(name: str) -> tuple[str, Any]:
@@ -47,8 +47,10 @@ def _of_chaos(name: str) -> tuple[str, Any]:
     return f"handlers.store.connection_store.Store.{defect.store[0]}", defect.store[1]
 
 
-UPDATE = "handlers.store.connection_store.Store._update"
+UPDATE = "handlers.store.connection_store.Store._change"
 CONNECTED = "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence)"
+GOES_ON = f"(attribute_not_exists(#ending) OR ({' AND '.join(f'#ending <> :final{n}' for n in range(3))}))"
+MINE = f"(#execution = :execution OR (attribute_not_exists(#execution) AND {GOES_ON}))"
 RELEASED = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
 # What is replaced, and by what.
 STORE: dict[str, tuple[str, Any]] = {
@@ -69,10 +71,8 @@ STORE: dict[str, tuple[str, Any]] = {
 } | {
     "the claim raises no fence": (UPDATE, raises_no_fence),
     "the standby ignores the stop": (UPDATE, without("(attribute_not_exists(#stop) OR #stop = :no)", "#holder")),
-    "a claim asks for no execution's right": (
-        UPDATE,
-        without("(attribute_not_exists(#execution) OR #execution = :execution)", "#holder"),
-    ),
+    "a claim asks for no execution's right": (UPDATE, without(MINE, "#holder")),
+    "a predecessor claims what its successor has ended": (UPDATE, without(GOES_ON, "#holder")),
     "connected is marked without a condition": (UPDATE, without(CONNECTED, "SET #connected")),
     "released is marked without a condition": (UPDATE, without(RELEASED, "SET #released")),
 }
@@ -91,8 +91,7 @@ def ends_with_a_killed_function(definition: dict[str, Any]) -> None:
     """A function that was killed counts as one that has returned."""
     for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
         task = branch["States"][f"Connect {lane}"]
-        killed = next(rule["ErrorEquals"] for rule in task["Retry"] if "Sandbox.Timedout" in rule["ErrorEquals"])
-        task["Retry"] = [rule for rule in task["Retry"] if rule["ErrorEquals"] != killed]
+        killed = next(rule["ErrorEquals"] for rule in task["Catch"] if "Sandbox.Timedout" in rule["ErrorEquals"])
         ended = {"end": {"Error": "StreamEnded", "Cause": "ended"}}
         task["Catch"].insert(0, {"ErrorEquals": killed, "Assign": ended, "Next": f"End {lane}"})
 
@@ -100,7 +99,7 @@ def ends_with_a_killed_function(definition: dict[str, Any]) -> None:
 def waits_wherever_a_renewal_is_due(definition: dict[str, Any]) -> None:
     """A lane that nobody took over waits as well, once it has asked for its successor."""
     for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
-        handed_over, *_, due, _, _ = branch["States"][f"Connect {lane}"]["Catch"]
+        handed_over, *_, due, _, _, _ = branch["States"][f"Connect {lane}"]["Catch"]
         due["Assign"] = due["Assign"] | {"rest_s": handed_over["Assign"]["rest_s"]}
 
 

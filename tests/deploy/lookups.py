@@ -52,14 +52,20 @@ def _bucket_policy(account: Account, physical_id: str, _api: str) -> Any:
     return account.client("s3").get_bucket_policy(Bucket=physical_id.removesuffix("-policy"))["Policy"]
 
 
+def _gateway_response(account: Account, physical_id: str, api: str) -> Any:
+    # There is a response of each kind in every API; ours is not the default one.
+    kind = physical_id.rpartition("/")[2]
+    return not account.client("apigateway").get_gateway_response(restApiId=api, responseType=kind)["defaultResponse"]
+
+
 def _usage_plan_key(account: Account, physical_id: str, _api: str) -> Any:
     key, plan = physical_id.split(":")
     return account.client("apigateway").get_usage_plan_key(usagePlanId=plan, keyId=key)["id"]
 
 
-def _of_api(request: str, parameter: str) -> Found:
+def _of_api(request: str, parameter: str, answer: str = "id") -> Found:
     def ask(account: Account, physical_id: str, api: str) -> Any:
-        return getattr(account.client("apigateway"), request)(restApiId=api, **{parameter: physical_id})["id"]
+        return getattr(account.client("apigateway"), request)(restApiId=api, **{parameter: physical_id})[answer]
 
     return ask
 
@@ -68,9 +74,11 @@ def _of_api(request: str, parameter: str) -> Found:
 LOOKUPS: dict[str, Found] = {
     "AWS::ApiGateway::ApiKey": _asked("apigateway", "get_api_key", "apiKey", "id"),
     "AWS::ApiGateway::Deployment": _of_api("get_deployment", "deploymentId"),
+    "AWS::ApiGateway::GatewayResponse": _gateway_response,
     "AWS::ApiGateway::Method": _method,
     "AWS::ApiGateway::Resource": _of_api("get_resource", "resourceId"),
     "AWS::ApiGateway::RestApi": _asked("apigateway", "get_rest_api", "restApiId", "id"),
+    "AWS::ApiGateway::Stage": _of_api("get_stage", "stageName", "stageName"),
     "AWS::ApiGateway::UsagePlan": _asked("apigateway", "get_usage_plan", "usagePlanId", "id"),
     "AWS::ApiGateway::UsagePlanKey": _usage_plan_key,
     "AWS::CloudWatch::Alarm": _listed("cloudwatch", "describe_alarms", "AlarmNames", "MetricAlarms"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from local.stages import ROOT
 from tests.deploy.account import ACCOUNT, REGION, Account, opened
@@ -19,8 +20,9 @@ ITEM = {"PK": {"S": "prices"}, "SK": {"S": "event"}}
 # Without functions osls has nothing to package, which is what takes long.
 SERVICE = """
 service: streamkeeper
-plugins: [./packaging/adopt-retained.cjs]
+plugins: [./packaging/adopt-retained.cjs, ./packaging/deletion-protection.cjs]
 custom:
+  settings: {deletion_protection: true, point_in_time_recovery: false}
   names: {events_table: %(stack)s-events, control_table: %(stack)s-control, dead_letter_queue: %(stack)s-dead-letters}
 provider: {name: aws, region: us-east-1, deploymentMethod: direct}
 resources:
@@ -46,7 +48,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of the retained resources alone."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "packaging" / "resources").mkdir(parents=True)
-    for name in ("adopt-retained.cjs", "resources/storage.yml"):
+    for name in ("adopt-retained.cjs", "deletion-protection.cjs", "resources/storage.yml"):
         shutil.copy(ROOT / "packaging" / name, folder / "packaging" / name)
     (folder / "node_modules").symlink_to(ROOT / "node_modules")
     return folder
@@ -69,6 +71,19 @@ def kept(account: Account) -> dict[str, Any]:
     }
 
 
+def protected(account: Account) -> list[tuple[bool, bool]]:
+    """Of each table: whether it is protected from deletion, and whether the stack's template says so."""
+    cloudformation, dynamodb = account.client("cloudformation"), account.client("dynamodb")
+    resources = cloudformation.get_template(StackName=STACK, TemplateStage="Original")["TemplateBody"]["Resources"]
+    return [
+        (
+            dynamodb.describe_table(TableName=name)["Table"]["DeletionProtectionEnabled"],
+            "DeletionProtectionEnabled" in resources[key]["Properties"],
+        )
+        for name, key in ((EVENTS, "EventsTable"), (CONTROL, "ControlTable"))
+    ]
+
+
 EVERYTHING = {"tables": [CONTROL, EVENTS], "buckets": [BUCKET], "queues": [LETTERS]}
 NOTHING: dict[str, Any] = {"tables": [], "buckets": [], "queues": []}
 
@@ -83,6 +98,10 @@ def test_deployed_removed_and_deployed_again(account: Account, project: Path) ->
     wire(project)
     second = account.sls(project, "deploy")
     assert (second.code, kept(account), "Adopted" in second.output) == (0, EVERYTHING, False), second.output
+    # In none of the two templates that could have been rolled back, and there all the same.
+    assert protected(account) == [(True, False)] * 2
+    with pytest.raises(ClientError, match="protected against deletion"):
+        account.client("dynamodb").delete_table(TableName=EVENTS)
     account.client("dynamodb").put_item(TableName=EVENTS, Item=ITEM)
     account.client("s3").put_object(Bucket=BUCKET, Key="body", Body=b"large")
     queue = account.client("sqs").get_queue_url(QueueName=LETTERS)["QueueUrl"]
@@ -97,8 +116,56 @@ def test_deployed_removed_and_deployed_again(account: Account, project: Path) ->
     assert owned >= {"EventsTable", "ControlTable", "EventsBucket", "DeadLetterQueue"}
     assert account.client("dynamodb").get_item(TableName=EVENTS, Key=ITEM)["Item"] == ITEM
     assert account.client("s3").get_object(Bucket=BUCKET, Key="body")["Body"].read() == b"large"
+    assert protected(account) == [(True, False)] * 2
+    last = account.sls(project, "deploy")
+    assert (last.code, protected(account)) == (0, [(True, True)] * 2), last.output
     (message,) = account.client("sqs").receive_message(QueueUrl=queue)["Messages"]
     assert message["Body"] == "a letter"
+
+
+def api(deployment: str, stage: dict[str, Any] | None) -> str:
+    """Resources of an API whose deployment makes its stage; with `stage` the stage is a resource, as it is now."""
+    rest, name = {"Ref": "ApiGatewayRestApi"}, {"StageName": "dev"}
+    resources: dict[str, Any] = {
+        "ApiGatewayRestApi": {"Type": "AWS::ApiGateway::RestApi", "Properties": {"Name": "dev-api"}},
+        "Method": {
+            "Type": "AWS::ApiGateway::Method",
+            "Properties": {
+                "RestApiId": rest, "ResourceId": {"Fn::GetAtt": ["ApiGatewayRestApi", "RootResourceId"]},
+                "HttpMethod": "GET", "AuthorizationType": "AWS_IAM", "Integration": {"Type": "MOCK"},
+            },
+        },
+        deployment: {
+            "Type": "AWS::ApiGateway::Deployment", "DependsOn": "Method",
+            "Properties": {"RestApiId": rest} | ({} if stage else name),
+        },
+    }  # fmt: skip
+    if stage is not None:
+        properties = {"RestApiId": rest, "DeploymentId": {"Ref": deployment}} | name | stage
+        resources["ApiGatewayStage"] = {"Type": "AWS::ApiGateway::Stage", "Properties": properties}
+    return json.dumps(resources)[1:-1]
+
+
+def test_a_stage_that_an_earlier_version_made_is_taken(account: Account, project: Path) -> None:
+    """A deployment of the API made it, so CloudFormation could not make it again; it goes on at its address."""
+    throttle = {"ResourcePath": "/*", "HttpMethod": "*", "ThrottlingRateLimit": 10, "ThrottlingBurstLimit": 20}
+    wire(project, api("Deployment1", None), stack="streamkeeper-old")
+    first = account.sls(project, "deploy", "--stage", "old")
+    assert first.code == 0, first.output
+    rest_api = account.resources("streamkeeper-old")["ApiGatewayRestApi"]["PhysicalResourceId"]
+    gateway = account.client("apigateway")
+    before = gateway.get_stage(restApiId=rest_api, stageName="dev")
+
+    wire(project, api("Deployment2", {"MethodSettings": [throttle]}), stack="streamkeeper-old")
+    second = account.sls(project, "deploy", "--stage", "old")
+    assert (second.code, "Adopted what an earlier stack left: the stage dev of the API" in second.output) == (0, True)
+    owned, stage = account.resources("streamkeeper-old"), gateway.get_stage(restApiId=rest_api, stageName="dev")
+    assert (owned["ApiGatewayRestApi"]["PhysicalResourceId"], "Deployment1" in owned) == (rest_api, False)
+    assert stage["deploymentId"] == owned["Deployment2"]["PhysicalResourceId"] != before["deploymentId"]
+    assert stage["createdDate"] == before["createdDate"]
+    assert stage["methodSettings"]["*/*"]["throttlingRateLimit"] == 10
+    third = account.sls(project, "deploy", "--stage", "old")
+    assert (third.code, "Adopted" in third.output) == (0, False), third.output
 
 
 def test_what_another_stack_has_is_not_taken(account: Account, project: Path) -> None:

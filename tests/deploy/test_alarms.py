@@ -90,9 +90,9 @@ def test_a_message_that_nobody_looks_at_is_reported_before_it_is_deleted() -> No
 def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:
     """Its dimensions are the name and the stage that osls gives the API: with others it would never see anything."""
     (api,) = resources(osls.template("test"), "AWS::ApiGateway::RestApi")
-    (deployment,) = resources(osls.template("test"), "AWS::ApiGateway::Deployment")
+    (stage,) = resources(osls.template("test"), "AWS::ApiGateway::Stage")
     dimensions = {one["Name"]: one["Value"] for one in alarms()["AWS/ApiGateway/5XXError"]["Dimensions"]}
-    assert dimensions == {"ApiName": api["Name"], "Stage": deployment["StageName"]}
+    assert dimensions == {"ApiName": api["Name"], "Stage": stage["StageName"]}
 
 
 def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
@@ -159,19 +159,33 @@ def test_an_address_of_the_stage_is_subscribed(tmp_path: Any) -> None:
 
 
 def test_the_dashboard_shows_what_is_measured() -> None:
-    """Every alarm is on it, and every metric of ours that it draws is one that a function writes."""
-    (properties,) = resources(osls.template("test"), "AWS::CloudWatch::Dashboard")
+    """Every alarm is on it, and what it draws is a metric or a field of a document that a function writes."""
+    template = osls.template("test")
+    (properties,) = resources(template, "AWS::CloudWatch::Dashboard")
     text, variables = properties["DashboardBody"]["Fn::Sub"]
-    assert variables == {"Namespace": "streamkeeper-test", "Service": "streamkeeper"}
-    body = json.loads(text)
-    logical = {key for key, one in osls.template("test")["Resources"].items() if "CloudWatch::Alarm" in one["Type"]}
-    assert set(body["widgets"][0]["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in logical}
-    written = set(re.findall(r'add_metric\("(\w+)"', _handlers())) | set(re.findall(r'": "(\w+)",', _handlers()))
-    drawn = set(re.findall(r'MetricName="(\w+)', str(body))) | set(re.findall(r"'\$\{Namespace\}', '(\w+)'", str(body)))
-    assert {"Wanted", "LongestUnconnected", "Stored", "Dropped"} <= drawn <= written
-    # CloudWatch, "Search expression syntax": a name with anything but letters and digits stands in quotation marks.
-    searches = re.findall(r"SEARCH\('\{(.+?),profile", text)
-    assert set(searches) == {r"\"${Namespace}\""}
+    assert variables == {
+        "Namespace": "streamkeeper-test",
+        "Service": "streamkeeper",
+        "ManagerLog": {"Ref": "ConnectionManagerLogGroup"},
+        "WatchLog": {"Ref": "ConnectionWatchLogGroup"},
+    }
+    assert {"ConnectionManagerLogGroup", "ConnectionWatchLogGroup"} <= template["Resources"].keys()
+    widgets = json.loads(text)["widgets"]
+    logical = {key for key, one in template["Resources"].items() if "CloudWatch::Alarm" in one["Type"]}
+    assert set(widgets[0]["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in logical}
+    own = [row for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] == "${Namespace}"]
+    assert own == [["${Namespace}", "LongestUnconnected", "service", "${Service}"]]
+    queries = [widget["properties"]["query"] for widget in widgets if widget["type"] == "log"]
+    sources = [re.match(r"SOURCE '\$\{(\w+)\}' \| filter ispresent\(\w+\) \| stats ", query) for query in queries]
+    assert [source and source[1] for source in sources] == ["WatchLog", "ManagerLog", "ManagerLog"]
+    fields = set(re.findall(r"(?:sum|max|ispresent)\((\w+)\)", " ".join(queries)))
+    assert fields == {"Wanted", "Unconnected", *("Stored", "Duplicates", "DeadLettered"), *DRAWN_ENDS}
+    assert {"Wanted", "Unconnected"} <= set(re.findall(r'add_metadata\("(\w+)"', WATCH))
+    assert queries[2].endswith(" by profile")
+
+
+WATCH = (stages.ROOT / "handlers" / "watch.py").read_text()
+DRAWN_ENDS = {"TakenOver", "Dropped", "Throttled", "Expired"}
 
 
 def _handlers() -> str:

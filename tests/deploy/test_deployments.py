@@ -48,10 +48,18 @@ class Project:
         """Writes the stages' settings, with limits of seconds, and the wiring, perhaps with a resource that fails."""
         settings = (self.folder / "env" / "test.yml").read_text()
         for stage in (STAGE, BESIDE):
-            changed = settings.replace("memory_mb: 256", f"memory_mb: {memory_mb}")
+            changed = settings.replace("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}")
             changed = changed.replace("upstreams: {}", f"upstreams: {{UPSTREAM_TRIAL: {json.dumps(self.upstream)}}}")
+            # One stage as prod is, the other as dev.
+            if stage == STAGE:
+                changed = changed.replace("api_auth: key", "api_auth: iam")
+                changed = changed.replace("deletion_protection: false", "deletion_protection: true")
             (self.folder / "env" / f"{stage}.yml").write_text(changed)
         (self.folder / "serverless.yml").write_text(self.wiring + BROKEN * broken)
+
+    def archive(self) -> bytes:
+        """The zip that was packaged last."""
+        return (self.folder / ".serverless" / "streamkeeper.zip").read_bytes()
 
     def memory_mb(self, stage: str = STAGE) -> int:
         """The memory of the deployed connection manager."""
@@ -118,12 +126,18 @@ def begin(project: Project) -> None:
     failed = project.sls("deploy")
     assert (failed.code, "UPDATE_FAILED: Broken" in failed.output) == (1, True), failed.output
     assert project.account.client("dynamodb").list_tables()["TableNames"] == []
+    zipped = project.archive()
     project.write()
     run = project.sls("deploy")
+    # The compiled files are those kept from the deployment before.
+    assert project.archive() == zipped
     assert (run.code, "Adopted" in run.output) == (0, False), run.output
     resources = project.account.resources(STACK)
     assert set(resources) == project.declared()
     assert missing(project.account, resources) == []
+    dynamodb = project.account.client("dynamodb")
+    tables = [dynamodb.describe_table(TableName=f"{STACK}-{name}")["Table"] for name in ("events", "control")]
+    assert [table["DeletionProtectionEnabled"] for table in tables] == [True, True]
 
 
 def handover(project: Project) -> None:

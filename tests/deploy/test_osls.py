@@ -34,7 +34,7 @@ def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch
     assert osls.template("local", root) == first
     monkeypatch.undo()
     settings_file = root / "env" / "local.yml"
-    settings_file.write_text(settings_file.read_text().replace("memory_mb: 256", "memory_mb: 512"))
+    settings_file.write_text(settings_file.read_text().replace("\nmemory_mb: 128", "\nmemory_mb: 512"))
     second = osls.template("local", root)
     memory = second["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"]
     assert memory == 512

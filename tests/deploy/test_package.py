@@ -2,13 +2,16 @@
 
 import json
 import re
+import shutil
 import struct
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from local.stages import ROOT
+from tests.deploy.account import copied
 
 # importlib's magic number of CPython 3.13, and the flags of a hash-based file that is never checked (PEP 552).
 MAGIC = struct.pack("<H", 3571) + b"\r\n"
@@ -57,6 +60,75 @@ def test_profiles_ship_whose_variable_is_set(archive: dict[str, bytes], template
     assert f"'(?s)(?:{'|'.join(sorted(expected))})(?::.*)?'" in text
 
 
+CHOSEN = """
+const { choose } = require("./packaging/shipped-profiles.cjs");
+console.log(JSON.stringify([{}, { UPSTREAM_Q: "https://example.org" }].map((upstreams) => choose("prod", upstreams))));
+"""
+
+
+def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
+    """The variable is found; one that a comment shows does not count."""
+    (tmp_path / "packaging").mkdir()
+    shutil.copy(ROOT / "packaging" / "shipped-profiles.cjs", tmp_path / "packaging")
+    streams = tmp_path / "env" / "streams"
+    streams.mkdir(parents=True)
+    ways = {
+        "indented": '  address = "${UPSTREAM_Q}/a"',
+        "literal": "address='${UPSTREAM_Q}/a'",
+        "long": 'address = """\n${UPSTREAM_Q}/a"""',
+        "quoted": '"address" = "${UPSTREAM_Q}/a"',
+    }
+    for name, line in ways.items():
+        (streams / f"{name}.toml").write_text(f"{line}\n")
+        assert tomllib.loads(f"{line}\n") == {"address": "${UPSTREAM_Q}/a"}
+    (streams / "without.toml").write_text('  # address = "${UPSTREAM_Q}/a"\naddress = "https://example.org"\n')
+    run = subprocess.run(["node", "-e", CHOSEN], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == [
+        {"shipped": ["without"], "left": [[name, "UPSTREAM_Q"] for name in ways]},
+        {"shipped": [*ways, "without"], "left": []},
+    ]
+
+
+FOREIGN = """
+const { foreignSecret } = require("./packaging/shipped-profiles.cjs");
+console.log(JSON.stringify(["one", "two", "three", "four"].map((name) => foreignSecret(name, "prod"))));
+"""
+REFUSED = "but the stage prod can read names under /streamkeeper/prod/ alone: write "
+
+
+def test_a_profile_with_a_secret_of_another_stage_is_not_packaged(tmp_path: Path) -> None:
+    """One sentence names the profile, the secret, and what to write; comments and the stage's own are no matter."""
+    (tmp_path / "packaging").mkdir()
+    shutil.copy(ROOT / "packaging" / "shipped-profiles.cjs", tmp_path / "packaging")
+    streams = tmp_path / "env" / "streams"
+    streams.mkdir(parents=True)
+    (tmp_path / "env" / "dev.yml").touch()
+    own = '# ${secret:/streamkeeper/dev/x}\nA = "${secret:a:b} ${ssm:a/b}"\nB = "${ssm:/streamkeeper/prod/a}"\n'
+    for name, last in (("one", ""), ("two", "/streamkeeper/dev/a:b"), ("three", "/streamkeeper/a"), ("four", "/x/a")):
+        (streams / f"{name}.toml").write_text(own + (f'C = "Bearer ${{secret:{last}}}"\n' if last else ""))
+    run = subprocess.run(["node", "-e", FOREIGN], cwd=tmp_path, capture_output=True, text=True, check=True)
+    none, *sentences = json.loads(run.stdout)
+    assert none is None
+    for (name, whole, short), sentence in zip(
+        (("two", "/streamkeeper/dev/a", "a"), ("three", "/streamkeeper/a", "a"), ("four", "/x/a", "x/a")),
+        sentences,
+        strict=True,
+    ):
+        write = f"{REFUSED}${{secret:{short}}}, which is /streamkeeper/prod/{short}."
+        assert sentence == f"env/streams/{name}.toml refers to {whole}, {write}"
+
+
+def test_sls_ends_with_that_sentence(tmp_path: Path) -> None:
+    """`sls package` of a stage that ships such a profile makes nothing."""
+    folder = copied(tmp_path / "project")
+    (folder / "env" / "streams" / "x-filtered.toml").write_text('A = "${secret:/streamkeeper/x/token}"\n')
+    command = ["npx", "--no", "sls", "package"]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    refused = "env/streams/x-filtered.toml refers to /streamkeeper/x/token, but the stage dev can read names under "
+    assert (run.returncode, refused in run.stdout + run.stderr) == (1, True), run.stdout + run.stderr
+    assert not (folder / ".serverless" / "streamkeeper.zip").exists()
+
+
 def test_every_source_has_its_compiled_file(archive: dict[str, bytes]) -> None:
     """Each x.py has __pycache__/x.cpython-313.pyc beside it and no compiled file is without its source."""
     compiled = {
@@ -89,7 +161,7 @@ def test_the_locks_are_complete_and_name_no_registry() -> None:
     ] == []
     wanted = json.loads((ROOT / "package.json").read_text())["devDependencies"]
     assert {name: lock[f"node_modules/{name}"]["version"] for name in wanted} == wanted
-    for requirements in ("requirements.txt", "requirements-dev.txt"):
+    for requirements in ("requirements.txt", "requirements-dev.txt", "requirements-velocity.txt"):
         text = re.sub(r"(?m)^#.*\n", "", (ROOT / requirements).read_text())
         assert "://" not in text
         packages = re.split(r"\n(?=\S)", text.strip())

@@ -21,14 +21,17 @@ def packaged(folder: Path, region: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("region", "partition"), [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-central-1", "aws")]
 )
-def test_no_arn_names_another_partition(tmp_path: Path, region: str, partition: str) -> None:
-    """The machine's integrations have the region's partition; every other ARN takes it from CloudFormation."""
+def test_the_template_is_right_in_every_partition(tmp_path: Path, region: str, partition: str) -> None:
+    """The integrations have the region's partition, every other ARN is CloudFormation's; the API is regional."""
     run = packaged(tmp_path, region)
     assert run.returncode == 0, run.stdout + run.stderr
     compiled = (tmp_path / ".serverless" / osls.COMPILED).read_text()
     named = re.findall(r"arn:(aws[a-z-]*)", compiled)
     assert (set(named), len(named) > 10) == ({partition}, True)
-    assert json.loads(compiled)["Resources"]["Connections"]["Type"] == "AWS::StepFunctions::StateMachine"
+    resources = json.loads(compiled)["Resources"]
+    assert resources["Connections"]["Type"] == "AWS::StepFunctions::StateMachine"
+    # China and GovCloud refuse an API of the type EDGE.
+    assert resources["ApiGatewayRestApi"]["Properties"]["EndpointConfiguration"]["Types"] == ["REGIONAL"]
 
 
 def test_a_region_of_an_unknown_partition_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """What ships does under the runtime's Python what its tests say, on whichever Python this suite runs."""
 
 import math
+import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -14,10 +16,25 @@ from hypothesis.internal import floats
 
 from local.stages import ROOT
 from tests.deploy.runtime import hypothesis_native
+from tests.local.support import environment
 
 SCRIPT = ROOT / "tests" / "deploy" / "runtime" / "run-tests.cjs"
 # The rooms without sockets, threads and processes, which WebAssembly has not.
 ROOMS = ("framing", "profile", "connection")
+RUNTIME = "3.13"
+
+
+def runtime_python() -> str:
+    """The interpreter of the runtime's version; "" where this machine has none, or the suite itself runs on it."""
+    program = shutil.which(f"python{RUNTIME}")
+    if program is None or sys.version_info[:2] == tuple(int(part) for part in RUNTIME.split(".")):
+        return ""
+    # Where pyenv has several versions, its program of this name asks for one.
+    asked = subprocess.run(
+        [program, "-c", "import sys; print(sys.executable)"], env=os.environ | {"PYENV_VERSION": RUNTIME},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
 @pytest.mark.long
@@ -40,6 +57,21 @@ def test_the_rooms_without_effects_pass_their_tests_under_the_runtimes_python(pa
     summary = run.stdout.strip().splitlines()[-1]
     assert run.returncode == 0, run.stdout + run.stderr
     assert re.fullmatch(r"\d{3,} passed, \d deselected in .*", summary), summary
+
+
+if PYTHON := runtime_python():
+
+    @pytest.mark.long
+    def test_all_that_ships_passes_its_tests_under_cpython_itself() -> None:
+        """All tests of handlers/, those too with sockets, threads and tables, where this machine has that Python."""
+        venv = f".venv-{RUNTIME}"
+        make = ["make", "--silent", f"{venv}/.installed", f"PYTHON={PYTHON}", f"VENV={venv}"]
+        made = subprocess.run(make, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+        command = [f"{venv}/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/handlers"]
+        run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert re.fullmatch(r"\d{4,} passed.*", run.stdout.strip().splitlines()[-1]), run.stdout
 
 
 @given(st.floats(), st.floats(), st.sampled_from([16, 32, 64]), st.booleans())

@@ -1,65 +1,126 @@
 """osls and this machine make the same of the settings and of the machine files."""
 
+import base64
 import json
+import re
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from local import stages
+from local import settings_schema, stages
 from local.service import osls
 from local.user_error import UserError
 from tests.statemachines.connections import definition
 
+# Answers lines of JSON: {"table": ...} or {"text": ..., a file's in Base64} with the settings or the sentence.
 CHECK = """
-const { checked } = require("./env/settings.cjs");
-const tables = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const answer = (table) => { try { return checked(table, "here"); } catch (error) { return error.message; } };
-console.log(JSON.stringify(tables.map(answer)));
+const { checked, read } = require("./env/settings.cjs");
+const answer = ({ table, text }) => {
+  try {
+    return (text === undefined ? checked(table, "here") : read(Buffer.from(text, "base64"), "here")).settings;
+  } catch (error) { return error.message; }
+};
+require("readline").createInterface({ input: process.stdin })
+  .on("line", (line) => console.log(JSON.stringify(answer(JSON.parse(line)))));
 """
-GOOD = {
-    name: value
-    for name, value in stages.load("local").items()
-    if name not in ("claim_tries", "task_timeout_s", "overlap_max_s")
-}
+SCHEMA = settings_schema.schema()
+NAMES = list(SCHEMA["properties"])
+DERIVED = ("claim_tries", "task_timeout_s", "overlap_max_s")
+GOOD = {name: value for name, value in stages.load("local").items() if name not in DERIVED}
 UPSTREAMS = {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}
-NO_UPSTREAMS = (
-    "here: upstreams must be a table of variables, each UPSTREAM_... with an http or https address, or {} for none."
+MAIL = "alert_email must be an e-mail address, or '' for none"
+VARIABLES = "upstreams must be a table of variables, each UPSTREAM_... with an http or https address, or {} for none"
+ADDRESS = "upstreams.UPSTREAM_ETCD must be an http:// or https:// address, in ASCII without spaces and braces"
+LEVELS = "log_level must be one of DEBUG, INFO, WARNING, ERROR"
+DAYS = (
+    "log_retention_days must be one of 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,"
+    " 2557, 2922, 3288, 3653"
 )
+ALL = "env/README.md has them all"
+WAIT = "wait_s must be a whole number from 1 to 900"
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"wait_s": 40}, "here: wait_s + margin_s must be less than function_timeout_s."),
-    ({"wait_s": 35.5}, "here: wait_s must be a whole number from 1 to 900."),
-    ({"wait_s": "35"}, "here: wait_s must be a whole number from 1 to 900."),
-    ({"wait_s": True}, "here: wait_s must be a whole number from 1 to 900."),
-    ({"wait_s": None}, "here: wait_s must be a whole number from 1 to 900."),
-    ({"margin_s": 0}, "here: margin_s must be a whole number from 1 to 900."),
-    ({"function_timeout_s": 901}, "here: function_timeout_s must be a whole number from 1 to 900."),
-    ({"throttle_delay_s": 31}, "here: throttle_delay_s must not exceed throttle_max_delay_s."),
-    ({"log_level": "LOUD"}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
-    ({"alert_email": "nobody"}, "here: alert_email must be an e-mail address, or '' for none."),
-    ({"alert_email": "a b@c"}, "here: alert_email must be an e-mail address, or '' for none."),
-    ({"alert_email": None}, "here: alert_email must be an e-mail address, or '' for none."),
-    ({"unconnected_after_s": 0}, "here: unconnected_after_s must be a whole number from 1 to 86400."),
-    ({"log_level": []}, "here: log_level must be one of DEBUG, INFO, WARNING, ERROR."),
-    ({"jitter_s": 35}, "here: jitter_s must be less than wait_s."),
-    ({"jitter_s": -1}, "here: jitter_s must be a whole number from 0 to 900."),
-    ({"renew_after": 162}, "here: renew_after must be a whole number from 1 to 161."),
-    ({"give_up_after": 149}, "here: give_up_after must be a whole number from 2 to 148."),
-    ({"give_up_after": 115}, "here: renew_after must be less than give_up_after."),
-    ({"upstreams": None}, NO_UPSTREAMS),
-    ({"upstreams": []}, NO_UPSTREAMS),
-    ({"upstreams": {"ETCD": "https://etcd.example.org"}}, NO_UPSTREAMS),
-    ({"upstreams": {"UPSTREAM_ETCD": "etcd.example.org"}}, NO_UPSTREAMS),
-    ({"upstreams": {"UPSTREAM_ETCD": 2379}}, NO_UPSTREAMS),
-    ({"upstreams": {"UPSTREAM_ETCD": "https://{x}"}}, NO_UPSTREAMS),
-    ({"upstreams": {"UPSTREAM_ETCD": "https://etcd\n"}}, NO_UPSTREAMS),
-    ({"waits": 3}, "here: there is no setting waits."),
-    ({"task_timeout_s": 60}, "here: there is no setting task_timeout_s."),
+    ({"wait_s": 40}, "wait_s + margin_s must be less than function_timeout_s, not 40 + 5 beside 45"),
+    ({"wait_s": 35.5}, f"{WAIT}, not a fraction"),
+    ({"wait_s": "35"}, f"{WAIT}, not '35'"),
+    ({"wait_s": True}, f"{WAIT}, not true"),
+    ({"wait_s": None}, f"{WAIT}, not empty"),
+    ({"wait_s": [35]}, f"{WAIT}, not a list"),
+    ({"wait_s": 10**16}, f"{WAIT}, not so large a number"),
+    ({"margin_s": 0}, "margin_s must be a whole number from 1 to 900, not 0"),
+    ({"function_timeout_s": 901}, "function_timeout_s must be a whole number from 1 to 900, not 901"),
+    ({"throttle_delay_s": 31}, "throttle_delay_s must be at most throttle_max_delay_s, not 31 beside 30"),
+    ({"log_level": "LOUD"}, f"{LEVELS}, not 'LOUD'"),
+    ({"log_level": "LOUD\n"}, f"{LEVELS}, not another text"),
+    ({"log_level": []}, f"{LEVELS}, not a list"),
+    ({"log_retention_days": 2}, f"{DAYS}, not 2"),
+    ({"alert_email": "nobody"}, f"{MAIL}, not 'nobody'"),
+    ({"alert_email": "a b@c"}, f"{MAIL}, not 'a b@c'"),
+    ({"alert_email": "${env:WHO}@c"}, f"{MAIL}, not '${{env:WHO}}@c'"),
+    ({"alert_email": None}, f"{MAIL}, not empty"),
+    ({"unconnected_after_s": 0}, "unconnected_after_s must be a whole number from 1 to 86400, not 0"),
+    ({"jitter_s": 35}, "jitter_s must be less than wait_s, not 35 beside 35"),
+    ({"jitter_s": -1}, "jitter_s must be a whole number from 0 to 900, not -1"),
+    ({"renew_after": 180}, "renew_after must be a whole number from 1 to 179, not 180"),
+    ({"give_up_after": 160}, "give_up_after must be a whole number from 2 to 159, not 160"),
+    ({"give_up_after": 115}, "renew_after must be less than give_up_after, not 115 beside 115"),
+    ({"upstreams": None}, f"{VARIABLES}, not empty"),
+    ({"upstreams": []}, f"{VARIABLES}, not a list"),
+    ({"upstreams": {"ETCD": "https://etcd.example.org"}}, f"{VARIABLES}, not a table"),
+    ({"upstreams": {"UPSTREAM_ETCD": "etcd.example.org"}}, ADDRESS),
+    ({"upstreams": {"UPSTREAM_ETCD": 2379}}, ADDRESS),
+    ({"upstreams": {"UPSTREAM_ETCD": "https://{x}"}}, ADDRESS),
+    ({"upstreams": {"UPSTREAM_ETCD": "https://etcd\n"}}, ADDRESS),
+    ({"waits": 3}, f"there is no setting waits; {ALL}"),
+    ({"wait\n": 3}, f"there is no setting of such a name; {ALL}"),
+    ({"task_timeout_s": 60}, f"there is no setting task_timeout_s; {ALL}"),
 ]
+# What YAML 1.1 or another reader takes for a number, a truth or a date, and what is none of it.
+SCALARS = [
+    "35", "+35", "35.0", "3.5e1", "035", "0x23", "0o43", "3_5", "0:35", ".5", "1e400", "-0", "- 35", "!!int 35", "'35'",
+    "true", "True", "yes", "on", "~", "", "null", "NULL", ".inf", ".nan", "2026-01-31", "!!str 35", "!!set {35}",
+    "!!timestamp 35", "!!bool maybe", "[35]", "{a: 35}", "{a: 1, a: 2}", "&a [35]", "*a", "|\n  35", "INFO", '"INFO"',
+    "{UPSTREAM_X: 'https://x'}", "{1: x}", "&a 35", "&a 5", "35 # seconds", "35#", "@",
+    "\t35", "35\n---\n", "35\n...\n", "\x85", "\ufeff",
+]  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=50),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=4,
+)
 
 
-def in_python(table: dict[str, Any]) -> Any:
+class Node:
+    """env/settings.cjs in a process of its own."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            ["node", "-e", CHECK], cwd=stages.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, **question: Any) -> Any:
+        """What it makes of a table, or of a file's text."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """One process for all tests of this file."""
+    answers = Node()
+    yield answers
+    answers.process.communicate(timeout=20)
+
+
+def in_python(table: Any) -> Any:
     """What local/stages.py makes of a table: the settings, or its sentence."""
     try:
         return stages.checked(table, "here")
@@ -67,23 +128,81 @@ def in_python(table: dict[str, Any]) -> Any:
         return str(error)
 
 
-def test_both_refuse_and_take_the_same_in_the_same_words() -> None:
-    """env/settings.cjs and local/stages.py answer alike, for good tables, bad ones and each missing key."""
+@st.composite
+def tables(draw: st.DrawFn) -> dict[str, Any]:
+    """Tables of settings, most of them with something that is wrong or at a bound."""
+    table: dict[str, Any] = GOOD | draw(st.sampled_from([{}, {"upstreams": {}}, {"upstreams": UPSTREAMS}]))
+    for name in draw(st.lists(st.sampled_from(NAMES), max_size=3)):
+        rules = SCHEMA["properties"][name]
+        near = [rules[bound] + step for bound in ("minimum", "maximum") if bound in rules for step in (-1, 0, 0.0, 1)]
+        right = [*rules.get("enum", []), *near] or ["a@b", "", {}, UPSTREAMS]
+        table[name] = draw(st.sampled_from(right) | JSON)
+    for name in draw(st.lists(st.sampled_from(NAMES), max_size=1)):
+        table.pop(name, None)
+    if draw(st.integers(0, 9)) == 0:
+        table[draw(st.text(max_size=50))] = draw(JSON)
+    if "upstreams" in table and draw(st.booleans()):
+        names = st.from_regex(r"UPSTREAM_[A-Z0-9_]+", fullmatch=False) | st.text(max_size=20)
+        addresses = st.from_regex(r"https?://[!-z]+", fullmatch=False) | JSON
+        table["upstreams"] = draw(st.dictionaries(names, addresses, max_size=3))
+    return table
+
+
+# Of the settings that are joined: numbers near the bound, each of them right by itself.
+JOINED = sorted({name for rule in SCHEMA["sums"] for name in (*rule["of"], rule.get("lessThan") or rule["atMost"])})
+SUMS = st.dictionaries(st.sampled_from(JOINED), st.integers(2, 60) | st.integers(100, 148), max_size=4).map(
+    lambda changes: GOOD | changes
+)
+
+
+@given(table=tables() | SUMS)
+def test_both_refuse_and_take_the_same_tables_in_the_same_words(node: Node, table: dict[str, Any]) -> None:
+    """Whatever a table holds, env/settings.cjs and local/stages.py answer alike, with one line."""
+    answer = in_python(table)
+    assert node(table=table) == answer
+    assert not isinstance(answer, str) or re.fullmatch(r"here: [ -~]+\.", answer)
+
+
+@given(scalars=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(SCALARS) | st.text(max_size=9), max_size=2))
+def test_both_read_the_same_in_a_file(node: Node, scalars: dict[str, str]) -> None:
+    """Numbers, truths, dates and keys that readers of YAML disagree about are the same to both, or refused by both."""
+    good: dict[str, Any] = GOOD | {"upstreams": {}}
+    lines = [f"{name}: {scalars.get(name, json.dumps(value))}\n" for name, value in good.items()]
+    text = "".join(lines).encode("utf-8", "surrogatepass")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "env").mkdir()
+        (Path(folder) / "env" / "here.yml").write_bytes(text)
+        try:
+            answer: Any = stages.load("here", root=Path(folder))
+        except UserError as error:
+            answer = str(error).replace("env/here.yml", "here")
+    other = node(text=base64.b64encode(text).decode())
+    assert other == answer or (isinstance(answer, str) and isinstance(other, str))
+
+
+def test_the_sentence_names_the_setting_and_says_what_would_be_right(node: Node) -> None:
+    """Of good tables, bad ones, and those that lack a setting; and both say it alike."""
     good = GOOD | {"upstreams": UPSTREAMS}
-    tables = [good, *(good | change for change, _ in BAD)]
-    tables += [{key: value for key, value in good.items() if key != name} for name in good if name not in stages.TEXTS]
-    run = subprocess.run(
-        ["node", "-e", CHECK],
-        input=json.dumps(tables),
-        cwd=stages.ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answers = [in_python(table) for table in tables]
-    assert json.loads(run.stdout) == answers
-    assert answers[0] == {**GOOD, "claim_tries": 144, "task_timeout_s": 60, "overlap_max_s": 2}
-    assert answers[1 : 1 + len(BAD)] == [sentence for _, sentence in BAD]
+    assert in_python(good) == {**GOOD, "claim_tries": 144, "task_timeout_s": 60, "overlap_max_s": 2}
+    assert in_python(GOOD | {"wait_s": 35.0}) == node(table=GOOD | {"wait_s": 35.0}) == in_python(good)
+    for change, sentence in BAD:
+        assert (in_python(good | change), node(table=good | change)) == (f"here: {sentence}.",) * 2
+    for name in GOOD:
+        fewer = {key: value for key, value in good.items() if key != name}
+        assert re.fullmatch(rf"here: {name} is missing; it must be .+\.", in_python(fewer))
+        assert node(table=fewer) == in_python(fewer)
+
+
+def test_the_page_on_settings_has_the_bounds_of_the_schema() -> None:
+    """env/README.md has a row for each setting, in the schema's order, with its bounds."""
+    rows = re.findall(r"(?m)^\| `(\w+)` \|[^|]*\| ([^|]+) \|", (stages.ROOT / "env" / "README.md").read_text())
+    assert [name for name, _ in rows] == NAMES
+    for name, bounds in rows:
+        rules = SCHEMA["properties"][name]
+        if "minimum" in rules:
+            assert bounds == f"{rules['minimum']}–{rules['maximum']}"
+        elif all(isinstance(one, str) for one in rules.get("enum", [1])):
+            assert bounds == ", ".join(f"`{one}`" for one in rules["enum"])
 
 
 @pytest.mark.parametrize("stage", ["local", "test", "prod"])
@@ -117,7 +236,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     osls.snapshot(stages.ROOT, tmp_path)
     path = tmp_path / "env" / "local.yml"
     path.write_text(path.read_text().replace("wait_s: 35", "wait_s: 44"))
-    sentence = "env/local.yml: wait_s + margin_s must be less than function_timeout_s."
+    sentence = "env/local.yml: wait_s + margin_s must be less than function_timeout_s, not 44 + 5 beside 45."
     command = ["node", "node_modules/osls/bin/serverless.js", "package", "--stage", "local"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 1

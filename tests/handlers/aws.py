@@ -11,9 +11,13 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from handlers.connection.effects import Progress
+from handlers.store import control_items
 from handlers.store.connection_store import Store
+from handlers.store.control_table import ControlTable
 
 EVENTS, CONTROL, BUCKET = "events", "control", "bodies"
+SECRETS = "/streamkeeper/test/"
 
 
 def keys(sort_key: str) -> list[dict[str, str]]:
@@ -26,10 +30,12 @@ def index(name: str, schema: list[dict[str, str]]) -> dict[str, Any]:
     return {"IndexName": name, "KeySchema": schema, "Projection": {"ProjectionType": "KEYS_ONLY"}}
 
 
-INDEXES = {
-    EVENTS: index("by-position", keys("position")),
-    CONTROL: index("leases", [{"AttributeName": "generation", "KeyType": "HASH"}]),
-}
+# As tables of older releases have it, which lack the other.
+FORMER = index("leases", [{"AttributeName": "generation", "KeyType": "HASH"}])
+_SWAPPED = [{"AttributeName": "SK", "KeyType": "HASH"}, {"AttributeName": "PK", "KeyType": "RANGE"}]
+BY_RECORD = index("by-record", _SWAPPED)
+BY_RECORD["Projection"] = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["execution", "generation"]}
+INDEXES = {EVENTS: [index("by-position", keys("position"))], CONTROL: [BY_RECORD, FORMER]}
 ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {"generation": "N"}}
 
 
@@ -58,7 +64,7 @@ class Aws:
                     for name, kind in ({"PK": "S", "SK": "S"} | ATTRIBUTES[table]).items()
                 ],
                 KeySchema=keys("SK"),
-                GlobalSecondaryIndexes=[INDEXES[table]],
+                GlobalSecondaryIndexes=INDEXES[table],
             )
         with suppress(self.s3.exceptions.BucketAlreadyOwnedByYou):
             place = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}
@@ -120,6 +126,17 @@ class Aws:
         while messages := self.sqs.receive_message(QueueUrl=self.queue_url, MaxNumberOfMessages=10).get("Messages"):
             bodies += [json.loads(message["Body"]) for message in messages]
         return bodies
+
+
+def save_connection(store: Store, stream_id: str, progress: Progress, **who: str) -> bool:
+    """Whether the ledger took the record of a connection."""
+    return store.ledger.save(stream_id, control_items.connection(progress, **who))
+
+
+def record_gaps(store: Store, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
+    """Has the newest connection write down which gaps there were."""
+    (own,) = ControlTable(store._dynamodb, CONTROL).newest(stream_id, "connection#", 1)
+    store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own)
 
 
 def put_secret(name: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -62,7 +63,8 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         "THROTTLE_MAX_DELAY_S": "300",
         "COOL_DOWN_S": "20",
         "JITTER_S": "10",
-        "POWERTOOLS_SERVICE_NAME": tmp_path.name,
+        # A logger lives as long as the process, and so do the keys that were added to it.
+        "POWERTOOLS_SERVICE_NAME": str(uuid.uuid4()),
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }.items():
         monkeypatch.setenv(name, value)

@@ -8,7 +8,7 @@ from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
 from handlers.profile.parse import parse
-from tests.handlers.aws import Aws
+from tests.handlers.aws import SECRETS, Aws
 from tests.handlers.servers import Peer, Script, serving
 
 STREAM = "demo"
@@ -23,7 +23,9 @@ def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any)
         clock = Clock()
         deadline_ms = clock.now_ms() + lasts_ms
         invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 2_000, 100, 100, 60_000)
-        report = run_invocation(profile, aws.store(), SecretValues(repr), invocation, clock, lambda *_report: None)
+        report = run_invocation(
+            profile, aws.store(), SecretValues(repr, SECRETS), invocation, clock, lambda *_report: None
+        )
         assert clock.now_ms() < deadline_ms
     assert "hidden" not in repr(report)
     return report

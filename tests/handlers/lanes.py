@@ -9,7 +9,7 @@ from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
-from tests.handlers.aws import Aws
+from tests.handlers.aws import SECRETS, Aws
 
 
 class OneSecret:
@@ -53,7 +53,7 @@ def start(aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms:
         started.reports.append(report)
 
     def run() -> None:
-        run_invocation(profile, aws.store(), SecretValues(lambda _: ONE_SECRET), invocation, clock, log)
+        run_invocation(profile, aws.store(), SecretValues(lambda _: ONE_SECRET, SECRETS), invocation, clock, log)
 
     started.thread = threading.Thread(target=run, daemon=True)
     started.thread.start()

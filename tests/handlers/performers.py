@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Outcome, RecordGaps, SaveProgress
+from handlers.connection.effects import Heartbeat, Outcome, ReadLease, RecordGaps, Release, SaveRecord
 from handlers.connection.inputs import Arrival, Closed
 from handlers.connection.reconnection import attempts
-from handlers.connection.steps import Answer, Await, Ended, Invocation, ReadLease, Report, Step, Steps
+from handlers.connection.steps import Answer, Await, Ended, Invocation, Report, Step, Steps
 from handlers.driver import Clock
 from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
@@ -29,6 +29,7 @@ from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from local.replay.table import MemoryDynamoDB
 from local.replay.virtual_invocation import VirtualInvocation
 from states_language.clock import EPOCH_2026_MS, VirtualClock
+from tests.handlers.aws import SECRETS
 from tests.handlers.connection.performer import PlainPerformer, Script
 
 STREAM = "demo"
@@ -110,7 +111,7 @@ class World:
         elif what == "connect":
             self._theirs.mark_connected(STREAM, self._theirs.read_lease(STREAM).fence, EPOCH_2026_MS + 10**6)
         elif what == "release":
-            self._theirs.mark_released(STREAM, self._theirs.read_lease(STREAM).connected_token)
+            self._theirs.release(STREAM, self._theirs.read_lease(STREAM).connected_token, {})
         elif what == "outage":
             self.dynamodb.throttle(self._clock.now_ms() + 1_500)
         else:
@@ -254,7 +255,14 @@ def on_threads(wire: Wire, patched: pytest.MonkeyPatch) -> World:
     patched.setattr("handlers.driver.Upstream", lambda *_request, **_named: ScriptedReader(clock, world.play()))
     patched.setattr("handlers.invocation.attempts", world.traced)
     clock.sleep_ms(0)
-    run_invocation(profile_of(wire), world.store, SecretValues(repr), INVOCATION, clock, lambda *_report: None)
+    run_invocation(
+        profile_of(wire),
+        world.store,
+        SecretValues(repr, SECRETS),
+        INVOCATION,
+        clock,
+        lambda *_report: None,
+    )
     clock.sleep_ms(INVOCATION.deadline_ms - clock.now_ms())
     return world
 
@@ -323,9 +331,11 @@ def without_readings(steps: list[Step]) -> list[Any]:
     kept: list[Any] = []
     for step in steps:
         match step:
-            case Await() | ReadLease() | RecordGaps():
+            case Await() | ReadLease() | Heartbeat() | RecordGaps():
                 continue
-            case SaveProgress(_, progress, _):
+            case Release():
+                kept.append(Release)  # what the heartbeats before it had not saved differs
+            case SaveRecord(progress):
                 if progress.closed_ms is not None:
                     kept.append((progress.closed_ms, progress.ended_by, progress.frames, progress.stored))
             case Ended(report):

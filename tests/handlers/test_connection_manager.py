@@ -18,6 +18,7 @@ import pytest
 from handlers import errors, invocation
 from handlers.connection.steps import Invocation
 from handlers.settings import load
+from local.costs import standing
 from tests.chaos import chaos_defects
 from tests.chaos.teeth import OF_THE_ENTRY
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
@@ -53,7 +54,10 @@ def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "STREAMS_DIR": str(tmp_path),
         "MARGIN_S": "1",
         "OVERLAP_MAX_S": "2",
+        "KEEP_DAYS": "30",
         "LEDGER_KEEP_DAYS": "0",
+        "METRICS_BY": "stage",
+        "SECRETS_PREFIX": "/streamkeeper/test/",
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "1",
         # A logger lives as long as the process and keeps the output it was made with: each sandbox has its own.
@@ -86,14 +90,14 @@ def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
 
 
 REFERRING = """
-address = "${UPSTREAM_TEST}/{streamId}?q=${secret:/streamkeeper/leak:query}"
+address = "${UPSTREAM_TEST}/{streamId}?q=${secret:leak:query}"
 allow_private = true
 framing = "sse"
 method = "POST"
-body = '{"key": "${ssm:/streamkeeper/leak}"}'
+body = '{"key": "${ssm:leak}"}'
 stall_after_s = 0.5
 [headers]
-Authorization = "Bearer ${secret:/streamkeeper/leak:header}"
+Authorization = "Bearer ${secret:leak:header}"
 """
 # What a value is spelled as where it stands in the query.
 PLANTED = {"query": "pl&nted-query", "header": "planted-header", "body": "planted-body"}
@@ -118,6 +122,8 @@ FAILURES = {
 }
 
 
+# START, END and REPORT of an invocation, as Lambda writes them.
+PLATFORM_BYTES = 350
 MALFORMED = (
     "what stands before its first colon is the name of a profile, 1 to 64 of the characters A-Z a-z 0-9 . _ -, "
     "and no part between colons is '.' or '..'"
@@ -142,7 +148,7 @@ def test_a_key_with_two_bodies_is_reported(
     (warning,) = [line for line in lines if line.get("level") == "WARNING"]
     assert (warning["message"], warning["conflicts"]) == ("known keys came with other bodies", 1)
     assert warning["service"] == sandbox.name
-    assert [line["Conflicts"] for line in lines if "_aws" in line] == [[1.0]]
+    assert [line["Conflicts"] for line in lines if "_aws" in line] == [1]
     assert "secret" not in out
     assert aws.items(EVENTS, "demo")["1"]["data"] == "secret-data"
     assert aws.items(CONTROL, "demo")["connection#000000000001"]["conflicts"] == 1
@@ -174,9 +180,9 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
     lines = [json.loads(line) for line in out.splitlines()]
     (document,) = [line for line in lines if "_aws" in line]
     assert {name: document[name] for name in ("Stored", "Duplicates", "DeadLettered", "profile", "service")} == {
-        "Stored": [2.0],
-        "Duplicates": [1.0],
-        "DeadLettered": [0.0],
+        "Stored": 2,
+        "Duplicates": 1,
+        "DeadLettered": 0,
         "profile": "demo",
         "service": sandbox.name,
     }
@@ -194,6 +200,35 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
     assert (record["lane"], record["execution"], record["request_id"]) == ("A", "arn:1", "request-1")
 
 
+@pytest.mark.parametrize(("own", "days"), [("", 30), ("keep_days = 2\n", 2), ("keep_days = 0\n", None)])
+def test_events_end_when_the_stage_says_or_the_profile(
+    aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch, own: str, days: int | None
+) -> None:
+    """So many days after they came; 0 is for ever."""
+    (sandbox / "demo.toml").write_text(own + PROFILE)
+    with serving(end_after(b"id: 1\ndata: a\n\nevent: end\ndata: x\n\n")) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        call(an_event())
+    item = aws.items(EVENTS, "demo")["1"]
+    expires_s = None if days is None else item["received_at_ms"] // 1000 + days * 86_400
+    assert item.get("expires_at") == expires_s
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_connection_logs_no_more_than_is_priced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`streamkeeper cost` has its lines, those of the platform and the error that it is raised as."""
+    with serving(end_after(b"data: a\n\n")) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        with pytest.raises(errors.StreamDropped) as raised:
+            call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
+    error = "".join(traceback.format_exception(raised.value))
+    logged = len(capsys.readouterr().out) + len(error) + PLATFORM_BYTES
+    priced = standing.measured()["log_bytes_per_connection"]
+    assert priced / 2 < logged < priced
+
+
 @pytest.mark.usefixtures("sandbox")
 def test_a_stream_that_closes_is_raised_by_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -204,7 +239,7 @@ def test_a_stream_that_closes_is_raised_by_name(
         with pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$"):
             call(an_event("demo:x"))
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
-    assert [(document["Stored"], document["Dropped"]) for document in documents] == [([1.0], [1.0])]
+    assert [(document["Stored"], document["Dropped"]) for document in documents] == [(1, 1)]
 
 
 def test_a_profile_may_ask_to_reconnect_in_place(aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +342,7 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     assert "fence" not in lines[0]
     assert {line["stream_id"] for line in lines if "_aws" not in line} == {"demo:b"}
     assert {(line["lane"], line["request_id"]) for line in lines if "_aws" not in line} == {("", "r2")}
-    assert [line["Stored"] for line in lines if "_aws" in line] == [[2.0]]
+    assert [line["Stored"] for line in lines if "_aws" in line] == [2]
 
 
 @pytest.mark.parametrize(
@@ -381,9 +416,9 @@ def leaks(aws: Aws, error: BaseException, out: str) -> set[str]:
 def planted(sandbox: Path) -> None:
     """A sandbox whose profile refers to secrets in query, header and body."""
     boto3.client("ssm").put_parameter(
-        Name="/streamkeeper/leak", Value=PLANTED["body"], Type="SecureString", Overwrite=True
+        Name="/streamkeeper/test/leak", Value=PLANTED["body"], Type="SecureString", Overwrite=True
     )
-    put_secret("/streamkeeper/leak", json.dumps(PLANTED))
+    put_secret("/streamkeeper/test/leak", json.dumps(PLANTED))
     (sandbox / "demo.toml").write_text(REFERRING)
 
 
@@ -420,7 +455,7 @@ def test_no_failure_before_the_request_reveals_a_secret(
             assert leaks(aws, caught.value, "".join(capsys.readouterr())) == set()
         assert server.peers[0].request == b""
     for value in ("planted\r\nX-Other: planted", "planted-\u00fc"):
-        put_secret("/streamkeeper/leak", json.dumps({**PLANTED, "header": value}))
+        put_secret("/streamkeeper/test/leak", json.dumps({**PLANTED, "header": value}))
         with pytest.raises(errors.StreamkeeperError) as refused:
             call(an_event(lane="A", execution="arn:1"))
         sentence = "the secret in headers.Authorization holds characters that no header can carry"

@@ -10,15 +10,30 @@ from typing import Any
 import pytest
 
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.inputs import ClaimRefused
+from handlers.dynamodb.client import DynamoDb
+from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.store import control_record
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import NEWEST, StreamRecords
 from local.service import osls
 from local.stack import read
-from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives
+from tests.handlers.aws import (
+    CONTROL,
+    EVENTS,
+    Aws,
+    Client,
+    answer_is_lost,
+    fails_with,
+    never_arrives,
+    save_connection,
+)
+from tests.handlers.context import Context
+from tests.handlers.servers import Peer, Script, serving
 
+NO_ANSWER = "The table does not answer; try again."
+THROTTLED = "The table takes no more requests now; try again in 5 s."
 MINE = "arn:mine"
 FAR_MS = 4 * 10**12
 REQUESTED_AT = "2026-01-01T00:00:00.000Z"
@@ -32,9 +47,10 @@ def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrive
 def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
     """Status and JSON of a request."""
     event = {"httpMethod": method, "pathParameters": {"streamId": stream_id}, "headers": {}, "body": None} | more
-    answer = function.handler(event, None)
+    answer = function.handler(event, Context())
     assert set(answer) == {"statusCode", "headers", "body"}
-    assert answer["headers"] == {"Content-Type": "application/json", "Cache-Control": "no-cache, no-store"}
+    headers = {"Content-Type": "application/json", "Cache-Control": "no-cache, no-store"}
+    assert answer["headers"] == headers | ({"Retry-After": "5"} if answer["statusCode"] in (429, 503) else {})
     return answer["statusCode"], json.loads(answer["body"])
 
 
@@ -45,8 +61,8 @@ def connected(aws: Aws, stream_id: str = "demo") -> None:
     store.claim(stream_id, execution=MINE, holder="B/request-1")
     store.mark_connected(stream_id, 1, FAR_MS)
     progress = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, stored=5, duplicates=2)
-    store.save_connection(stream_id, progress, lane="B", execution=MINE, request_id="request-1")
-    store.save_cursor(stream_id, "17", 1, 2_500)
+    save_connection(store, stream_id, progress, lane="B", execution=MINE, request_id="request-1")
+    aws.put_control(stream_id, "lease", **control_record.cursor("17", 1, 2_500))
 
 
 def test_the_index_names_every_route_and_profile(function: ModuleType) -> None:
@@ -90,7 +106,7 @@ def test_get_shows_what_the_upstream_lost(aws: Aws, function: ModuleType) -> Non
     """Of the gaps that are written down only the announced ones are read: the others follow from the connections."""
     connected(aws)
     store = aws.store()
-    store.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
+    store.ledger.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
     aws.put_control("demo", "gap#000000000001", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "reset"})
     assert [gap["cause"] for gap in asked(function, "GET")[1]["coverage"]["gaps"]] == ["announced_by_upstream"]
 
@@ -110,7 +126,7 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
             "execution": MINE,
             "ended_at": None,
             "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
-            "message": "The connection sees the stop request within 2 s, stores what it has read and closes;"
+            "message": "The connection sees the stop request within 5 s, stores what it has read and closes;"
             " the execution ends.",
         },
     )
@@ -122,8 +138,8 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
     # As the machine's instants are written: it compares the texts.
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", wished_at)
     refused = aws.store().claim("demo", execution=MINE, holder="A/request-2")
-    assert isinstance(refused, ClaimRefused)
-    assert refused.lease.stop
+    assert not refused.is_done
+    assert refused.record.lease.stop
 
 
 def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
@@ -141,7 +157,7 @@ def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> Non
     """An execution that tries again is shown as such; where no execution is, the stream has stopped."""
     aws.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
-    aws.store().save_connection("demo", refused, lane="B", execution=MINE, request_id="request-1")
+    save_connection(aws.store(), "demo", refused, lane="B", execution=MINE, request_id="request-1")
     code, body = asked(function, "DELETE")
     assert (code, body["status"], body["holder"]) == (202, "stopping", None)
     assert body["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
@@ -211,12 +227,18 @@ def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None
 @pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
 def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
     """An event that is not a request of the API is answered as a malformed one."""
-    assert function.handler(event, None)["statusCode"] == 400
+    assert function.handler(event, Context())["statusCode"] == 400
 
 
 def test_another_method(function: ModuleType) -> None:
     """The API has no such route; an invocation by hand gets a sentence."""
     assert asked(function, "PUT") == (405, {"message": "There is no PUT of a stream here."})
+
+
+def logged(caplog: pytest.LogCaptureFixture, function: ModuleType) -> list[dict[str, Any]]:
+    """The lines of the log, as the function writes them: its logger keeps the output it was made with."""
+    formatter = function.logger.registered_formatter
+    return [json.loads(formatter.format(record)) for record in caplog.records if record.name == function.logger.name]
 
 
 @pytest.mark.parametrize(
@@ -225,14 +247,76 @@ def test_another_method(function: ModuleType) -> None:
 )
 @pytest.mark.parametrize("way", [never_arrives, fails_with("ThrottlingException")])
 def test_dynamodb_does_not_answer(
-    aws: Aws, function: ModuleType, method: str, operation: str, way: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture, aws: Aws, function: ModuleType, method: str, operation: str,
+    way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """503 with one sentence; neither answer nor log quotes what AWS said."""
+    """503 or 429 with one sentence; neither answer nor log quotes what AWS said."""
     connected(aws)
     monkeypatch.setattr(function, "store", ledger(aws, operation, way))
-    assert asked(function, method) == (503, {"message": "The table does not answer; try again."})
-    assert "secret" not in capsys.readouterr().out
+    refusal = (503, {"message": NO_ANSWER}) if way is never_arrives else (429, {"message": THROTTLED})
+    assert asked(function, method) == refusal
+    log = json.dumps(logged(caplog, function))
+    assert ("ERROR" in log, "secret" in log) == (True, False)
+
+
+def refuses(code: str, status: int) -> Script:
+    """DynamoDB refuses every request, with its id in a header and the table's ARN in its words."""
+    words = {
+        "__type": f"com.amazonaws.dynamodb.v20120810#{code}",
+        "message": "Refused for arn:aws:dynamodb:x:1:table/y",
+    }
+    body = json.dumps(words).encode()
+    head = f"HTTP/1.1 {status} X\r\nx-amzn-RequestId: AWS1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+
+    def script(peer: Peer) -> None:
+        peer.send(head.encode() + body)
+        peer.wait_until_gone()
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "refusal"),
+    [
+        ("ThrottlingException", 400, 429),
+        ("ProvisionedThroughputExceededException", 400, 429),
+        ("RequestLimitExceeded", 400, 429),
+        ("AccessDeniedException", 400, 503),
+        ("ResourceNotFoundException", 400, 503),
+        ("InternalServerError", 500, 503),
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "resource"),
+    [("GET", "/connections"), ("GET", "/connections/{streamId}"), ("GET", "/connections/{streamId}/events"),
+     ("DELETE", "/connections/{streamId}")],
+)  # fmt: skip
+def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
+    caplog: pytest.LogCaptureFixture, function: ModuleType, method: str, resource: str, code: str, status: int,
+    refusal: int, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Over sockets. The caller gets one sentence and API Gateway's id; the log has AWS's, the invocation's and that."""
+    with serving(refuses(code, status)) as server:
+        signer = Signer(Credentials("id", "secret-key", ""), "eu-central-1")
+        client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
+        monkeypatch.setattr(function, "store", StreamRecords(client, CONTROL))
+        context = {"requestId": "the client's own", "extendedRequestId": "API1="}
+        answer = asked(function, method, resource=resource, requestContext=context)
+        client.close()
+    assert answer == (refusal, {"message": THROTTLED if refusal == 429 else NO_ANSWER, "request_id": "API1="})
+    (line,) = logged(caplog, function)
+    assert (line["request_id"], line["api_request_id"]) == ("invocation-1", "API1=")
+    assert re.fullmatch(rf"AWS refused \w+ after its retries: {code}, request AWS1", line["message"])
+    assert "arn:" not in json.dumps(line)
+
+
+def test_every_refusal_has_the_id_of_the_request(function: ModuleType) -> None:
+    """API Gateway's own; an invocation by hand has none."""
+    context = {"requestId": "the client's own", "extendedRequestId": "API1="}
+    for method, stream_id, code in (("GET", "a b", 400), ("GET", "nobody", 404), ("PUT", "demo", 405)):
+        answer = asked(function, method, stream_id, requestContext=context)
+        assert (answer[0], answer[1]["request_id"]) == (code, "API1=")
+        assert list(asked(function, method, stream_id)[1]) == ["message"]
 
 
 def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tuple[int, Any]:
@@ -295,7 +379,7 @@ def test_events_while_dynamodb_does_not_answer(aws: Aws, function: ModuleType, m
     aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
     broken = Client(aws.dynamodb, "batch_get_item", never_arrives)
     monkeypatch.setattr(function, "reader", EventReader(broken, EVENTS, lambda _: None))
-    assert events_of(function) == (503, {"message": "The table does not answer; try again."})
+    assert events_of(function) == (503, {"message": NO_ANSWER})
 
 
 def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
@@ -338,14 +422,14 @@ def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str
     assert streams_of(function, **query) == (400, {"message": words})
 
 
-@pytest.mark.parametrize("operation", ["scan", "get_item", "query"])
+@pytest.mark.parametrize("operation", ["query", "batch_get_item"])
 def test_all_streams_while_dynamodb_does_not_answer(
     aws: Aws, function: ModuleType, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """503 with one sentence, whichever request it is."""
+    """429 with one sentence, whichever request it is."""
     connected(aws)
     monkeypatch.setattr(function, "store", ledger(aws, operation, fails_with("ThrottlingException")))
-    assert streams_of(function) == (503, {"message": "The table does not answer; try again."})
+    assert streams_of(function) == (429, {"message": THROTTLED})
 
 
 def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
@@ -354,10 +438,10 @@ def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
         aws.put_control(name, "lease", generation={"N": "1"})
 
     def one_at_a_time(call: Callable[..., Any], **parameters: Any) -> Any:
-        return call(**parameters, Limit=1)
+        return call(**parameters | {"Limit": 1})
 
-    assert ledger(aws, "scan", one_at_a_time).streams("", 9) == list("abcde")
-    assert ledger(aws, "scan", one_at_a_time).streams("b", 2) == ["c", "d"]
+    assert ledger(aws, "query", one_at_a_time).streams("", 9) == list("abcde")
+    assert ledger(aws, "query", one_at_a_time).streams("b", 2) == ["c", "d"]
 
 
 def test_a_lost_answer_to_the_stop_request(aws: Aws) -> None:

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from handlers.api.last_error import Retries
+from handlers.api.status import answer
 from handlers.connection.steps import Report
+from handlers.driver import Clock
 from handlers.profile.parse import parse
+from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
 from tests.handlers.test_driver import STREAM, event, ledger, run, stored
@@ -55,9 +59,11 @@ def connect(server: Server, aws: Aws, **fields: Any) -> Report:
 
 
 def gaps(aws: Aws) -> list[tuple[str, bool]]:
-    """Each gap's cause, and whether it is told as closed by the cursor."""
-    items = aws.items(CONTROL, STREAM)
-    return [(item["cause"], item["closed_by_cursor"]) for key, item in sorted(items.items()) if key.startswith("gap#")]
+    """Of each gap that is shown its cause, and whether it is told as closed by the cursor."""
+    records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
+    assert records is not None
+    coverage = answer(STREAM, records, Clock().now_ms(), 8_000, Retries(25_000, 300_000))["coverage"]
+    return [(gap["cause"], gap["closed_by_cursor"]) for gap in coverage["gaps"] if gap["to_at"]]
 
 
 def test_an_event_stream_loses_nothing_in_an_outage(aws: Aws) -> None:
@@ -108,11 +114,12 @@ def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: 
 
 
 def test_a_refusal_of_the_credentials_is_none_of_the_cursor(aws: Aws) -> None:
-    """A 401 is rejected, as it is without a cursor."""
+    """A 401 may pass, and is tried again with the cursor."""
     keeper = Keeper(resumes=True, refuses=401)
     with serving(keeper) as server:
         outcomes = [connect(server, aws).outcome.error for _ in range(2)]
-    assert (outcomes, gaps(aws)) == (["StreamDropped", "StreamRejected"], [])
+    assert (outcomes, gaps(aws)) == (["StreamDropped", "StreamDropped"], [])
+    assert keeper.asked == [None, "2"]
 
 
 def test_none_turns_it_off(aws: Aws) -> None:

@@ -15,7 +15,7 @@ from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store.connection_store import Store
-from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, fails_with
+from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
 
 STREAM = "demo"
@@ -50,7 +50,7 @@ def run(
         progress_every_ms=100,
         overlap_max_ms=60_000,
     )
-    report = run_invocation(profile, store, SecretValues(no_client), invocation, clock, lambda *_report: None)
+    report = run_invocation(profile, store, SecretValues(no_client, SECRETS), invocation, clock, lambda *_report: None)
     assert clock.now_ms() < deadline_ms
     return report
 
@@ -111,7 +111,7 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> N
         "the stream was closed (ended_by_upstream)",
     )
     assert stored(aws) == ["1", "2", "3"]
-    assert aws.store().read_cursor(STREAM) == "3"
+    assert aws.store().read(STREAM).cursor == "3"
     record = ledger(aws, 1)
     assert {name: record[name] for name in ("lane", "request_id", "ended_by", "frames", "stored", "duplicates")} == {
         "lane": "A",
@@ -138,7 +138,7 @@ def test_the_next_connection_resumes_behind_the_cursor_and_stores_nothing_twice(
     assert b"\r\nlast-event-id: 2\r\n" in requests[1]
     assert stored(aws) == ["1", "2", "3"]
     assert (report.progress.stored, report.progress.duplicates) == (1, 2)
-    assert aws.store().read_cursor(STREAM) == "3"
+    assert aws.store().read(STREAM).cursor == "3"
 
 
 def test_the_same_stream_cut_at_other_places_is_all_duplicates(aws: Aws) -> None:
@@ -174,7 +174,8 @@ def test_an_end_event_ends_the_stream(aws: Aws) -> None:
     ("head", "error"),
     [
         (b"302 Found\r\nLocation: ftp://127.0.0.1/", "StreamRejected"),
-        (b"404 Not Found", "StreamRejected"),
+        (b"410 Gone", "StreamRejected"),
+        (b"404 Not Found", "StreamDropped"),
         (b"429 Too Many Requests\r\nRetry-After: 7", "StreamThrottled"),
         (b"503 Service Unavailable", "StreamDropped"),
     ],
@@ -204,7 +205,7 @@ def test_it_leaves_before_its_deadline(aws: Aws) -> None:
     assert report.outcome.error == "ConnectionExpired"
     numbers = [int(data) for data in stored(aws)]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert aws.store().read_cursor(STREAM) == str(len(numbers))
+    assert aws.store().read(STREAM).cursor == str(len(numbers))
     assert ledger(aws, 1)["ended_by"] == "expired"
 
 
@@ -271,7 +272,7 @@ def test_a_store_that_refuses_ends_it_and_closes_the_upstream(aws: Aws) -> None:
         assert server.peers[0].gone.wait(WAIT_S)
     assert (report.outcome.error, stored(aws)) == ("StoreUnavailable", [])
     assert report.outcome.message == "AWS refused PutItem after its retries: ThrottlingException"
-    assert aws.store().read_cursor(STREAM) is None
+    assert aws.store().read(STREAM).cursor is None
 
 
 def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
@@ -313,7 +314,7 @@ def test_thousands_of_events_in_one_read_keep_neither_cursor_nor_lease_waiting(a
 
     def slow(call: Callable[..., Any], **parameters: Any) -> Any:
         threading.Event().wait(0.02)
-        progress.append((aws.store().read_cursor(STREAM), server.peers[0].gone.is_set()))
+        progress.append((aws.store().read(STREAM).cursor, server.peers[0].gone.is_set()))
         if len(progress) == 12:
             aws.put_control(STREAM, "lease", stop={"BOOL": True})
         return call(**parameters)
@@ -354,8 +355,9 @@ def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None
         return answer
 
     def updates(call: Callable[..., Any], **parameters: Any) -> Any:
-        if parameters["Key"]["SK"]["S"].startswith("connection#"):
-            seen_ms = int(parameters["ExpressionAttributeValues"][":seen_ms"]["N"])
+        shown = parameters["ExpressionAttributeValues"].get(":live")
+        if shown is not None:
+            seen_ms = int(shown["M"]["seen_ms"]["N"])
             records.append((seen_ms, set(done), time.time_ns() // 1_000_000))
         return call(**parameters)
 
@@ -364,7 +366,8 @@ def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None
     with serving(upstream) as server:
         report = run(profile_of(server), store, lasts_ms=2_500, margin_ms=1_000)
     given_up_requests_end()
-    assert (report.outcome.error, "closed_ms" in ledger(aws, 1)) == ("StoreUnavailable", False)
+    shown = aws.items(CONTROL, STREAM)["lease"]["live"]
+    assert (report.outcome.error, "closed_ms" in shown) == ("StoreUnavailable", False)
     came_ms = {key: item["received_at_ms"] for key, item in aws.items(EVENTS, STREAM).items()}
     for seen_ms, stored_then, _ in records:
         assert {key for key, at_ms in came_ms.items() if at_ms < seen_ms} <= stored_then
@@ -377,7 +380,7 @@ def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> N
     store.claim(STREAM, execution="", holder="B/r0")
     store.mark_connected(STREAM, 1, 10**15)
     with serving(sends(UNTIL_CLOSE, event(1))) as server:
-        later = threading.Timer(0.4, store.mark_released, (STREAM, 1))
+        later = threading.Timer(0.4, store.release, (STREAM, 1, {}))
         since = time.monotonic()
         later.start()
         report = run(profile_of(server, overlap="forbids"), aws.store())

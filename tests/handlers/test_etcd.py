@@ -57,7 +57,7 @@ class Stage:
 
     def cursor(self) -> int:
         """The saved cursor, 0 where there is none."""
-        return int(self.aws.store().read_cursor(self.stream_id) or 0)
+        return int(self.aws.store().read(self.stream_id).cursor or 0)
 
     def losses(self) -> list[str]:
         """The causes of the losses that were recorded."""
@@ -114,7 +114,7 @@ def test_batches_and_transactions(stage: Stage) -> None:
     stage.stop(second)
 
     # From before the first: what was live in ten answers and behind in one comes in another one, and nothing is new.
-    stage.aws.put_control(stage.stream_id, "cursor", cursor={"S": str(before)}, fence={"N": "0"})
+    stage.aws.put_control(stage.stream_id, "lease", cursor={"S": str(before)})
     third = stage.start()
     assert until(lambda: stage.cursor() >= expected[-1][0])
     stage.stop(third)

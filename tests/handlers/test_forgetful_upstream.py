@@ -18,7 +18,7 @@ from handlers.driver import Clock
 from handlers.invocation import run_invocation
 from handlers.profile.parse import parse
 from handlers.store.stream_records import StreamRecords
-from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 from tests.local.support import until
 
@@ -60,8 +60,8 @@ class Upstream:
 
     def opened(self) -> int:
         """How many connections have written down that they were answered."""
-        items = self.aws.items(CONTROL, STREAM)
-        return sum(key.startswith("connection#") and "opened_ms" in item for key, item in items.items())
+        records = StreamRecords(self.aws.dynamodb, CONTROL).read(STREAM)
+        return 0 if records is None else sum(one.opened_ms is not None for one in records.connections)
 
     def connection(self, until_ms: int, most: int = 10_000) -> Script:
         """One that sends what came since the cursor, `most` at most, and lasts until then."""
@@ -91,7 +91,7 @@ def connect(aws: Aws, clock: MovedClock, server: Server, word: str, at_ms: int) 
     profile = parse(STREAM, table | ({"statuses": {"410": "expired"}} if word else {}), {})
     clock.move_to(at_ms)
     who = Invocation(STREAM, "A", "", f"r{at_ms}", clock.now_ms() + FOR_EVER_MS, 400, 100, 100, 60_000)
-    run_invocation(profile, aws.store(), SecretValues(no_client), who, clock, lambda *_report: None)
+    run_invocation(profile, aws.store(), SecretValues(no_client, SECRETS), who, clock, lambda *_report: None)
 
 
 def no_client(service: str) -> Any:

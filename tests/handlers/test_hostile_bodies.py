@@ -64,14 +64,14 @@ def test_lines_that_are_strange_json_are_stored_as_they_came(aws: Aws, key: Any)
     report = connect(aws, sends(answer), **fields)
     assert (report.outcome.error, report.outcome.status) == ("", "ended")
     assert report.progress.frames == report.progress.stored == len(lines) + 1
-    assert aws.store().read_cursor(STREAM) == "over"
+    assert aws.store().read(STREAM).cursor == "over"
 
 
 def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
     """The event is stored under the id's hash, and the next connection resumes behind the one before."""
     report = connect(aws, sends(UNTIL_CLOSE + EVENT + b"id: %s\ndata: 2\n\n" % (b"x" * 70_000)))
     assert report.progress.stored == 2
-    assert aws.store().read_cursor(STREAM) == "1"
+    assert aws.store().read(STREAM).cursor == "1"
 
 
 # Reads what it is sent under a limit of its memory and prints what it read.

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.connection.effects import Claim, MarkConnected, RecordLoss, SaveProgress, Write
+from handlers.connection.effects import Claim, Heartbeat, MarkConnected, RecordLoss, Release, Write
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
-from handlers.connection.steps import Await, Ended, ReadLease, Step
+from handlers.connection.steps import Await, Ended, Step
 from local.chaos.function import VirtualFunction
 from local.chaos.slow_requests import Waits
 from tests.handlers.connection.performer import Script
@@ -83,16 +83,16 @@ def test_every_performer_is_asked_for_the_same(name: str) -> None:
 
 def test_what_follows_from_a_step_comes_before_what_was_to_come_after_it() -> None:
     """The cursor is saved between two writes of one chunk."""
-    steps = [step for step in compare(WIRES["a chunk of many writes"]) if isinstance(step, Write | SaveProgress)]
+    steps = [step for step in compare(WIRES["a chunk of many writes"]) if isinstance(step, Write | Heartbeat)]
     counts = [len(step.events) if isinstance(step, Write) else step.cursor for step in steps]
     assert counts[counts.index(250) :][:4] == [250, "249", 250, 100]
 
 
 def test_what_is_due_comes_before_a_write() -> None:
     """However many events have come at once: here the lease is due when they come."""
-    steps = compare(Wire(([OPENED, (1_090, Chunk(MANY)), (9_000, Closed("reset"))],)))
+    steps = compare(Wire(([OPENED, (2_090, Chunk(MANY)), (9_000, Closed("reset"))],)))
     first = next(at for at, step in enumerate(steps) if isinstance(step, Write))
-    assert [type(step) for step in steps[first - 2 : first]] == [Await, ReadLease]
+    assert [type(step) for step in steps[first - 2 : first]] == [Await, Heartbeat]
 
 
 def test_a_store_that_fails_drops_what_was_to_be_written() -> None:
@@ -107,9 +107,9 @@ def test_a_loss_is_performed_before_the_cursor_passes_it() -> None:
     """Whoever performs it: the loss, the events beside it, then the cursor."""
     steps = compare(WIRES["a loss beside events"])
     at = next(at for at, step in enumerate(steps) if isinstance(step, RecordLoss))
-    assert [type(step) for step in steps[at : at + 3]] == [RecordLoss, Write, SaveProgress]
+    assert [type(step) for step in steps[at : at + 3]] == [RecordLoss, Write, Heartbeat]
     saved = steps[at + 2]
-    assert isinstance(saved, SaveProgress)
+    assert isinstance(saved, Heartbeat)
     assert saved.cursor == "3"
 
 
@@ -121,7 +121,7 @@ def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None
     sent = [letter["event"] for letter in run(plainly, WIRES["an event that is too long"]).dead_letters]
     assert [(letter["id"], letter["size_bytes"], letter["is_whole"]) for letter in sent] == [("2", 60, True)]
     saved = [step.cursor for step in steps[steps.index(next(one for one in steps if isinstance(one, Write))) :]
-             if isinstance(step, SaveProgress) and step.cursor is not None]  # fmt: skip
+             if isinstance(step, Heartbeat | Release) and step.cursor is not None]  # fmt: skip
     assert saved[-1] == "3"
 
 
@@ -131,7 +131,7 @@ def test_one_that_has_not_ended_is_told_at_the_end() -> None:
     (letter,) = run(plainly, WIRES["one that has not ended"]).dead_letters
     assert (letter["event"]["size_bytes"], letter["event"]["is_whole"]) == (60, False)
     assert letter["key"].startswith("unfinished-")
-    assert [step.cursor for step in steps if isinstance(step, SaveProgress) and step.cursor][-1] == "1"
+    assert [step.cursor for step in steps if isinstance(step, Heartbeat | Release) and step.cursor][-1] == "1"
     (end,) = [step.report for step in steps if isinstance(step, Ended)]
     assert (end.outcome.error, end.progress.dead_lettered, end.progress.unterminated_bytes) == (
         "StreamTakenOver",

@@ -13,7 +13,7 @@ from handlers.driver import Clock
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.invocation import run_invocation
 from handlers.profile.parse import parse
-from tests.handlers.aws import Aws, Client, fails_with, put_secret
+from tests.handlers.aws import SECRETS, Aws, Client, fails_with, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 
 TOKEN = "/streamkeeper/test/token"
@@ -40,7 +40,7 @@ class Function:
     def __init__(self, aws: Aws, request_id: str = "r1") -> None:
         self.request_id = request_id
         self.store = aws.store()
-        self.secrets = SecretValues(boto3.client)
+        self.secrets = SecretValues(boto3.client, SECRETS)
         self.clock = Clock()
         self.ends_ms: list[int] = []
         self.outcomes: list[str] = []
@@ -83,7 +83,7 @@ def test_failures_in_a_row_rest_longer_and_longer(function: Function) -> None:
     assert (report.outcome.status, function.outcomes) == ("ended", ["StreamDropped"] * 4 + ["ended"])
     rests = [later - earlier for earlier, later in zip(function.ends_ms, function.ends_ms[1:], strict=False)]
     assert all(rest >= least for rest, least in zip(rests, (100, 200, 300, 300), strict=True))
-    assert function.store.read_rest("demo").failures == 4
+    assert function.store.read("demo").rest.failures == 4
 
 
 def test_a_rest_holds_for_the_next_function(function: Function) -> None:
@@ -139,7 +139,7 @@ def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
         for thread in threads:
             thread.join(60)
         assert len(server.peers) == 1
-    rest = functions[0].store.read_rest("demo")
+    rest = functions[0].store.read("demo").rest
     assert (rest.failures, rest.until_ms > now_ms + 500_000) == (2, True)
 
 
@@ -169,7 +169,7 @@ def test_paces_grow_as_the_profile_says() -> None:
     assert failed(Rest("http", 2, 0), "http", 0, doubling, None) == Rest("http", 3, 20_000)
     assert failed(Rest("http", 2, 0), "network", 0, linear, None) == Rest("network", 1, 250)
     assert failed(Rest(), "throttled", 1_000, doubling, 60) == Rest("throttled", 1, 61_000)
-    assert KINDS == ("network", "http", "throttled")
+    assert KINDS == ("network", "http", "throttled", "refused")
 
 
 def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> None:
@@ -189,7 +189,7 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> 
     assert [b"Bearer old-value" in sent[0], b"Bearer new-value" in sent[1]] == [True, True]
     assert sent[0].startswith(b"GET /?p=par%26meter HTTP/1.1")
     with serving(answers(b"401 X")) as server:
-        assert function.run(server, headers=headers).outcome.error == "StreamRejected"
+        assert function.run(server, headers=headers, reject_after=0).outcome.error == "StreamRejected"
         assert len(server.peers) == 1
 
 
@@ -207,13 +207,29 @@ def test_a_secret_that_is_not_there_is_the_users_to_mend(function: Function, ref
     put_secret(TOKEN, '{"token": "s3cret", "list": []}')
     with serving(ends) as server, pytest.raises(StreamRejected) as caught:
         function.run(server, headers={"X-Key": reference})
+    said, _, _request = str(caught.value).partition(", request ")
+    assert (said, server.peers) == (sentence, [])
+
+
+def test_the_names_of_secrets_are_the_stages(function: Function) -> None:
+    """A name is looked for among the stage's, a whole one of the stage is the same; another stage's is not read."""
+    put_secret(TOKEN, "s3cret")
+    put_secret("/streamkeeper/prod/token", "another")
+    for reference in ("${secret:token}", f"${{secret:{TOKEN}}}"):
+        with serving(ends) as server:
+            function.run(server, headers={"X-Key": reference})
+        assert b"X-Key: s3cret" in server.peers[0].request or b"x-key: s3cret" in server.peers[0].request
+    with serving(ends) as server, pytest.raises(StreamRejected) as caught:
+        function.run(server, headers={"X-Key": "${secret:/streamkeeper/prod/token}"})
+    sentence = "the secret '/streamkeeper/prod/token' is not under /streamkeeper/test/, where this stage's secrets are"
     assert (str(caught.value), server.peers) == (sentence, [])
 
 
 def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(function: Function) -> None:
     """The client's own words quote the request; ours hold the code alone."""
     function.secrets = SecretValues(
-        lambda service: Client(boto3.client(service), "get_secret_value", fails_with("InternalServiceError"))
+        lambda service: Client(boto3.client(service), "get_secret_value", fails_with("InternalServiceError")),
+        "/streamkeeper/test/",
     )
     with serving(ends) as server, pytest.raises(StreamDropped) as caught:
         function.run(server, headers={"X-Key": f"${{secret:{TOKEN}}}"})

@@ -80,7 +80,7 @@ def test_a_try_is_taken_once() -> None:
         True,
         False,
     ]
-    assert store.read_rest("demo") == taken
+    assert store.read("demo").rest == taken
     changes = [(nothing, read, "B/r2"), (taken, nothing, "B/r2"), (nothing, read, "A/r1")]
     assert [store.change_rest("demo", *one) for one in changes] == [False, True, True]
 
@@ -97,12 +97,12 @@ def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, af
     """It counts as one more of its kind, and the longer rest holds; a connection that lived ends its own alone."""
 
     def meanwhile() -> Script:
-        functions.store.change_rest("demo", functions.store.read_rest("demo"), theirs, "B/r2")
+        functions.store.change_rest("demo", functions.store.read("demo").rest, theirs, "B/r2")
         return ended
 
     functions = Functions(meanwhile)
     functions.start()
-    assert functions.store.read_rest("demo") == after
+    assert functions.store.read("demo").rest == after
 
 
 def test_who_overtook_another_forgets_nothing_of_it() -> None:
@@ -114,14 +114,14 @@ def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     """Where it was never opened, that is no failure to connect: no rest is written down."""
     functions = Functions(lambda: [(0, Closed("refused"))])
     functions.start()
-    assert functions.store.read_rest("demo") == Rest("network", 1, 1_000)
+    assert functions.store.read("demo").rest == Rest("network", 1, 1_000)
 
     functions = Functions(list, [(300, lambda: functions.store.claim("demo", execution="", holder="A/r3"))])
     functions.store.claim("demo", execution="", holder="B/r0")
     functions.store.mark_connected("demo", 1, 10**15)
     report = functions.start(overlap="forbids")
     assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
-    assert functions.store.read_rest("demo") == Rest()
+    assert functions.store.read("demo").rest == Rest()
 
 
 # --- the reconnection time of an event stream -------------------------------------------------------------------------
@@ -187,14 +187,14 @@ def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
         ],
     )
     assert functions.start().outcome.error == "StreamTakenOver"
-    assert functions.store.read_rest("demo") == Rest()
+    assert functions.store.read("demo").rest == Rest()
 
 
 def test_who_leaves_at_its_deadline_owes_no_rest() -> None:
     """It was not lost: the next one connects at once."""
     functions = Functions(lambda: asks(b"5000", until_ms=10**7))
     report = functions.start()
-    assert (report.outcome.error, functions.store.read_rest("demo")) == ("ConnectionExpired", Rest())
+    assert (report.outcome.error, functions.store.read("demo").rest) == ("ConnectionExpired", Rest())
 
 
 @pytest.mark.parametrize(("lot", "asked_ms"), [(0, [0, 0, 0, 0]), (0.3, [0, 0, 30, 120]), (1, [0, 0, 100, 400])])

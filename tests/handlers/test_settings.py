@@ -16,7 +16,10 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "DEAD_LETTER_QUEUE_URL": "https://sqs.example.org/1/dead",
         "MARGIN_S": "5",
         "OVERLAP_MAX_S": "0",
+        "KEEP_DAYS": "7",
         "LEDGER_KEEP_DAYS": "30",
+        "METRICS_BY": "profile",
+        "SECRETS_PREFIX": "/streamkeeper/test/",
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "2",
         "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
@@ -38,6 +41,10 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
         overlap_max_ms=0,
         events_bucket="",
         ledger_keep_days=30,
+        keep_days=7,
+        metrics_by="profile",
+        metrics_namespace="Streamkeeper",
+        secrets_prefix="/streamkeeper/test/",
         upstreams={"UPSTREAM_DEMO": "http://127.0.0.1:1"},
     )
 
@@ -57,7 +64,10 @@ NEEDED = [
     "LEASE_EVERY_S",
     "PROGRESS_EVERY_S",
     "OVERLAP_MAX_S",
+    "KEEP_DAYS",
     "LEDGER_KEEP_DAYS",
+    "METRICS_BY",
+    "SECRETS_PREFIX",
 ]
 
 
@@ -79,9 +89,18 @@ def test_a_bad_number_of_seconds_is_named(tmp_path: Path, value: str) -> None:
 def test_a_bad_number_of_days_is_named(tmp_path: Path) -> None:
     """Whole days up to ten years; 0 is for ever. A bucket may be named or not."""
     assert load(environment(tmp_path, LEDGER_KEEP_DAYS="0", EVENTS_BUCKET="mine")).events_bucket == "mine"
-    for value in ("-1", "3651", "1.5", "12345"):
-        with pytest.raises(SettingsError, match=r"LEDGER_KEEP_DAYS must be a whole number of days from 0 to 3650$"):
-            load(environment(tmp_path, LEDGER_KEEP_DAYS=value))
+    for name in ("LEDGER_KEEP_DAYS", "KEEP_DAYS"):
+        for value in ("-1", "3651", "1.5", "12345"):
+            with pytest.raises(SettingsError, match=rf" {name} must be a whole number of days from 0 to 3650$"):
+                load(environment(tmp_path, **{name: value}))
+
+
+def test_what_has_metrics_is_one_of_two(tmp_path: Path) -> None:
+    """The stage or each profile; whatever else is there fails the cold start."""
+    assert load(environment(tmp_path, METRICS_BY="stage")).metrics_by == "stage"
+    for value in ("stream", "Stage", "1"):
+        with pytest.raises(SettingsError, match=r"^the variable METRICS_BY must be stage or profile$"):
+            load(environment(tmp_path, METRICS_BY=value))
 
 
 def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +15,15 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.alerts import message
+from handlers.alerts import damaged, lines, unconnected
 from handlers.connection.lease import Lease, unconnected_ms
+from handlers.errors import StoreUnavailable
 from handlers.settings import SettingsError, load_watch
+from local.costs.standing import WATCH_METRICS, measured
 from local.service import osls
 from local.stack import read
 from tests.handlers.aws import Aws, Client, fails_with, never_arrives
+from tests.handlers.context import Context
 
 TABLE = "watched"
 AFTER_S = 300
@@ -138,17 +141,18 @@ def test_it_finds_every_stream_by_the_index(
     put(aws, "over", "lease", generation={"N": "3"}, fence={"N": "9"})
     watch = cold_start()
     monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
-    answer = watch.handler({}, None)
-    assert (answer["wanted"], sorted(answer["unconnected_s"])) == (3, ["dead", "dropped"])
+    answer = watch.handler({}, Context())
+    assert (answer["wanted"], answer["unconnected"], answer["named"]) == (3, 2, ["dead"])
     document, lines = reported(capsys)
     assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
-    assert (document["Wanted"], document["Unconnected"]) == ([3.0], [2.0])
-    assert [(line["stream_id"], line["execution"]) for line in lines] == [("dead", "arn:1")]
+    assert (document["Wanted"], document["Unconnected"]) == (3, 2)
+    assert [list(line["streams"]) for line in lines] == [["dead"]]
     # The alarm asks for exactly this metric: with another dimension it would never see it.
     alarm = osls.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
     (described,) = document["_aws"]["CloudWatchMetrics"]
     assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
-    assert alarm["MetricName"] in [metric["Name"] for metric in described["Metrics"]]
+    # And no other is paid for: each is 30 cents a month.
+    assert [metric["Name"] for metric in described["Metrics"]] == [alarm["MetricName"]] == list(WATCH_METRICS)
 
 
 class Subscriber:
@@ -192,7 +196,7 @@ def test_each_stream_that_is_away_is_named_to_the_subscribers(
     """Once, also while another one is away already, and again where it goes away again; any text may be an id."""
     watch = cold_start()
     monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
-    named: Callable[[], list[str]] = lambda: watch.handler({}, None)["named"]  # noqa: E731
+    named: Callable[[], list[str]] = lambda: watch.handler({}, Context())["named"]  # noqa: E731
     put(aws, "first", "lease", **claimed(-AFTER_S))
     put(aws, "demo:\x01é", "lease", **claimed(20))
     assert (named(), named()) == (["first"], [])
@@ -214,6 +218,78 @@ def test_each_stream_that_is_away_is_named_to_the_subscribers(
     assert named() == ["first"]
 
 
+def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(
+    aws: Aws,
+    subscriber: Subscriber,
+    cold_start: Callable[[], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In the log every time and in one message; for how long is not known, so no number has it; it is asked about."""
+    put(aws, "bad", "lease", **claimed(-AFTER_S, started_at={"S": "yesterday"}, expires_at_ms={"S": "7"}))
+    put(aws, "dead", "lease", **claimed(-AFTER_S))
+    states = States(**{"1": ABORTED})
+    watch = cold_start()
+    monkeypatch.setattr(watch, "step_functions", lambda: states)
+    answer = watch.handler({}, Context())
+    assert (answer["wanted"], answer["unconnected"], answer["named"]) == (2, 1, ["dead", "bad"])
+    assert answer["orphans"] == ["bad", "dead"]
+    document, lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()][:2], subscriber.letters()
+    assert AFTER_S <= document[0]["LongestUnconnected"][0] < AFTER_S + 60
+    (text,) = [text for subject, text in lines if subject == "Streamkeeper: 1 lease is damaged"]
+    assert '"bad" expires_at_ms, started_at' in text
+    assert watch.handler({}, Context())["named"] == []
+
+
+def test_a_run_that_is_late_names_nobody_twice(
+    aws: Aws, subscriber: Subscriber, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it is not whole; who was named stays named until a whole round has found it well."""
+    for name, expires_in_s in (("a", 900), ("b", -AFTER_S), ("c", 900)):
+        put(aws, name, "lease", **claimed(expires_in_s))
+    watch = cold_start()
+    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
+    monkeypatch.setattr(watch, "LOOK_S", -1)
+    # A run reaches one stream.
+    for name in ("KEYS", "AT_ONCE"):
+        monkeypatch.setattr("handlers.rounds." + name, 1)
+    runs = [watch.handler({}, Context()) for _ in range(3)]
+    # Its round is the second one: what the first one saw must not let it be forgotten.
+    put(aws, "a", "lease", **claimed(-AFTER_S))
+    runs += [watch.handler({}, Context()) for _ in range(6)]
+    assert [run["is_whole"] for run in runs] == [False, False, True] * 3
+    assert [run["named"] for run in runs] == [[], ["b"], [], ["a"], [], [], [], [], []]
+    assert [run["unconnected"] for run in runs] == [0, 1, 1, 1, 2, 2, 2, 2, 2]
+    put(aws, "b", "lease", **claimed(900))
+    runs = [watch.handler({}, Context()) for _ in range(3)]
+    put(aws, "b", "lease", **claimed(-AFTER_S))
+    runs += [watch.handler({}, Context()) for _ in range(3)]
+    assert [run["named"] for run in runs] == [[], [], [], [], ["b"], []]
+    subjects = [subject for subject, _ in subscriber.letters()]
+    away = "Streamkeeper: 1 stream is not connected"
+    assert subjects == ["Streamkeeper: the watch is late", away, away, away]
+
+
+def test_that_a_run_is_late_is_said_until_somebody_heard_it(
+    aws: Aws, subscriber: Subscriber, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message says how many streams one run reached; what the topic refused is said in the next run."""
+    for name in ("a", "b", "c"):
+        put(aws, name, "lease", **claimed(900))
+    watch = cold_start()
+    monkeypatch.setattr(watch, "LOOK_S", -1)
+    for name in ("KEYS", "AT_ONCE"):
+        monkeypatch.setattr("handlers.rounds." + name, 1)
+    refused = Client(watch.sns(), "publish", fails_with("AuthorizationError"))
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "sns", lambda: refused)
+        assert watch.handler({}, Context())["is_whole"] is False
+    assert subscriber.letters() == []
+    assert watch.handler({}, Context())["is_whole"] is False
+    ((subject, text),) = subscriber.letters()
+    assert (subject, "reached 1 streams, and not all" in text) == ("Streamkeeper: the watch is late", True)
+
+
 def test_what_the_topic_did_not_take_is_sent_in_the_next_run(
     aws: Aws,
     subscriber: Subscriber,
@@ -229,15 +305,15 @@ def test_what_the_topic_did_not_take_is_sent_in_the_next_run(
     refused = Client(watch.sns(), "publish", fails_with("AuthorizationError"))
     with monkeypatch.context() as patch:
         patch.setattr(watch, "sns", lambda: refused)
-        answer = watch.handler({}, None)
-    assert (answer["named"], answer["dead_letters"], list(answer["unconnected_s"])) == ([], 1, ["dead"])
+        answer = watch.handler({}, Context())
+    assert (answer["named"], answer["dead_letters"], answer["unconnected"]) == ([], 1, 1)
     document, lines = reported(capsys)
-    assert document["Unconnected"] == [1.0]
+    assert document["Unconnected"] == 1
     assert [line["message"] for line in lines] == [
-        "a stream that should be connected is not",
+        "streams that should be connected are not",
         "no message names the streams",
     ]
-    assert watch.handler({}, None)["named"] == ["dead"]
+    assert watch.handler({}, Context())["named"] == ["dead"]
     assert len(subscriber.letters()) == 1
 
 
@@ -247,17 +323,27 @@ def test_a_queue_that_does_not_answer_stops_nothing(
     """The number is missing, and a line says so."""
     watch = cold_start()
     monkeypatch.setattr(watch, "sqs", lambda: Client(aws.sqs, "get_queue_attributes", never_arrives))
-    assert watch.handler({}, None)["dead_letters"] is None
+    assert watch.handler({}, Context())["dead_letters"] is None
     assert [line["message"] for line in reported(capsys)[1]] == ["the dead-letter queue does not answer"]
 
 
-def test_a_message_names_fifty_streams_at_most() -> None:
-    """With ids as long as they may be it fits SNS."""
-    longest = "😀" * 256
-    subject, text = message({f"{longest}{number}": 300 for number in range(60)}, 70)
-    assert subject == "Streamkeeper: 60 streams are not connected"
-    assert len(text) < 256 * 1024
-    assert (text.count(" for 300 s"), "and 10 more" in text, "In all, 70 streams are away." in text) == (50, True, True)
+@pytest.mark.parametrize("message", [unconnected, damaged])
+@pytest.mark.parametrize("stream_id", ["demo:", "😀" * 250])
+def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(
+    message: Callable[[Mapping[str, str], int], tuple[str, str]], stream_id: str
+) -> None:
+    """Of 10,000 the message names those that it has room for and counts the others; the lines of the log name all."""
+    streams = {f"{stream_id}{number}": "for 300 s" for number in range(10_000)}
+    subject, text = message(streams, 70_000)
+    assert len(subject) < 100
+    assert len(text) < 64 * 1024
+    named = text.count(" for 300 s")
+    assert named >= 18
+    assert f"  and {10_000 - named} more, which the log of the watch names\n" in text
+    assert "In all, 70000 streams are" in text
+    parts = list(lines(streams))
+    assert all(len(json.dumps(part)) < 256 * 1024 for part in parts)
+    assert [entry for part in parts for entry in part.items()] == list(streams.items())
 
 
 def test_an_orphan_is_mended_and_reported(
@@ -275,7 +361,7 @@ def test_an_orphan_is_mended_and_reported(
     states = States(aborted=ABORTED, running=RUNS, stopped=stopped, refused=refusal("ThrottlingException"))
     watch = cold_start()
     monkeypatch.setattr(watch, "step_functions", lambda: states)
-    assert watch.handler({}, None)["orphans"] == ["demo:aborted", "demo:stopped"]
+    assert watch.handler({}, Context())["orphans"] == ["demo:aborted", "demo:stopped"]
     (start,) = states.started
     assert (start["stateMachineArn"], start["name"].partition("-")[2]) == (MACHINE, "orphan-0")
     assert json.loads(start["input"]) == {"pathParameters": {"streamId": "demo:aborted"}, "renews": "arn:aborted"}
@@ -297,14 +383,18 @@ def test_it_reports_its_numbers_where_there_is_no_stream(
     cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Silence would be an alarm."""
-    nothing = {"wanted": 0, "unconnected_s": {}, "named": [], "dead_letters": 0, "orphans": []}
-    assert cold_start().handler({}, None) == nothing
+    nothing = {"is_whole": True, "wanted": 0, "unconnected": 0, "named": [], "dead_letters": 0, "orphans": []}
+    assert cold_start().handler({}, Context()) == nothing
     document, lines = reported(capsys)
-    assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], [0.0], [])
+    # And what it writes is priced, with START, END and REPORT.
+    assert len(json.dumps(document)) + 350 < measured()["log_bytes_per_watch"]
+    assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], 0, [])
 
 
+@pytest.mark.parametrize("operation", ["query", "batch_get_item"])
 def test_what_the_table_refuses_leaves_the_metrics_out(
     aws: Aws,
+    operation: str,
     cold_start: Callable[[], ModuleType],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -312,9 +402,9 @@ def test_what_the_table_refuses_leaves_the_metrics_out(
     """A watch that cannot see must not say that all is well."""
     put(aws, "connected", "lease", **claimed(20))
     watch = cold_start()
-    monkeypatch.setattr(watch, "dynamodb", Client(aws.dynamodb, "get_item", never_arrives))
-    with pytest.raises(Exception, match=r"timeout|timed out"):
-        watch.handler({}, None)
+    monkeypatch.setattr(watch, "dynamodb", Client(aws.dynamodb, operation, never_arrives))
+    with pytest.raises(StoreUnavailable, match=r"ReadTimeoutError$"):
+        watch.handler({}, Context())
     assert capsys.readouterr().out == ""
 
 

@@ -74,8 +74,8 @@ def repeats(peer: Peer) -> None:
 
 
 def refuses(peer: Peer) -> None:
-    """404: another try cannot help."""
-    peer.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    """410: another try cannot help."""
+    peer.send(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")
 
 
 def goes_on(peer: Peer) -> None:
@@ -168,10 +168,10 @@ def test_a_rejection_is_a_clean_end_with_its_reason(story: Story) -> None:
     """The execution succeeds; its output, the dead-letter message, GET and an alert all have the upstream's answer."""
     output = json.loads(story.rejected["output"])
     assert (story.rejected["status"], output["status"], output["error"]) == ("SUCCEEDED", "rejected", "StreamRejected")
-    reason = "the upstream answered 404: a retry cannot help"
-    words = "refused: 404 Not Found; not tried again: a POST starts the stream again"
+    reason = "the upstream answered 410: a retry cannot help"
+    words = "refused: 410 Gone; not tried again: a POST starts the stream again"
     assert story.rejected_status["last_error"]["message"] == words
-    assert story.rejected_status["reason"] == "refused: 404 Not Found; a POST starts the stream again"
+    assert story.rejected_status["reason"] == "refused: 410 Gone; a POST starts the stream again"
     assert json.loads(output["cause"])["errorMessage"] == reason
     (message,) = story.dead_letters
     assert message == {

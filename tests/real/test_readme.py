@@ -38,7 +38,7 @@ PRINTS = {
 }
 NODE = ("package.json", "package-lock.json", ".npmrc")
 ROOMS = ("handlers", "local", "timeline", "states-language")
-FILES = ("Makefile", "serverless.yml", "pyproject.toml", "requirements-dev.txt", *NODE)
+FILES = ("Makefile", "serverless.yml", "pyproject.toml", "requirements-dev.txt", "requirements-velocity.txt", *NODE)
 PATIENCE_S = 10
 
 

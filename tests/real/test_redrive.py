@@ -19,8 +19,8 @@ from tests.local.support import until
 
 
 def rejects(peer: Peer) -> None:
-    """Refuses, as an upstream does while a credential is renewed."""
-    peer.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+    """Refuses, as an upstream does until a bill is paid."""
+    peer.send(b"HTTP/1.1 402 Payment Required\r\nContent-Length: 0\r\n\r\n")
 
 
 def streams(peer: Peer) -> None:
@@ -69,7 +69,7 @@ def counted(folder: Path) -> int:
 
 
 def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(tmp_path: Path) -> None:
-    """It was counted once. The 403 passes, the stream goes on, the lost event is there, and the queue is empty."""
+    """It was counted once. The 402 passes, the stream goes on, the lost event is there, and the queue is empty."""
     with serving(rejects, streams) as server, running(tmp_path, UPSTREAM_DEMO=server.address) as service:
         service.post("demo")
         assert until(lambda: waiting(service) == 1, 30), service.log

@@ -23,7 +23,7 @@ def repeats(peer: Peer) -> None:
     """A refusal that repeats the request in its status line, a header and its body."""
     request = peer.request.replace(b"\r\n", b" ")
     peer.send(
-        b"HTTP/1.1 401 %s\r\nX-Request: %s\r\nContent-Length: %d\r\n\r\n%s" % (request, request, len(request), request)
+        b"HTTP/1.1 400 %s\r\nX-Request: %s\r\nContent-Length: %d\r\n\r\n%s" % (request, request, len(request), request)
     )
 
 
@@ -35,7 +35,7 @@ def test_a_local_function_sends_a_secret_and_shows_it_nowhere(tmp_path: Path) ->
     with serving(watches, repeats) as upstream, running(tmp_path, UPSTREAM_KUBERNETES=upstream.address) as service:
         endpoint = f"http://127.0.0.1:{service.port + 1}"
         secrets = client("secretsmanager", endpoint)
-        secrets.create_secret(Name="/streamkeeper/kubernetes/token", SecretString=VALUE)
+        secrets.create_secret(Name="/streamkeeper/test/kubernetes/token", SecretString=VALUE)
         arn = service.post(STREAM)["executionArn"]
         assert until(lambda: service.items("events", STREAM), 30)
         assert f"\r\nauthorization: Bearer {VALUE}\r\n".encode() in upstream.peers[0].request

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
-from local import bounds, stages
+from local import bounds, settings_schema, stages
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import INPUT, after, definition
 
 LANES = ("A", "B")
+
+
+def highest(setting: str) -> int:
+    """The highest value that a settings file may have."""
+    value: int = settings_schema.schema()["properties"][setting]["maximum"]
+    return value
 
 
 def task(lane: str) -> dict[str, Any]:
@@ -109,7 +115,7 @@ def by_lane(execution: Execution, lane: str) -> list[list[str]]:
 def test_the_worst_cycle_is_as_long_as_computed(lane: str) -> None:
     """A cycle in which every name fails as often as its Retrier allows has exactly the computed number of events."""
     branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
-    lengths = [len(one) for one in by_lane(run(4), lane)]
+    lengths = [len(one) for one in by_lane(run(4, refusals=3), lane)]
     assert lengths[1:4] == [bounds.cycle_events(branch)] * 3
     assert lengths[4] == bounds.cycle_events(branch, due=True)
 
@@ -141,7 +147,7 @@ def test_no_history_is_longer_than_computed(renew_after: int) -> None:
 
 def test_the_worst_execution_of_a_stage_stays_below_four_fifths_of_the_limit() -> None:
     """With the highest setting and everything failing always, 20,000 events are not reached."""
-    execution = run(stages.NUMBERS["renew_after"][1])
+    execution = run(highest("renew_after"))
     assert execution.status == "SUCCEEDED"
     assert 17_000 < len(execution.history) <= bounds.ALLOWED
 
@@ -160,10 +166,10 @@ def test_an_execution_that_cannot_be_renewed_ends_before_its_history_is_full() -
 def test_the_settings_allow_what_the_bound_allows(stage: str) -> None:
     """The highest `renew_after` that a settings file may hold is the one that the definition gives."""
     machine = definition("connections", stage)
-    assert stages.NUMBERS["renew_after"][1] == bounds.most_renew_after(machine)
+    assert highest("renew_after") == bounds.most_renew_after(machine)
     assert bounds.history_events(machine) <= bounds.ALLOWED
     assert bounds.history_events(machine, bounds.most_renew_after(machine) + 1) > bounds.ALLOWED
-    assert stages.NUMBERS["give_up_after"][1] == bounds.most_give_up_after(machine)
+    assert highest("give_up_after") == bounds.most_give_up_after(machine)
     assert bounds.full_history(machine, bounds.most_give_up_after(machine)) <= bounds.HARD < bounds.LIMIT
 
 

@@ -1,5 +1,6 @@
 """What the deployed machine does with what happens to its connections and its claim."""
 
+import re
 from typing import Any
 
 import pytest
@@ -85,6 +86,7 @@ def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamDropped(), "stopped")
     aws.run(function)
     rest = {**INPUT, "execution": MINE, "renew_after": stages.load("test")["renew_after"]}
+    rest["died"] = ""
     cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]
     assert function.payloads == [{**rest, "lane": lane, "cycles": count} for lane, count in cycles]
 
@@ -129,12 +131,43 @@ def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, 
     assert execution.status == "SUCCEEDED"
 
 
-def test_a_function_that_was_killed_is_retried_without_leaving_its_state(aws: Aws) -> None:
-    """Nobody knows how its connection ended: the lane connects again, and the execution goes on."""
+def test_a_function_that_was_killed_is_followed_by_the_next_at_once(aws: Aws) -> None:
+    """Its lane connects again in the same millisecond, and tells what Lambda said: that names the request."""
     killed = type("Sandbox.Timedout", (Exception,), {})  # an error is called what its class is called
-    execution = aws.run(scripted(killed(), "ended"))
-    assert [name for _, name in of_lanes(execution)] == [*BEGUN, "Renewal due B", "End B"]
+    function = scripted(killed("RequestId: r1 Error: Task timed out"), "ended")
+    execution = aws.run(function)
+    again = ["Renewal due B", "Wait B", "Connect B", "Renewal due B", "End B"]
+    assert [name for _, name in of_lanes(execution)] == [*BEGUN, *again]
     assert execution.output == {"status": "ended"}
+    assert [("RequestId: r1 " in payload["died"], payload["cycles"]) for payload in function.payloads] == [
+        (False, 0),
+        (True, 1),
+    ]
+
+
+def test_functions_that_die_at_once_are_followed_after_a_rest(aws: Aws) -> None:
+    """Two deaths in a row are made up for at once; a third within two seconds of its start is a defect."""
+    killed = type("Runtime.ExitError", (Exception,), {})
+    execution = aws.run(scripted(*[killed("RequestId: r1 Error: exit status 1")] * 4, "ended"))
+    rests = {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}
+    assert rests == {0, 2000}
+
+
+def test_the_deaths_of_a_lane_are_told_together(aws: Aws) -> None:
+    """The connected one may be the first of them: that the next died before its turn leaves it as dead as it was."""
+    killed = type("Runtime.ExitError", (Exception,), {})
+    function = scripted(*[killed(f"RequestId: r{number} Error: killed") for number in (1, 2)], "ended")
+    aws.run(function)
+    told = [re.findall(r"RequestId: (r\d)", payload["died"]) for payload in function.payloads]
+    assert told == [[], ["r1"], ["r2", "r1"]]
+
+
+def test_what_proves_no_death_is_retried_without_leaving_its_state(aws: Aws) -> None:
+    """A function of which the machine has lost sight may still be connected: nothing is told of it."""
+    lost = type("Lambda.Unknown", (Exception,), {})
+    function = scripted(lost("RequestId: r1"), "ended")
+    assert [name for _, name in of_lanes(aws.run(function))] == [*BEGUN, "Renewal due B", "End B"]
+    assert [payload["died"] for payload in function.payloads] == ["", ""]
 
 
 def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> None:

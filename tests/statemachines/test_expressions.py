@@ -33,6 +33,16 @@ SUPERSEDED = {"Error": "StreamEnded", "Cause": "superseded"}
 ERROR = "States.QueryEvaluationError"
 
 
+def lived_since(entered_at: str) -> dict[str, Any]:
+    """A Task that was entered then."""
+    return {"context": {"State": {"EnteredTime": entered_at}}}
+
+
+def died(said: str, entered_at: str) -> dict[str, Any]:
+    """A Task that was entered then, and what Lambda said of its function."""
+    return lived_since(entered_at) | {"errorOutput": {"Error": "Sandbox.Timedout", "Cause": said}}
+
+
 def cause(error: str) -> dict[str, Any]:
     """How Step Functions catches what a function raised in the place of another error."""
     return {"errorOutput": {"Error": "RenewalDue", "Cause": f'{{"errorMessage":"{error}: as usual","errorType":"R"}}'}}
@@ -253,6 +263,19 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         ({}, {"errorOutput": {"Error": "RenewalDue"}}, 30),
     ],
     "Connect A/Catch/4/Assign/rest_s": [
+        ({"died": ""}, lived_since("2100-01-01T00:00:00Z"), 0),
+        ({"died": "RequestId: r1\n"}, lived_since("2100-01-01T00:00:00Z"), 0),
+        ({"died": "RequestId: r2\nRequestId: r1\n"}, lived_since("2100-01-01T00:00:00Z"), 20),
+        ({"died": "RequestId: r2\nRequestId: r1\n"}, lived_since("2000-01-01T00:00:00Z"), 0),
+    ],
+    "Connect A/Catch/4/Assign/died": [
+        ({}, died("x" * 400, "2000-01-01T00:00:00Z"), "x" * 300 + "\n"),
+        ({"died": "r1\n"}, died("r2", "2100-01-01T00:00:00Z"), "r2\nr1\n"),
+        ({"died": "r1\n"}, died("r2", "2000-01-01T00:00:00Z"), "r2\n"),
+        ({"died": "x" * 900}, died("r2", "2100-01-01T00:00:00Z"), "r2\n" + "x" * 897),
+        ({}, lived_since("2000-01-01T00:00:00Z") | {"errorOutput": {"Error": "Sandbox.Timedout"}}, "\n"),
+    ],
+    "Connect A/Catch/5/Assign/rest_s": [
         ({}, {"errorOutput": {"Error": "StreamThrottled"}}, 300),
         ({}, {"errorOutput": {"Error": "StreamDropped"}}, 20),
     ],

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers.orphans import Orphan, Orphans, StepFunctions
-from handlers.store.leases import read_lease
+from handlers.store.leases import Leases
 from states_language import load
 from tests.statemachines.connections import LEASE, definition
 from tests.statemachines.outages import HOUR_MS, STAGE, TABLE, World
@@ -54,10 +54,10 @@ class Watched(World):
         super().__init__(frozenset(), 0, 0, RENEWING)
         self.states = States(self)
         self.found: list[Orphan] = []
-        states = StepFunctions(lambda: self.states, MACHINE_ARN)
+        states = StepFunctions(lambda: self.states, MACHINE_ARN, lambda: None)
         self.orphans = Orphans(
             states,
-            lambda stream_id: read_lease(self.table, TABLE, stream_id),
+            Leases(self.table, TABLE).read,
             states.youngest,
             may_start=lambda _: True,
         )
@@ -72,7 +72,7 @@ class Watched(World):
 
     def look(self, stream_id: str = "demo") -> Orphan | None:
         """One watch looks at a stream at this instant."""
-        orphan = self.orphans.check(stream_id, read_lease(self.table, TABLE, stream_id), self.clock.now_ms())
+        orphan = self.orphans.check(stream_id, Leases(self.table, TABLE).read(stream_id), self.clock.now_ms())
         self.found += [] if orphan is None else [orphan]
         return orphan
 
@@ -156,7 +156,7 @@ def test_two_watches_that_look_at_once_start_one_execution() -> None:
         await world.after(5)
         world.executions[0].stop()
         await world.clock.sleep_until(world.clock.now_ms() + 15 * MINUTE_MS)
-        lease, now_ms = read_lease(world.table, TABLE, "demo"), world.clock.now_ms()
+        lease, now_ms = Leases(world.table, TABLE).read("demo"), world.clock.now_ms()
         others: list[Orphan | None] = []
 
         class Late(States):
@@ -164,10 +164,10 @@ def test_two_watches_that_look_at_once_start_one_execution() -> None:
                 others.append(world.orphans.check("demo", lease, now_ms))
                 return super().start_execution(**wanted)
 
-        states = StepFunctions(lambda: Late(world), MACHINE_ARN)
+        states = StepFunctions(lambda: Late(world), MACHINE_ARN, lambda: None)
         late = Orphans(
             states,
-            lambda stream_id: read_lease(world.table, TABLE, stream_id),
+            Leases(world.table, TABLE).read,
             states.youngest,
             may_start=lambda _: True,
         )
@@ -301,6 +301,7 @@ def test_the_names_of_successors_are_those_that_the_machine_gives() -> None:
         first = world.post()
         await world.after(24 * 60)
         assert len(world.executions) > 20
-        assert StepFunctions(lambda: world.states, MACHINE_ARN).youngest("demo", first.arn).arn == world.holder
+        states = StepFunctions(lambda: world.states, MACHINE_ARN, lambda: None)
+        assert states.youngest("demo", first.arn).arn == world.holder
 
     live(story)

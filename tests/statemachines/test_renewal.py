@@ -8,7 +8,7 @@ import pytest
 from handlers import errors
 from local import stages
 from states_language import TaskCall
-from tests.statemachines.connections import INPUT, MINE, OTHER, Aws, after, definition
+from tests.statemachines.connections import INPUT, MINE, OTHER, START, Aws, after, definition
 from tests.statemachines.test_connections import ended, entered, of_lanes, rests_ms, scripted
 
 ALREADY = "StepFunctions.ExecutionAlreadyExistsException"
@@ -73,6 +73,28 @@ def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(a
     names = [name for _, name in entered(execution)]
     assert names[-5:-3] == ["Successor needed A", "End A"]
     assert (names[-1], aws.holder(), len(taken_over.started)) == ("Renewed", OTHER, 1)
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_over"), [("StreamEnded", True), ("StreamRejected", True), ("RenewalFailed", False)]
+)
+def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(aws: Aws, ending: str, is_over: bool) -> None:
+    """It reads in the lease that the stream is over, and ends. Of one that broke it goes on, and starts another."""
+
+    class LetGo(Aws):
+        async def perform(self, call: TaskCall) -> Any:
+            if call.action == "startExecution" and not self.started:
+                rest = {name: value for name, value in self.lease().items() if name != "execution"}
+                self.put(**rest, ending={"S": ending}, ended_at={"S": START})
+            return await super().perform(call)
+
+    let_go = LetGo(aws.dynamodb, aws.executions)
+    execution = let_go.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1))
+    if is_over:
+        assert (execution.output, len(let_go.started)) == ({"status": "superseded"}, 1)
+        assert let_go.lease()["ending"] == {"S": ending}
+    else:
+        assert len(let_go.started) > 1
 
 
 @pytest.mark.parametrize("lease", [{"execution": {"S": MINE}}, {}], ids=["it is the holder", "nobody is"])

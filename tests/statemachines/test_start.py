@@ -51,7 +51,7 @@ class Account:
         return {"ExecutionArn": EXECUTION + name, "StartDate": LATE_MS}
 
     def post(self) -> Any:
-        """The answer to a POST: its output, or None where the execution failed."""
+        """The answer to a POST: its output, or the name of the error with which the execution failed."""
         self.posts += 1
         machine, clock = load(definition("start")), VirtualClock(seed=self.posts)
         arn = f"{PREFIX}:stateMachine:{NAMES['start']}"
@@ -64,7 +64,7 @@ class Account:
             return await execution.wait()
 
         execution = clock.run(run())
-        return execution.output if execution.status == "SUCCEEDED" else None
+        return execution.output if execution.status == "SUCCEEDED" else execution.error
 
 
 def text(value: str) -> dict[str, str]:
@@ -140,7 +140,32 @@ def test_a_start_that_fails_twice_is_a_failure() -> None:
     """Once it is tried again; a start whose answer was lost is not started twice."""
     account = Account()
     account.failures["startExecution"] = ["StepFunctions.SdkClientException"] * 2
-    assert account.post() is None
+    assert account.post() == "NotStarted"
     account.failures["startExecution"] = ["StepFunctions.SdkClientException"]
     assert account.post()["already_running"] is False
     assert len(account.started) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        ("StepFunctions.ThrottlingException", "Throttled"),
+        ("StepFunctions.ExecutionLimitExceededException", "Throttled"),
+        ("StepFunctions.KmsThrottlingException", "Throttled"),
+        ("StepFunctions.TooManyRequestsException", "Throttled"),
+        ("StepFunctions.ServiceQuotaExceededException", "Throttled"),
+        ("StepFunctions.AccessDeniedException", "NotStarted"),
+        ("StepFunctions.StateMachineDoesNotExistException", "NotStarted"),
+        ("StepFunctions.InternalServerErrorException", "NotStarted"),
+        ("States.Timeout", "NotStarted"),
+        ("States.TaskFailed", "NotStarted"),
+    ],
+)
+@pytest.mark.parametrize("lease", [None, {"generation": {"N": "3"}}])
+def test_a_throttle_is_told_from_other_failures(error: str, name: str, lease: Mapping[str, Any] | None) -> None:
+    """By the error's name: the API answers 429 to the one and 503 to the rest. Once it is tried again."""
+    account = Account(lease)
+    account.failures["startExecution"] = [error] * 2
+    assert account.post() == name
+    account.failures["startExecution"] = [error]
+    assert account.post()["already_running"] is False

@@ -249,6 +249,15 @@ def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) ->
     }
 
 
+def test_an_alias_means_the_last_definition_of_its_anchor(tmp_path: Path) -> None:
+    """Source: YAML 1.2, section 7.1. PyYAML by itself takes an anchor once."""
+    path = tmp_path / "machine.asl.yml"
+    path.write_text(
+        "StartAt: S\nStates: {S: {Type: Pass, Result: [&a 1, *a, &a 2, *a], End: true}}\n", encoding="utf-8"
+    )
+    assert load(path).execute().output == [1, 1, 2, 2]
+
+
 def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
     for name in ("m.json", "m.yml"):
         (tmp_path / name).write_text(
@@ -262,6 +271,8 @@ def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
     [
         ("m.yml", "StartAt: A\nStates: {}\nStartAt: B\n", "line 3: the key 'StartAt' appears twice"),
         ("m.json", '{"StartAt": "A", "StartAt": "B"}', "the key 'StartAt' appears twice"),
+        ("m.yml", "a: !!timestamp 2026-01-31", "could not determine a constructor for the tag"),
+        ("m.yml", "a: !!bool maybe", "neither YAML nor JSON: 'maybe'"),
         ("m.json", "[" * 100_000, "m.json is nested too deeply"),
         ("m.yml", "a: " + "[" * 1_500, "m.yml is nested too deeply"),
         ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is not a valid JSON number"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local.permissions import guard
 from local.service import osls
 from local.upstreams.demo_streams import Upstreams
 from tests.chaos.real.proxy import Proxy
@@ -28,7 +29,7 @@ Edit = Callable[[Path], None]
 def opens_without_waiting(copy: Path) -> None:
     """The successor neither waits for the release nor takes its turn only when it is free."""
     changed(copy / "handlers" / "connection" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
-    turn = "OR #connected = :fence OR #expires_at_ms "
+    turn = "OR #connected = :over OR #expires_at_ms "
     changed(copy / "handlers" / "store" / "connection_store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
 
 
@@ -125,7 +126,8 @@ def stages(tmp_path: Path) -> Iterator[list[Stage]]:
             upstreams, port = stack.enter_context(serving())
             proxy = stack.enter_context(contextlib.closing(Proxy(port)))
             address = f"http://127.0.0.1:{proxy.port}"
-            service = stack.enter_context(running(folder, project(folder / "project", defects), UPSTREAM_DEMO=address))
+            variables = {"UPSTREAM_DEMO": address, guard.SETTING: ""}
+            service = stack.enter_context(running(folder, project(folder / "project", defects), **variables))
             found.append(Stage(service, upstreams, proxy))
         yield found
 

@@ -7,8 +7,8 @@ import pytest
 
 from handlers.connection.effects import Progress
 from handlers.store.stream_records import NEWEST, StreamRecords
-from tests.handlers.api.shown import NOW, connection, shown
-from tests.handlers.aws import CONTROL, Aws
+from tests.handlers.api.shown import NOW, OTHER, connection, shown
+from tests.handlers.aws import CONTROL, Aws, save_connection
 
 DAY_MS = 86_400_000
 
@@ -45,6 +45,16 @@ def test_a_connection_from_before_the_start_shows_that_it_is_reached(end: dict[s
     assert body["coverage"]["connections"] == 1
 
 
+@pytest.mark.parametrize(("started_at_ms", "connections", "gaps"), [(900, 2, 1), (2_500, 1, 0)])
+def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connections: int, gaps: int) -> None:
+    """A renewal took the stream over before: coverage goes on, unless a POST came after the rejection."""
+    refused = {"ended_by": "refused", "error": "StreamRejected", "claimed_ms": 2_000}
+    last, rejected = connection(1, "B", 1_000, 2_100), connection(2, "A", None, 2_200, **refused)
+    after = connection(3, "B", 3_000, execution=OTHER, claimed_ms=2_600)
+    coverage = shown(last, rejected, after, execution=OTHER, started_at_ms=started_at_ms)["coverage"]
+    assert (coverage["connections"], len(coverage["gaps"])) == (connections, gaps)
+
+
 def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:
     """The last numbers of such a connection were not saved; those of an open one will be."""
     assert not shown(connection(1, "B", 1_000, 2_000), connection(2, "A", 2_000))["counts"]["at_least"]
@@ -60,8 +70,13 @@ def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
         (aws.store(), NEWEST, (False, False)),
         (kept, NEWEST + 1, (False, True)),
     ):
-        store.save_connection(
-            "demo", Progress(fence=count, claimed_ms=1, seen_ms=2_000), lane="A", execution="", request_id=str(count)
+        save_connection(
+            store,
+            "demo",
+            Progress(fence=count, claimed_ms=1, seen_ms=2_000),
+            lane="A",
+            execution="",
+            request_id=str(count),
         )
         for fence in range(2, count):
             aws.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)})

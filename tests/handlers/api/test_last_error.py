@@ -1,5 +1,6 @@
 """What is said of the last failure: what failed, since when, and when it is tried again."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
         "fence": 3,
         "tried_again_at": at(LATER_MS),
         "tried_again_by": None,
+        "final_at": None,
         "over_at": None,
     }
 
@@ -170,5 +172,25 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
             "fence": None,
             "tried_again_at": None,
             "tried_again_by": None,
+            "final_at": None,
             "over_at": None,
         }
+
+
+def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
+    """Beside the next try; not once that has passed, another connection is answered, or a stop is requested."""
+    row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
+    forbidden = refused(1, NOW - 1_000, http_status=403)
+    shown_error = error(forbidden, rest=row)
+    words = f"refused: 403 Forbidden; tried again at {at(LATER_MS)}, final at {at(LATER_MS + 9)}"
+    assert (shown_error["message"], shown_error["final_at"]) == (words, at(LATER_MS + 9))
+    assert error(forbidden, fence=2, rest=row)["message"].endswith(f"is being tried again, final at {at(LATER_MS + 9)}")
+    others = [
+        error(forbidden, rest=replace(row, final_ms=NOW)),
+        error(forbidden, rest=replace(row, kind="network")),
+        error(refused(1, NOW - 1_000, http_status=None), rest=row),
+        error(forbidden, rest=row, stop=True),
+        error(forbidden, connection(2, "A", NOW - 500), rest=row),
+        error(refused(1, NOW - 1_000, error="StreamRejected", http_status=403), rest=row, **RELEASED),
+    ]
+    assert [(one["final_at"], "final" in one["message"]) for one in others] == [(None, False)] * len(others)

@@ -2,8 +2,17 @@
 
 from typing import Any
 
-from handlers.connection.effects import CloseUpstream, Effect, Finish, Outcome
-from handlers.connection.inputs import Claimed, Closed, CursorRead, LeaseRead, Opened
+from handlers.connection.effects import (
+    CloseUpstream,
+    Effect,
+    Finish,
+    Heartbeat,
+    Outcome,
+    Release,
+    ReplaceCursor,
+    SaveRecord,
+)
+from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.profile.behaviour import Profile
@@ -12,6 +21,9 @@ from handlers.profile.parse import parse
 DEADLINE_MS = 100_000
 MARGIN_MS = 5_000
 FENCE = 3
+# The effects that may save a cursor, and those that write down a record that grows.
+SAVES = (Heartbeat, Release, ReplaceCursor)
+RECORDS = (Heartbeat, SaveRecord)
 
 
 def profile(overlap: str = "evicts", **more: Any) -> Profile:
@@ -39,10 +51,9 @@ def connected(overlap: str = "evicts", **more: Any) -> Manager:
     """A manager that was answered at 30 ms."""
     manager = fresh(overlap, **more)
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
+    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7")))
     if overlap == "forbids":
-        manager.handle(15, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
-    manager.handle(20, CursorRead("7"))
+        manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine"), Resumption("7")))
     manager.handle(30, Opened(200))
     return manager
 

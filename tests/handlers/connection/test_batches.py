@@ -5,12 +5,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.connection.effects import Effect, RecordLoss, SaveProgress, Write
-from handlers.connection.inputs import Chunk, Claimed, Closed, CursorRead, LeaseRead, Opened, Written
+from handlers.connection.effects import Effect, RecordLoss, Release, Write
+from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.intake import MOST_EVENTS
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
-from tests.handlers.connection.managers import FENCE, fresh, outcome
+from tests.handlers.connection.managers import FENCE, SAVES, fresh, outcome
 
 FIELDS: dict[str, Any] = {
     "framing": "ndjson",
@@ -31,8 +31,7 @@ FIELDS: dict[str, Any] = {
 def reading(cursor: str | None = None, saved_ms: int | None = None, **fields: Any) -> Manager:
     manager = fresh(**(FIELDS | fields))
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE)))
-    manager.handle(20, CursorRead(cursor, saved_ms))
+    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(cursor, saved_ms)))
     manager.handle(30, Opened(200))
     return manager
 
@@ -51,7 +50,7 @@ def saved(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | Non
     for effect in effects:
         if isinstance(effect, Write):
             after = manager.handle(now_ms, Written(len(effect.events), 0))
-            cursors += [one.cursor for one in after if isinstance(one, SaveProgress)]
+            cursors += [one.cursor for one in after if isinstance(one, SAVES)]
     return next((cursor for cursor in reversed(cursors) if cursor is not None), None)
 
 
@@ -63,9 +62,9 @@ def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
     return manager.handle(1200, Closed("closed"))
 
 
-def last_save(manager: Manager, effects: list[Effect]) -> SaveProgress:
+def last_save(manager: Manager, effects: list[Effect]) -> Release:
     """The save at its end."""
-    return [effect for effect in ended(manager, effects) if isinstance(effect, SaveProgress)][-1]
+    return [effect for effect in ended(manager, effects) if isinstance(effect, Release)][-1]
 
 
 def batch(*revisions: int, **more: Any) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def test_the_first_answers_cursor_counts_where_no_place_was_asked_for() -> None:
         manager = reading(cursor)
         assert chunk(manager, 100, {"made": True, "at": 5}) == []
         lease = Lease(fence=FENCE, connected_token=FENCE)
-        saves = [one for one in manager.handle(20_000, LeaseRead(lease)) if isinstance(one, SaveProgress)]
+        saves = [one for one in manager.handle(20_000, LeaseRead(lease)) if isinstance(one, SAVES)]
         assert [save.cursor for save in saves] == [expected]
 
 

@@ -3,20 +3,21 @@
 import pytest
 
 from handlers.connection.draining import WATCH_MS
-from handlers.connection.effects import CloseUpstream, Finish, MarkReleased, RecordGaps, SaveProgress, Write
+from handlers.connection.effects import CloseUpstream, Finish, Heartbeat, RecordGaps, Release, SaveRecord, Write
 from handlers.connection.inputs import (
     Chunk,
     Claimed,
     Closed,
-    CursorRead,
     LeaseRead,
     Opened,
+    Resumption,
     StoreFailed,
     Woken,
     Written,
 )
 from handlers.connection.lease import Lease
 from handlers.connection.phases import Phase
+from handlers.connection.record import LOOK_EVERY
 from tests.handlers.connection.managers import (
     DEADLINE_MS,
     FENCE,
@@ -33,16 +34,11 @@ from tests.handlers.connection.managers import (
 def test_closed_by_its_successor_is_taken_over() -> None:
     """A connection that closes while a newer one is marked connected raises StreamTakenOver."""
     manager = connected()
-    assert kinds(manager.handle(40, Closed("ended_by_upstream"))) == [
-        CloseUpstream,
-        SaveProgress,
-        MarkReleased,
-        RecordGaps,
-    ]
-    assert manager.lease_due_ms == 40
+    assert kinds(manager.handle(40, Closed("ended_by_upstream"))) == [CloseUpstream, SaveRecord, Release]
+    assert manager.lease_due_ms is None  # the answer to the release is the lease
     effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine")))
     assert outcome(effects).error == "StreamTakenOver"
-    assert isinstance(effects[0], SaveProgress)
+    assert isinstance(effects[0], SaveRecord)
     assert effects[0].progress.ended_by == "taken_over"
 
 
@@ -88,7 +84,7 @@ def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
     assert kinds(manager.handle(2_000, Chunk(event(8)))) == [Write]
     manager.handle(2_000, Written(1, 0))
     effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
-    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
+    assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
     assert outcome(effects).error == "StreamTakenOver"
 
 
@@ -117,7 +113,7 @@ def test_the_deadline_is_left_before() -> None:
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
     assert manager.lease_due_ms == DEADLINE_MS - MARGIN_MS
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
-    assert kinds(drained(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveProgress, MarkReleased, RecordGaps]
+    assert kinds(drained(manager, DEADLINE_MS - MARGIN_MS, effects)) == [SaveRecord, Release]
     effects = manager.handle(DEADLINE_MS - MARGIN_MS, LeaseRead(Lease(fence=FENCE)))
     assert outcome(effects).error == "ConnectionExpired"
 
@@ -160,7 +156,7 @@ def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 4
     assert manager.handle(late_ms + 1, Closed("closed_here")) == []
     effects = manager.handle(late_ms + 2, Written(1, 0))
-    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps]
+    assert kinds(effects) == [SaveRecord, Release]
     assert outcome(manager.handle(late_ms + 2, Woken())).error == "ConnectionExpired"
 
 
@@ -168,7 +164,7 @@ def test_a_requested_stop_drains_and_returns() -> None:
     """A holder that reads of a requested stop closes, drains and returns stopped."""
     manager = connected()
     effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True))))
-    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
+    assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
     assert outcome(effects).status == "stopped"
 
 
@@ -188,18 +184,17 @@ def test_the_ledger_covers_nothing_after_the_last_byte_of_a_broken_connection(re
     manager.handle(40, Chunk(event(8)))
     manager.handle(41, Written(1, 0))
     effects = manager.handle(9_000, Closed(reason))
-    assert [e.progress.closed_ms for e in effects if isinstance(e, SaveProgress)] == [closed_ms]
+    assert [e.progress.closed_ms for e in effects if isinstance(e, SaveRecord)] == [closed_ms]
 
 
 def test_a_close_that_came_with_the_answer_is_not_before_the_opening() -> None:
     """Both are handled later than they came; the ledger's record never ends before it begins."""
     manager = fresh()
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
-    manager.handle(20, CursorRead("7"))
+    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7")))
     manager.handle(30, Opened(200), arrived_ms=22)
     effects = manager.handle(40, Closed("ended_by_upstream"), arrived_ms=28)
-    saved = [effect.progress for effect in effects if isinstance(effect, SaveProgress)]
+    saved = [effect.progress for effect in effects if isinstance(effect, SaveRecord)]
     assert [(progress.opened_ms, progress.closed_ms) for progress in saved] == [(30, 30)]
 
 
@@ -210,19 +205,19 @@ def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> 
     assert kinds(manager.handle(1_031, Chunk(event(8)))) == [Write]
     assert manager.handle(1_032, Closed("closed_here")) == []
     effects = manager.handle(1_033, Written(1, 0))
-    assert isinstance(effects[0], SaveProgress)
-    assert (effects[0].cursor, effects[0].progress.stored) == ("8", 1)
+    assert isinstance(effects[-2], Release)
+    assert (effects[-2].cursor, effects[-2].progress.stored) == ("8", 1)
     assert outcome(effects).status == "stopped"
 
 
 def test_gaps_are_written_down_once_the_predecessors_fate_is_known() -> None:
-    """A connection looks for gaps once, when whoever was silent before it must be dead, or when it ends."""
+    """A connection looks for gaps once, when whoever was silent before it must be dead."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()
     ttl_ms = manager.lease_ttl_ms
-    assert kinds(manager.handle(30 + ttl_ms, holder)) == [SaveProgress]
-    assert kinds(manager.handle(31 + ttl_ms + 5_000, holder)) == [SaveProgress, RecordGaps]
-    assert kinds(manager.handle(31 + ttl_ms + 10_000, holder)) == [SaveProgress]
+    assert kinds(manager.handle(30 + ttl_ms, holder)) == [Heartbeat]
+    assert kinds(manager.handle(31 + ttl_ms + 5_000, holder)) == [Heartbeat, RecordGaps]
+    assert kinds(manager.handle(31 + ttl_ms + 10_000, holder)) == [Heartbeat]
     assert RecordGaps not in kinds(manager.handle(31 + ttl_ms + 15_000, Closed("ended_by_upstream")))
 
 
@@ -234,3 +229,18 @@ def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
     effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
     assert kinds(effects) == [Finish]
     assert outcome(effects).error == "StoreUnavailable"
+
+
+@pytest.mark.parametrize(("looked", "is_dropped", "looks"), [(0, True, True), (1, True, False), (1, False, True)])
+def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool, looks: bool) -> None:
+    """One that is dropped leaves that to the next, which looks further back; after a stop nobody comes."""
+    manager = fresh()
+    manager.start(0)
+    manager.handle(20, Claimed(Lease(fence=LOOK_EVERY, execution="mine"), Resumption("7", looked=looked)))
+    manager.handle(30, Opened(200))
+    if is_dropped:
+        effects = manager.handle(40, Closed("reset"))
+    else:
+        stop = LeaseRead(Lease(fence=LOOK_EVERY, stop=True))
+        effects = drained(manager, 40, manager.handle(40, stop))
+    assert (RecordGaps in kinds(effects)) == looks

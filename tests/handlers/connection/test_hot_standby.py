@@ -2,24 +2,23 @@
 
 from dataclasses import replace
 
-from handlers.connection.effects import CloseUpstream, SaveProgress
-from handlers.connection.inputs import Claimed, Closed, CursorRead, LeaseRead, Opened, Woken
+from handlers.connection.effects import CloseUpstream, Heartbeat, MarkConnected
+from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption, Woken
 from handlers.connection.lease import Lease
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.phases import Phase
 from tests.handlers.connection.managers import DEADLINE_MS, FENCE, MARGIN_MS, connected, drained, fresh, kinds, outcome
 
 
-def fresh_saves(standby: str) -> list[SaveProgress]:
+def fresh_saves(standby: str) -> list[MarkConnected | Heartbeat]:
     """What the holder saves from its opening to its margin."""
     manager = fresh("tolerates", standby=standby)
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE, execution="mine")))
-    manager.handle(20, CursorRead("7"))
+    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7")))
     effects = manager.handle(30, Opened(200))
     for now_ms in range(5_000, DEADLINE_MS - MARGIN_MS, 5_000):
         effects += manager.handle(now_ms, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
-    return [effect for effect in effects if isinstance(effect, SaveProgress)]
+    return [effect for effect in effects if isinstance(effect, MarkConnected | Heartbeat)]
 
 
 def test_a_hot_standby_stays_when_it_is_taken_over() -> None:

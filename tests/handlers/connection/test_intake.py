@@ -5,18 +5,19 @@ import pytest
 from handlers.connection.effects import (
     CloseUpstream,
     Finish,
+    Heartbeat,
     MarkConnected,
-    MarkReleased,
     Outcome,
     RecordGaps,
     RecordLoss,
-    SaveProgress,
+    Release,
+    SaveRecord,
     Write,
 )
-from handlers.connection.inputs import Chunk, Claimed, Closed, CursorRead, LeaseRead, Opened, Written
+from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.intake import MOST_EVENTS
 from handlers.connection.lease import Lease
-from tests.handlers.connection.managers import FENCE, connected, drained, event, fresh, kinds, outcome
+from tests.handlers.connection.managers import FENCE, RECORDS, SAVES, connected, drained, event, fresh, kinds, outcome
 
 INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
 
@@ -36,8 +37,12 @@ INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
         (500, {}, "StreamDropped", None),
         (503, {}, "StreamDropped", None),
         (408, {}, "StreamDropped", None),
-        (401, {}, "StreamRejected", None),
-        (404, {}, "StreamRejected", None),
+        (401, {}, "StreamDropped", None),
+        (403, {"retry-after": "9"}, "StreamDropped", 9.0),
+        (404, {}, "StreamDropped", None),
+        (400, {}, "StreamRejected", None),
+        (402, {}, "StreamRejected", None),
+        (410, {}, "StreamRejected", None),
         (302, {}, "StreamRejected", None),
         (204, {}, "", None),
     ],
@@ -46,10 +51,9 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     """Each status that is no stream ends the connection with the error of the design's table; 204 ends the stream."""
     manager = fresh()
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE)))
-    manager.handle(20, CursorRead(None))
+    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(None)))
     effects = drained(manager, 30, manager.handle(30, Opened(status, headers)))
-    assert kinds(effects) == [SaveProgress, Finish]
+    assert kinds(effects) == [SaveRecord, Finish]
     assert (outcome(effects).error, outcome(effects).retry_after_s) == (error, retry_after_s)
 
 
@@ -66,8 +70,7 @@ def test_a_page_is_no_event_stream(content_type: str, error: str) -> None:
     """A 200 of another Content-Type is rejected where server-sent events are promised."""
     manager = fresh()
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE)))
-    manager.handle(20, CursorRead(None))
+    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(None)))
     effects = manager.handle(30, Opened(200, {"content-type": content_type}))
     assert (kinds(effects) == [CloseUpstream]) is bool(error)
     assert not error or outcome(drained(manager, 30, effects)).error == error
@@ -77,8 +80,7 @@ def test_a_page_in_place_of_json_lines_is_rejected() -> None:
     """An answer of 200 that says text/html is no stream, whatever the framing."""
     manager = fresh(framing="ndjson")
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE)))
-    manager.handle(20, CursorRead(None))
+    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(None)))
     effects = manager.handle(30, Opened(200, {"content-type": "text/html; charset=utf-8"}))
     ended = outcome(drained(manager, 30, effects))
     assert (ended.error, ended.message) == (
@@ -112,7 +114,7 @@ def test_the_end_of_the_stream_is_stored_and_returned() -> None:
     assert [e.data for e in effects[0].events] == ["x", "y"]
     assert manager.handle(45, Closed("closed_here")) == []
     effects = manager.handle(50, Written(2, 0))
-    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps, Finish]
+    assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
     assert outcome(effects) == Outcome("", "ended", "the upstream ended the stream")
 
 
@@ -121,7 +123,7 @@ def test_an_unterminated_tail_is_noted_not_stored() -> None:
     manager = connected()
     manager.handle(40, Chunk(b"data: half"))
     effects = manager.handle(50, Closed("truncated"))
-    assert isinstance(effects[1], SaveProgress)
+    assert isinstance(effects[1], SaveRecord)
     assert effects[1].progress.unterminated_bytes == len(b"data: half")
 
 
@@ -142,7 +144,7 @@ def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str 
     for write in [effect for effect in effects if isinstance(effect, Write)]:
         effects += manager.handle(50, Written(len(write.events), 0, 0))
     effects += manager.handle(60, Closed("ended_by_upstream"))
-    assert [effect.cursor for effect in effects if isinstance(effect, SaveProgress)] == [cursor]
+    assert [effect.cursor for effect in effects if isinstance(effect, SAVES)] == [cursor]
 
 
 def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> None:
@@ -154,7 +156,7 @@ def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> N
     cursors = []
     for number, write in enumerate(writes, 1):
         effects = manager.handle(10_000 * number, Written(len(write.events), 0, 0))
-        cursors += [effect.cursor for effect in effects if isinstance(effect, SaveProgress)]
+        cursors += [effect.cursor for effect in effects if isinstance(effect, SAVES)]
     assert cursors == [str(7 + MOST_EVENTS), str(7 + 2 * MOST_EVENTS), "9999"]
 
 
@@ -171,7 +173,7 @@ def test_an_id_alone_waits_for_the_events_before_it() -> None:
     assert kinds(manager.handle(6_000, Chunk(event(8)))) == [Write]
     assert manager.handle(6_010, Chunk(b"id: 9\n\n")) == []
     (saved,) = manager.handle(6_020, Written(1, 0, 0))
-    assert isinstance(saved, SaveProgress)
+    assert isinstance(saved, Heartbeat)
     assert saved.cursor == "9"
 
 
@@ -184,7 +186,7 @@ def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
     effects += manager.handle(12_000, holder)
     manager.handle(12_001, Written(1, 0))
     effects += manager.handle(18_000, holder)
-    assert [e.progress.seen_ms for e in effects if isinstance(e, SaveProgress)] == [4_000, 4_000, 18_000]
+    assert [e.progress.seen_ms for e in effects if isinstance(e, RECORDS)] == [4_000, 4_000, 18_000]
 
 
 def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
@@ -195,7 +197,7 @@ def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_ev
     manager.handle(2_001, Written(1, 0))
     effects = manager.handle(5_000, Chunk(b"event: gone\ndata: x\n\n"))
     effects += manager.handle(5_001, Closed("closed_here"))
-    (save,) = [effect for effect in effects if isinstance(effect, SaveProgress)]
+    (save,) = [effect for effect in effects if isinstance(effect, Release)]
     assert (save.cursor, save.progress.closed_ms, save.progress.forgot_ms) == ("start", 2_000, 5_000)
 
 
@@ -220,15 +222,14 @@ def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
     assert kinds(effects) == [RecordLoss, Write]
     assert effects[0] == RecordLoss(FENCE, 1, 30, 5_040, "announced_by_upstream")
     saves = manager.handle(5_050, Written(3, 0))
-    assert [save.cursor for save in saves if isinstance(save, SaveProgress)] == ["10"]
+    assert [save.cursor for save in saves if isinstance(save, SAVES)] == ["10"]
 
 
 def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up() -> None:
     """A resumed connection hears first of what was lost while nobody was connected, and later of what is lost now."""
     manager = fresh(resume={"header": "Last-Event-ID"}, loss={"event": "lost"})
     manager.start(90_000)
-    manager.handle(90_010, Claimed(Lease(fence=FENCE)))
-    manager.handle(90_020, CursorRead("7", 5, known_ms=89_000, behind_ms=2_040))
+    manager.handle(90_020, Claimed(Lease(fence=FENCE), Resumption("7", 5, known_ms=89_000, behind_ms=2_040)))
     manager.handle(90_030, Opened(200))
     spans = []
     for at_ms in (90_040, 92_000, 92_090, 93_000):
@@ -242,10 +243,9 @@ def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_sav
     """Where the answer does not begin behind the cursor, nobody can ask for what came since: the record says so."""
     manager = fresh(resume={"header": "Last-Event-ID", "confirmed_by": "x-from"})
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE)))
-    manager.handle(20, CursorRead("7", 5))
+    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption("7", 5)))
     effects = manager.handle(30, Opened(200, {"x-from": "1"}))
-    assert kinds(effects) == [MarkConnected, SaveProgress]
-    assert isinstance(effects[-1], SaveProgress)
-    progress = effects[-1].progress
+    assert kinds(effects) == [MarkConnected]
+    assert isinstance(effects[0], MarkConnected)
+    progress = effects[0].progress
     assert (progress.resumed, progress.forgot_ms, progress.since_ms, progress.live_ms) == (False, 30, 5, 30)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.ledger import CATCH_UP, Gap, Record, behind_ms, gaps, known_ms, records
+from handlers.connection.ledger import CATCH_UP, Gap, Record, gaps, known, records
 
 DEAD_AFTER_MS = 5
 NOW = 10_000
@@ -25,7 +25,8 @@ def history(steps: list[tuple[int, int, int | None]]) -> list[Record]:
     opened_ms = 0
     for fence, (after_ms, lasted_ms, reach_ms) in enumerate(steps, 1):
         opened_ms += after_ms
-        since_ms, wait_ms = known_ms(written), behind_ms(written, fence - 1, opened_ms)
+        before = known(written)
+        since_ms, wait_ms = before.at_ms, before.behind_ms(fence - 1, opened_ms)
         live_ms = opened_ms + (wait_ms or 0)
         ended_ms = opened_ms + lasted_ms
         written.append(connection(fence, opened_ms, ended_ms, reach_ms=reach_ms, since_ms=since_ms, live_ms=live_ms))
@@ -68,7 +69,7 @@ def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
         # It sends three milliseconds' worth in two, until it has nothing left.
         for at_ms in range(record.opened_ms, record.last_ms):
             due_ms = min(at_ms + 1, due_ms + (2 if at_ms % 2 else 1))
-    after = connection(99, written[-1].last_ms, None, since_ms=known_ms(written))
+    after = connection(99, written[-1].last_ms, None, since_ms=known(written).at_ms)
     open_gaps = [gap for gap in gaps([*written, after], NOW, DEAD_AFTER_MS) if not gap.closed_by_cursor]
     told = {at for gap in open_gaps for at in range(gap.from_ms, gap.to_ms)}
     assert never_came <= told
@@ -80,7 +81,7 @@ def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
 def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
     """Whatever broke off, the connection that is open now has asked for all of it."""
     written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
-    now = connection(99, written[-1].last_ms + 7, None, since_ms=known_ms(written))
+    now = connection(99, written[-1].last_ms + 7, None, since_ms=known(written).at_ms)
     assert all(gap.closed_by_cursor for gap in gaps([*written, now], NOW, DEAD_AFTER_MS))
 
 
@@ -88,9 +89,9 @@ def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int
 def test_what_is_known_never_falls(taken: list[tuple[int, int, int | None]]) -> None:
     """Each connection is asked for no more than the one before, and records that are out of sight change nothing."""
     written = history(taken)
-    known = [known_ms(written[:count]) or 0 for count in range(1, len(written) + 1)]
-    assert known == sorted(known)
-    assert known_ms(written[-2:]) == known_ms(written)
+    instants = [known(written[:count]).at_ms or 0 for count in range(1, len(written) + 1)]
+    assert instants == sorted(instants)
+    assert known(written[-2:]).at_ms == known(written).at_ms
 
 
 def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
@@ -101,12 +102,37 @@ def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
     assert gaps([killed, after], 46, DEAD_AFTER_MS) == [Gap(2, 40, 43, "unrecorded", closed_by_cursor=True)]
 
 
+def test_two_that_were_answered_in_another_order_than_they_claimed_leave_nothing_open() -> None:
+    """The one evicts the other at once; a default resume that is relieved so leaves nothing open."""
+    before = connection(1, 0, 30_000, reach_ms=0)
+    older = connection(2, 30_060, 30_900, reach_ms=0, since_ms=29_000, live_ms=32_000)
+    newer = connection(3, 30_000, 30_060, reach_ms=0, since_ms=29_000, live_ms=30_090)
+    after = connection(4, 30_900, 50_000, reach_ms=0, since_ms=30_000, live_ms=33_000)
+    assert gaps([before, older, newer, after], 60_000, DEAD_AFTER_MS) == []
+
+
 def test_an_open_connection_covers_all_that_follows() -> None:
     """While a connection is open, later ones end no gap."""
     open_one = Record(fence=1, opened_ms=0, seen_ms=99, closed_ms=None, ended_by="", resumed=False)
     short = Record(fence=2, opened_ms=50, seen_ms=60, closed_ms=60, ended_by="reset", resumed=False)
     later = Record(fence=3, opened_ms=80, seen_ms=99, closed_ms=None, ended_by="", resumed=False)
     assert gaps([later, short, open_one], 100, DEAD_AFTER_MS) == []
+
+
+def test_one_whose_events_wait_is_open_as_long_as_it_is_written_down() -> None:
+    """It is known good until the first of them came, and not dead for that; when it is silent it ended there."""
+    waits = Record(fence=1, opened_ms=0, seen_ms=40, closed_ms=None, ended_by="", resumed=False, saved_ms=98)
+    after = Record(fence=2, opened_ms=43, seen_ms=44, closed_ms=44, ended_by="reset", resumed=False)
+    assert gaps([waits, after], 100, DEAD_AFTER_MS) == []
+    assert [(gap.from_ms, gap.to_ms) for gap in gaps([waits, after], 104, DEAD_AFTER_MS)] == [(40, 43)]
+
+
+def test_one_that_caught_up_has_proved_it_though_an_open_one_stands_before_it() -> None:
+    """By a clock that is behind, a successor opened before its predecessor: what that one brought is brought."""
+    first = connection(1, 0, 40)
+    second = connection(2, 60, 90, since_ms=40, live_ms=80)
+    third = connection(3, 50, None, since_ms=40, live_ms=95)
+    assert gaps([first, second, third], NOW, DEAD_AFTER_MS) == [Gap(3, 40, 50, "reset", closed_by_cursor=True)]
 
 
 @pytest.mark.parametrize(("reach_ms", "closed"), [(None, True), (30, True), (29, False), (0, False)])
@@ -144,7 +170,8 @@ def test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off() -> 
     assert gaps([first, second], NOW, DEAD_AFTER_MS) == [Gap(2, 5_000, 18_000, "reset", True)]
     broken = replace(second, closed_ms=21_000, seen_ms=21_000, ended_by="reset")
     assert gaps([first, broken], 99_000, DEAD_AFTER_MS) == [Gap(2, 5_000, 21_000, "reset", False)]
-    assert (known_ms([first, broken]), behind_ms([first, broken], 2, 25_000)) == (5_000, 23_000 + CATCH_UP * 4_000)
+    after = known([first, broken])
+    assert (after.at_ms, after.behind_ms(2, 25_000)) == (5_000, 23_000 + CATCH_UP * 4_000)
     in_time = connection(3, 25_000, None, reach_ms=20_000, since_ms=5_000, live_ms=60_000)
     assert [gap.closed_by_cursor for gap in gaps([first, broken, in_time], NOW, DEAD_AFTER_MS)] == [True, True]
     late = replace(in_time, opened_ms=32_000)

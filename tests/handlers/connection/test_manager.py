@@ -10,11 +10,9 @@ from handlers.connection.effects import (
     Effect,
     Finish,
     MarkConnected,
-    MarkReleased,
     Open,
-    ReadCursor,
-    RecordGaps,
-    SaveProgress,
+    Release,
+    SaveRecord,
     TakeTurn,
 )
 from handlers.connection.inputs import (
@@ -22,27 +20,26 @@ from handlers.connection.inputs import (
     Claimed,
     ClaimRefused,
     Closed,
-    CursorRead,
     LeaseRead,
     Opened,
+    Resumption,
     Woken,
     Written,
 )
 from handlers.connection.lease import Lease
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.phases import Phase, ProtocolMisuse
-from tests.handlers.connection.managers import FENCE, connected, drained, event, fresh, kinds, outcome
+from tests.handlers.connection.managers import FENCE, SAVES, connected, drained, event, fresh, kinds, outcome
 
 
 def test_it_claims_before_it_connects_and_marks_after() -> None:
-    """The order is claim, cursor, open, mark: only so does an evicted connection know a takeover from a drop."""
+    """The order is claim, open, mark: only so does an evicted connection know a takeover from a drop."""
     manager = fresh()
     assert manager.start(0) == [Claim()]
-    assert manager.handle(10, Claimed(Lease(fence=FENCE))) == [ReadCursor()]
-    assert manager.handle(20, CursorRead("7")) == [Open("7")]
+    assert manager.handle(20, Claimed(Lease(fence=FENCE), Resumption("7"))) == [Open("7")]
     effects = manager.handle(30, Opened(200))
-    assert effects[0] == MarkConnected(FENCE, 30 + LEASE_TTL_READS * 5_000)
-    assert kinds(effects) == [MarkConnected, SaveProgress]
+    assert effects[0] == MarkConnected(FENCE, 30 + LEASE_TTL_READS * 5_000, manager.progress)
+    assert kinds(effects) == [MarkConnected]
     assert manager.phase is Phase.CONNECTED
 
 
@@ -62,24 +59,24 @@ def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
     assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
     manager = connected("forbids")
     effects = drained(manager, 1_030, manager.handle(1_030, LeaseRead(claimed)))
-    assert kinds(effects) == [SaveProgress, MarkReleased, RecordGaps]
+    assert kinds(effects) == [SaveRecord, Release]
 
 
 def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
-    """The successor waits for the release (or the lease's end), takes its turn, and only then reads the cursor."""
+    """The successor waits for the release (or the lease's end), takes its turn, and goes on from the cursor then."""
     manager = fresh("forbids")
     manager.start(0)
     waiting = Lease(fence=FENCE, connected_token=FENCE - 1, released_token=FENCE - 2, expires_at_ms=9_000)
-    assert manager.handle(10, Claimed(waiting)) == []
+    assert manager.handle(10, Claimed(waiting, Resumption(None))) == []
     assert (manager.phase, manager.lease_due_ms) == (Phase.AWAITING_RELEASE, 210)
     assert manager.handle(210, LeaseRead(waiting)) == []
     released = Lease(fence=FENCE, connected_token=FENCE - 1, released_token=FENCE - 1, expires_at_ms=9_000)
     assert kinds(manager.handle(410, LeaseRead(released))) == [TakeTurn]
     taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1, expires_at_ms=99_000)
-    assert manager.handle(420, LeaseRead(taken)) == [ReadCursor()]
+    assert manager.handle(420, LeaseRead(taken, Resumption("7"))) == [Open("7")]
     late = fresh("forbids")
     late.start(0)
-    late.handle(10, Claimed(waiting))
+    late.handle(10, Claimed(waiting, Resumption(None)))
     assert kinds(late.handle(9_000, LeaseRead(waiting))) == [TakeTurn]
 
 
@@ -87,20 +84,19 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
     """One that had its turn and was not answered releases it: the next must not wait until it expires."""
     manager = fresh("forbids")
     manager.start(0)
-    assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE)))) == [TakeTurn]
-    manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE)))
-    manager.handle(30, CursorRead(None))
+    assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))) == [TakeTurn]
+    manager.handle(30, LeaseRead(Lease(fence=FENCE, connected_token=FENCE), Resumption(None)))
     effects = manager.handle(40, Closed("refused"))
-    assert kinds(effects) == [CloseUpstream, SaveProgress, MarkReleased]
+    assert kinds(effects) == [CloseUpstream, SaveRecord, Release]
 
 
 def test_one_that_never_connected_releases_nothing() -> None:
     """A connection that was not answered must not say that an older one is closed."""
     manager = fresh("forbids")
     manager.start(0)
-    manager.handle(10, Claimed(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000)))
+    manager.handle(10, Claimed(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000), Resumption(None)))
     effects = manager.handle(20, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE - 1)))
-    assert MarkReleased not in kinds(effects)
+    assert Release not in kinds(effects)
     assert CloseUpstream not in kinds(effects)
 
 
@@ -136,7 +132,7 @@ def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> No
             effects = manager.handle(now_ms, Woken())
         elif step == "closed":
             effects = manager.handle(now_ms, Closed("reset"))
-        saved = [int(e.cursor) for e in effects if isinstance(e, SaveProgress) and e.cursor is not None]
+        saved = [int(e.cursor) for e in effects if isinstance(e, SAVES) and e.cursor is not None]
         assert all(cursor <= stored for cursor in saved)
         assert not (finished and effects)
         finished = finished or Finish in kinds(effects)

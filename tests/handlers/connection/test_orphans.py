@@ -10,7 +10,6 @@ from handlers.connection.lease import Lease
 from handlers.connection.orphans import (
     GRACE_MS,
     Verdict,
-    in_turn,
     is_suspect,
     start_input,
     start_names,
@@ -73,12 +72,3 @@ def test_names_follow_from_the_predecessor_and_the_stream_alone() -> None:
     assert not any(was_started(f"{machine}:{next(names)}") for names in successor_names("demo", ARN)[:3])
     assert not was_started(f"{machine}:my-orphan-1")
     assert json.loads(start_input("demo:é", ARN)) == {"pathParameters": {"streamId": "demo:é"}, "renews": ARN}
-
-
-@pytest.mark.parametrize("size", [0, 3, 10, 11, 37])
-def test_every_stream_has_its_turn(size: int) -> None:
-    """Ten at a time; within as many minutes as it takes each was asked about, and none twice in one minute."""
-    streams = [f"demo:{number:02d}" for number in range(size)]
-    turns = [in_turn(streams, minute * 60_000, 10) for minute in range(size // 10 + 2)]
-    assert {stream for turn in turns for stream in turn} == set(streams)
-    assert all(len(turn) == len(set(turn)) == min(size, 10) for turn in turns)

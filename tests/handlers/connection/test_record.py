@@ -1,7 +1,7 @@
 """What is written down of a connection."""
 
 from handlers.connection.effects import Outcome
-from handlers.connection.inputs import CursorRead, Written
+from handlers.connection.inputs import Resumption, Written
 from handlers.connection.record import Record
 
 LEFT = Outcome("ConnectionExpired", "", "its time is over")
@@ -18,7 +18,7 @@ def opened(
     record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.fence = 3
-    record.resumes(1_100, CursorRead("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
+    record.resumes(1_100, Resumption("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
     record.liveness.begins_input(1_500, 1_400, None)
     record.opened(1_500)
     return record
@@ -32,10 +32,10 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     record.closes("expired", LEFT)
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
     record.stored(Written(1, 1))
-    saved = record.save(4_100, 9_000, is_open=False)
-    assert (saved.cursor, saved.expires_at_ms) == ("9", 9_000)
-    assert (saved.progress.ended_by, saved.progress.stored, saved.progress.duplicates) == ("expired", 1, 1)
-    assert (record.saved_at_ms, saved.progress.seen_ms) == (4_100, 1_500)
+    saved = record.save(4_100, is_open=False)
+    assert record.pending.take() == "9"
+    assert (saved.ended_by, saved.stored, saved.duplicates) == ("expired", 1, 1)
+    assert (record.saved_at_ms, saved.seen_ms) == (4_100, 1_500)
 
 
 def test_a_close_that_came_before_the_leaving_counts() -> None:

@@ -65,7 +65,8 @@ def answer(body: object, status: int = 200, *more: str) -> bytes:
 
 
 def refusal(code: str, status: int = 400) -> bytes:
-    return answer({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "refused"}, status)
+    body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "refused"}
+    return answer(body, status, "x-amzn-RequestId: AWS-1\r\n")
 
 
 def answers(*parts: bytes) -> Script:
@@ -86,6 +87,11 @@ def answers(*parts: bytes) -> Script:
     return script
 
 
+def metadata(retries: int) -> dict[str, Any]:
+    """Of an answer without an id."""
+    return {"RequestId": "", "HTTPStatusCode": 200, "RetryAttempts": retries}
+
+
 def code_of(error: Exception) -> str:
     assert isinstance(error, ClientError)
     return str(error.response["Error"]["Code"])
@@ -94,7 +100,10 @@ def code_of(error: Exception) -> str:
 def test_a_request_is_what_dynamodb_expects() -> None:
     """A signed POST to the root, the operation in a header, the parameters as JSON."""
     with serving(answers(answer({"Item": {}}))) as server:
-        assert Small(server).call() == {"Item": {}, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
+        assert Small(server).call() == {
+            "Item": {},
+            "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "RetryAttempts": 0},
+        }
         head, _, body = server.peers[0].request.decode().partition("\r\n\r\n")
     lines = [line.partition(": ") for line in head.split("\r\n")[1:]]
     headers = {name.lower(): value for name, _, value in lines}
@@ -117,7 +126,10 @@ def test_a_connection_is_kept_and_used_again() -> None:
         small = Small(server)
         assert [small.call()["n"] for _ in range(2)] == [1, 2]
         assert server.peers[0].gone.wait(WAIT_S)
-        assert small.call() == {"n": 3, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
+        assert small.call() == {
+            "n": 3,
+            "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "RetryAttempts": 0},
+        }
         assert (len(server.peers), small.delays) == (2, [])
 
 
@@ -171,7 +183,10 @@ def test_what_passes_is_tried_again(bad: bytes) -> None:
     """Throttles, errors of the server and answers that are none of DynamoDB's; a success afterwards is a success."""
     with serving(answers(bad, bad, answer({"n": 1}))) as server:
         small = Small(server)
-        assert small.call() == {"n": 1, "ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 2}}
+        assert small.call() == {
+            "n": 1,
+            "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 200, "RetryAttempts": 2},
+        }
         base_s = THROTTLED_DELAY_S if b"Exc" in bad else TRANSIENT_DELAY_S
         assert all(0 <= delay_s <= base_s * 2**n for n, delay_s in enumerate(small.delays))
         assert len(small.delays) == 2
@@ -190,7 +205,7 @@ def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
         error = Small(server).fails()
         assert isinstance(error, ClientError)
         assert error.response["Error"] == {"Code": code, "Message": "refused"}
-        assert error.response["ResponseMetadata"] == {"HTTPStatusCode": 400, "RetryAttempts": 1}
+        assert error.response["ResponseMetadata"] == {"RequestId": "AWS-1", "HTTPStatusCode": 400, "RetryAttempts": 1}
 
 
 def test_tries_end() -> None:

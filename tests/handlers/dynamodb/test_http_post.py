@@ -20,6 +20,8 @@ FIELDS = [
     "Connection: keep-alive, close",
     "Content-Type: text/plain",
     "x-amzn-RequestId: 1",
+    "X-AMZN-REQUESTID:\t2 ",
+    "x-amzn-requestid: no id",
     "X-Content-Length: 3",
     "no field",
     " folded: 1",
@@ -62,9 +64,9 @@ def test_an_answer_is_what_http_client_takes_it_for(answer: bytes) -> None:
 def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head with a length and nothing odd about it; in two pieces it is read all the same."""
     answer = f"HTTP/1.1 200 OK\r\nServer: Server\r\n{name}\r\nContent-Length: 2\r\nDate: now\r\n\r\n{{}}".encode()
-    assert read(by_http_client, answer) == Response(200, b"{}", True)
+    assert read(by_http_client, answer) == Response(200, b"{}", True, "")
     monkeypatch.delattr(http.client, "HTTPResponse")
-    assert read(read_response, answer) == Response(200, b"{}", True)
+    assert read(read_response, answer) == Response(200, b"{}", True, "")
 
 
 def test_a_header_with_a_line_end_is_not_sent() -> None:

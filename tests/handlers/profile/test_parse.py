@@ -1,5 +1,6 @@
 """Profiles as they are parsed: defaults, refusals that name the field, and the profiles that ship."""
 
+import re
 import tomllib
 from typing import Any
 
@@ -35,21 +36,22 @@ VALUES = f'{PATH} a text, a number, true, false or "*" (anything at all) in json
 JSON = 'json a table of places and values such as { "$.type" = "ERROR" }'
 MARKED = 'must be "sse" where a mark names an event or a comment'
 ONE_OF_THEM = "is for a cursor that is an instant, add for one that is a number: give one of them"
-BARE = "in plain text; put the secret into Secrets Manager and refer to it, ${secret:/streamkeeper/name}"
+BARE = "in plain text; put the secret into Secrets Manager and refer to it, ${secret:name}"
 NEEDS_CURSOR = 'needs cursor = "$...", the place to go on from, where framing is not "sse"'
 SHRINKS = "must not shrink: factor is at least 1, and max_s at least start_s"
-UNDER = "only names under /streamkeeper/ can be read"
-NO_FIELDS = "refers to a field of the parameter '/streamkeeper/x'; only secrets have fields"
-MEANINGS = "success, ended, expired, throttled, dropped, rejected"
+UNDER = "only names under /streamkeeper/<stage>/ can be read, and are written without that"
+NO_FIELDS = "refers to a field of the parameter 'x'; only secrets have fields"
+MEANINGS = "success, ended, expired, throttled, dropped, refused, rejected"
+DURATION = 'must be a number of seconds from 0 to 86400, or such a time as "90s", "5m" or "1h"'
 NO_SECRET = (
-    "holds ${...} that is not a reference to a secret; write ${secret:/streamkeeper/name}, "
-    "${secret:/streamkeeper/name:field} or ${ssm:/streamkeeper/name}"
+    "holds ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} or ${ssm:name}"
 )
 FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw"
 SSE_ALONE = 'is for framing = "sse", where alone an upstream can ask for a reconnection time'
 NO_FIELD = "is not a field of a profile; docs/profiles.md lists those there are"
 UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
-PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled"
+PACE, PACES = "a pace: start_s, step_s, factor, max_s", "backoff: network, http, throttled, refused"
+WRONG_TIMES = (-1, 86_401, True, "", "m", "5", "5 m", "-5m", "1.5h", "25h", "٣m", "9" * 400 + "s", float("nan"), [5])
 STATUS = f"must be a status from 200 to 599 with one of {MEANINGS}"
 START = "address may hold a variable only at its start, as in ${UPSTREAM_DEMO}/events"
 
@@ -74,9 +76,13 @@ def test_address_and_framing_are_enough() -> None:
         reconnect_tries=0,
         retry_max_s=60,
         backoff=(),
+        reject_after=300,
         max_frame_bytes=1048576,
         oversize="dead-letter",
         compression=False,
+        store="items",
+        flush_s=1,
+        dedup_window_s=900,
         partitions=1,
         keep_days=0,
         on_conflict="first",
@@ -174,8 +180,10 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"framing": "ndjson", "end": {"event": "end"}}, f"framing {MARKED}"),
         ({"statuses": {"99": "ended"}}, f"statuses.99 must be a status from 200 to 599 with one of {MEANINGS}"),
         ({"statuses": {"416": "old"}}, f"statuses.416 must be a status from 200 to 599 with one of {MEANINGS}"),
-        ({"backoff": {"tls": {}}}, "backoff.tls is not a field of backoff: network, http, throttled"),
+        ({"backoff": {"tls": {}}}, "backoff.tls is not a field of backoff: network, http, throttled, refused"),
         ({"backoff": {"http": {"factor": 0.5}}}, f"backoff.http {SHRINKS}"),
+        *(({"reject_after": wrong}, f"reject_after {DURATION}") for wrong in WRONG_TIMES),
+        ({"reject_after_s": 5}, f"reject_after_s {NO_FIELD}; did you mean reject_after?"),
         ({"body": "{}"}, 'body needs method = "POST"'),
         ({"body": "[]", "method": "POST"}, 'body must be the text of a JSON object, such as \'{"stream": true}\''),
         ({"allow_private": "yes"}, "allow_private must be true or false"),
@@ -188,8 +196,9 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"headers": "a: b"}, "headers must be a table of texts"),
         ({"headers": {"Host": "b"}}, "headers.Host is not the name of an HTTP header that may be set"),
         ({"headers": {"a": "${secret:/other/x}"}}, f"headers.a refers to '/other/x'; {UNDER}"),
-        ({"headers": {"a": "${ssm:/streamkeeper/x:k}"}}, f"headers.a {NO_FIELDS}"),
-        ({"address": "https://example.org/?t=${secret:x}"}, f"address refers to 'x'; {UNDER}"),
+        ({"headers": {"a": "${ssm:x:k}"}}, f"headers.a {NO_FIELDS}"),
+        ({"address": "https://example.org/?t=${ssm:/streamkeeper/x}"}, f"address refers to '/streamkeeper/x'; {UNDER}"),
+        ({"headers": {"a": "${secret:x/}"}}, f"headers.a refers to 'x/'; {UNDER}"),
         ({"headers": {"X-Api-Key": "k3y"}}, f"headers.X-Api-Key holds 'X-Api-Key' {BARE}"),
         ({"headers": {"authorization": "Bearer k3y"}}, f"headers.authorization holds 'authorization' {BARE}"),
         ({"address": "https://example.org/?x=1&access_token=k3y"}, f"address holds 'access_token' {BARE}"),
@@ -231,8 +240,8 @@ def test_every_problem_of_a_profile_is_reported() -> None:
 
 def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
     """Another name, a number, a reference, and what the stream id brings."""
-    address = "https://example.org/?token={name}&tokens=5&key=a&secret=${secret:/streamkeeper/x}"
-    body = '{"max_tokens": "5", "token": 7, "password": "", "access_token": "${ssm:/streamkeeper/x}"}'
+    address = "https://example.org/?token={name}&tokens=5&key=a&secret=${secret:/streamkeeper/prod/x}"
+    body = '{"max_tokens": "5", "token": 7, "password": "", "access_token": "${ssm:x}"}'
     assert profile(address=address, method="POST", body=body).body == body
 
 
@@ -267,7 +276,7 @@ WORDS = [
     "POST",
     "http://[::1",
     "${UPSTREAM_DEMO}/a",
-    "https://example.org/?a=${secret:/streamkeeper/x}",
+    "https://example.org/?a=${secret:x}",
     "$.a",
 ]
 WORDS += [
@@ -311,3 +320,38 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
         assert "s3cret" not in repr(parsed.request("demo:one", cursor, values))
     for frame in (Frame("x"), Frame('{"a": [1, "2"]}', "7", "x", "7"), Frame(b"\xff")):
         assert parsed.event(frame, 0).key or parsed.kind(frame)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(0, 0), (0.5, 0.5), (90, 90), ("90s", 90), ("5m", 300), ("24h", 86_400), ("0s", 0), (86_400, 86_400)],
+)
+def test_a_time_is_a_number_of_seconds_or_has_its_unit(written: Any, seconds: float) -> None:
+    """For how long a refusal may pass."""
+    assert profile(reject_after=written).reject_after == seconds
+
+
+def test_a_log_has_fields_of_its_own() -> None:
+    """Where each event is an item there is nothing to wait for; a log has one order, and compares no bodies."""
+    log = profile(store="log", flush_s=0.25, dedup_window_s=60)
+    assert (log.flush_ms, log.dedup_window_ms, log.read_rest_s) == (250, 60_000, 0.025)
+    rests = [profile(**fields).read_rest_s for fields in ({}, {"store": "log"}, {"store": "log", "framing": "raw"})]
+    assert rests == [0, 0.05, 0]
+    known_for_ever = 'is for store = "log": an item is written at once, and its key is known for ever'
+    for fields, problem in (
+        ({"store": "logs"}, "store must be one of items, log; did you mean log?"),
+        ({"flush_s": 1}, f"flush_s {known_for_ever}"),
+        ({"dedup_window_s": 900}, f"dedup_window_s {known_for_ever}"),
+        ({"store": "log", "flush_s": 61}, "flush_s must be a number of seconds at least 0 and at most 60"),
+        ({"store": "log", "dedup_window_s": 59}, "dedup_window_s must be a whole number from 60 to 86400"),
+        (
+            {"store": "log", "partitions": 2},
+            'partitions is for store = "items": a log has one order and lies under one partition key',
+        ),
+        (
+            {"store": "log", "on_conflict": "both"},
+            'on_conflict can be "both" only with store = "items": a log does not read back what it stored',
+        ),
+    ):
+        with pytest.raises(BadProfile, match=f"^the profile 'demo': {re.escape(problem)}$"):
+            profile(**fields)

@@ -1,20 +1,23 @@
 """Lease, cursor and ledger on the embedded AWS: what a request writes, its refusals, and what a lost answer does."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.inputs import Claimed, ClaimRefused, CursorRead
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.store.connection_store import LOOK_BACK
+from handlers.store import control_record
+from handlers.store.ledger_records import LOOK_BACK
 from tests.handlers.aws import (
     CONTROL,
     Aws,
     Client,
     answer_is_lost,
     never_arrives,
+    record_gaps,
+    save_connection,
 )
 from tests.handlers.store.events import STREAM
 
@@ -22,9 +25,9 @@ from tests.handlers.store.events import STREAM
 
 
 def claim(aws: Aws, execution: str = "", holder: str = "A/1") -> Lease:
-    answer = aws.store().claim(STREAM, execution=execution, holder=holder)
-    assert isinstance(answer, Claimed)
-    return answer.lease
+    reply = aws.store().claim(STREAM, execution=execution, holder=holder)
+    assert reply.is_done
+    return reply.record.lease
 
 
 def test_a_claim_raises_the_fence_and_names_the_holder(aws: Aws) -> None:
@@ -41,8 +44,19 @@ def test_a_claim_is_for_the_execution_that_holds_the_stream(aws: Aws) -> None:
     aws.put_control(STREAM, "lease", execution={"S": "arn:1"}, generation={"N": "4"})
     assert claim(aws, "arn:1") == Lease(fence=2, execution="arn:1", generation=4, holder="A/1")
     refused = aws.store().claim(STREAM, execution="arn:2", holder="A/9")
-    assert refused == ClaimRefused(Lease(fence=2, execution="arn:1", generation=4, holder="A/1"))
+    lease = Lease(fence=2, execution="arn:1", generation=4, holder="A/1")
+    assert (refused.is_done, refused.record.lease) == (False, lease)
     assert claim(aws, "").fence == 3
+
+
+def test_what_is_over_is_not_claimed_for_a_predecessor(aws: Aws) -> None:
+    """A successor has let go of the stream. Its predecessor goes on where that broke, not where the stream ended."""
+    for ending in ("StreamEnded", "StreamRejected", "InvalidRequest"):
+        aws.put_control(STREAM, "lease", ending={"S": ending}, ended_at={"S": "2026-01-01T00:00:00Z"})
+        assert not aws.store().claim(STREAM, execution="arn:1", holder="A/1").is_done
+    assert claim(aws, "").fence == 1
+    aws.put_control(STREAM, "lease", ending={"S": "States.Runtime"}, ended_at={"S": "2026-01-01T00:00:00Z"})
+    assert claim(aws, "arn:1").fence == 2
 
 
 def test_a_claim_is_refused_while_a_stop_is_requested(aws: Aws) -> None:
@@ -50,15 +64,15 @@ def test_a_claim_is_refused_while_a_stop_is_requested(aws: Aws) -> None:
     aws.put_control(STREAM, "lease", stop={"BOOL": False})
     assert claim(aws).fence == 1
     aws.put_control(STREAM, "lease", stop={"BOOL": True})
-    assert aws.store().claim(STREAM, execution="", holder="A/1") == ClaimRefused(
-        Lease(fence=1, stop=True, holder="A/1")
-    )
+    refused = aws.store().claim(STREAM, execution="", holder="A/1")
+    assert (refused.is_done, refused.record.lease) == (False, Lease(fence=1, stop=True, holder="A/1"))
 
 
 def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(aws: Aws) -> None:
     """The lease is read: it names this invocation, so the claim was made."""
     lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
-    assert lost.claim(STREAM, execution="", holder="A/1") == Claimed(Lease(fence=1, holder="A/1"))
+    reply = lost.claim(STREAM, execution="", holder="A/1")
+    assert (reply.is_done, reply.record.lease) == (True, Lease(fence=1, holder="A/1"))
 
 
 def test_a_claim_that_never_arrived_is_none(aws: Aws) -> None:
@@ -77,12 +91,14 @@ def test_connected_only_grows_and_never_passes_the_fence(aws: Aws) -> None:
     """An older connection that is marked late changes nothing, nor does one whose lease is gone."""
     store = aws.store()
     claim(aws), claim(aws)
-    assert store.mark_connected(STREAM, 2, 900)
-    assert store.mark_connected(STREAM, 2, 950)
-    assert not store.mark_connected(STREAM, 1, 999)
-    assert not store.mark_connected(STREAM, 3, 999)
-    assert not store.mark_connected("other", 1, 999)
+    assert store.mark_connected(STREAM, 2, 900).is_done
+    assert store.mark_connected(STREAM, 2, 950).is_done
+    assert not store.mark_connected(STREAM, 1, 999).is_done
+    assert not store.mark_connected(STREAM, 3, 999).is_done
+    assert not store.mark_connected("other", 1, 999).is_done
     assert store.read_lease(STREAM) == Lease(fence=2, connected_token=2, expires_at_ms=950, holder="A/1")
+    assert store.release(STREAM, 2, {}).is_done
+    assert not store.mark_connected(STREAM, 2, 999).is_done
     assert store.read_lease("other") == Lease()
 
 
@@ -90,10 +106,10 @@ def test_released_only_grows(aws: Aws) -> None:
     """The same rules for the mark of a closed connection."""
     store = aws.store()
     claim(aws), claim(aws)
-    assert store.mark_released(STREAM, 2)
-    assert store.mark_released(STREAM, 2)
-    assert not store.mark_released(STREAM, 1)
-    assert not store.mark_released("other", 1)
+    assert store.release(STREAM, 2, {}).is_done
+    assert store.release(STREAM, 2, {}).is_done
+    assert not store.release(STREAM, 1, {}).is_done
+    assert not store.release("other", 1, {}).is_done
     assert store.read_lease(STREAM).released_token == 2
 
 
@@ -102,37 +118,59 @@ def test_only_the_connected_one_renews_and_only_forward(aws: Aws) -> None:
     store = aws.store()
     claim(aws), claim(aws)
     store.mark_connected(STREAM, 1, 100)
-    assert store.renew(STREAM, 1, 200)
-    assert not store.renew(STREAM, 1, 150)
+    shown = {"looked": {"N": "1"}}
+    assert store.heartbeat(STREAM, 1, 200, shown).record.lease.expires_at_ms == 200
+    assert store.renew(STREAM, 1, 210).record.lease.expires_at_ms == 210
+    assert not store.heartbeat(STREAM, 1, 150, shown).is_done
     store.mark_connected(STREAM, 2, 300)
-    assert not store.renew(STREAM, 1, 900)
-    assert store.read_lease(STREAM).expires_at_ms == 300
+    for reply in (store.heartbeat(STREAM, 1, 900, shown), store.renew(STREAM, 1, 900)):
+        assert (reply.is_done, reply.record.lease.expires_at_ms) == (False, 300)
 
 
 # --- cursor and ledger ------------------------------------------------------------------------------------------------
 
 
+def saved(cursor: str, fence: int, now_ms: int) -> dict[str, Any]:
+    """The attributes of a cursor."""
+    return control_record.cursor(cursor, fence, now_ms)
+
+
 def test_the_cursor_is_never_moved_back_by_an_older_connection(aws: Aws) -> None:
-    """A newer fence and the same fence move it; an older fence, and a request that lands late, do not."""
+    """The newest that is connected moves it by its heartbeat and its release; an older or a late one does not."""
     store = aws.store()
-    assert store.read_cursor(STREAM) is None
-    assert store.save_cursor(STREAM, "5", fence=1, now_ms=100)
-    assert store.save_cursor(STREAM, "8", fence=2, now_ms=90)
-    assert not store.save_cursor(STREAM, "6", fence=1, now_ms=200)
-    assert store.save_cursor(STREAM, "9", fence=2, now_ms=110)
-    assert not store.save_cursor(STREAM, "8", fence=2, now_ms=100)
-    assert store.save_cursor(STREAM, "", fence=2, now_ms=110)
-    assert store.read_cursor(STREAM) == ""
-    assert aws.items(CONTROL, STREAM) == {
-        "cursor": {"PK": STREAM, "SK": "cursor", "cursor": "", "fence": 2, "saved_at_ms": 110}
-    }
+    claim(aws), claim(aws)
+    store.mark_connected(STREAM, 1, 100)
+    assert store.heartbeat(STREAM, 1, 200, saved("5", 1, 100)).record.cursor == "5"
+    assert not store.heartbeat(STREAM, 1, 150, saved("4", 1, 50)).is_done
+    store.mark_connected(STREAM, 2, 300)
+    assert not store.heartbeat(STREAM, 1, 900, saved("9", 1, 800)).is_done
+    assert store.release(STREAM, 1, saved("9", 1, 800)).record.cursor == "5"
+    assert store.heartbeat(STREAM, 2, 400, saved("", 2, 310)).is_done
+    assert store.release(STREAM, 2, saved("8", 2, 320)).is_done
+    assert not store.heartbeat(STREAM, 2, 500, saved("7", 2, 315)).is_done
+    record = store.read(STREAM)
+    assert (record.cursor, record.cursor_fence, record.saved_ms, record.lease.released_token) == ("8", 2, 320, 2)
+
+
+def test_a_cursor_that_the_upstream_refused_is_replaced_once(aws: Aws) -> None:
+    """Where it is still the one that was asked with: what whoever is connected has saved since stays."""
+    store = aws.store()
+    claim(aws)
+    store.mark_connected(STREAM, 1, 100)
+    refused = store.heartbeat(STREAM, 1, 200, saved("5", 1, 100)).record
+    assert [store.replace_cursor(STREAM, refused, "", 1, 150) for _ in range(2)] == [True, False]
+    record = store.read(STREAM)
+    assert (record.cursor, record.cursor_fence) == ("", 1)
+    assert store.heartbeat(STREAM, 1, 300, saved("5", 1, 200)).is_done
+    store.heartbeat(STREAM, 1, 400, saved("6", 1, 300))
+    assert (store.replace_cursor(STREAM, refused, "", 1, 350), store.read(STREAM).cursor) == (False, "6")
 
 
 def test_the_ledger_records_a_connection(aws: Aws) -> None:
     """One record a fence; an instant that has not come is absent, counts are the latest."""
 
     def save(progress: Progress) -> bool:
-        return aws.store().save_connection(STREAM, progress, lane="A", execution="arn:1", request_id="r")
+        return save_connection(aws.store(), STREAM, progress, lane="A", execution="arn:1", request_id="r")
 
     assert save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=20))
     assert save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=30, frames=2, bytes=9, stored=1, duplicates=1))
@@ -179,31 +217,33 @@ def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
     """Free, released, run out or one's own already: taken. While another's lasts, or a newer one took it: not."""
     store = aws.store()
     for number in (1, 2, 3):
-        assert isinstance(store.claim(STREAM, execution="", holder=f"A/{number}"), Claimed)
-    first = store.take_turn(STREAM, 1, expires_at_ms=100, now_ms=10)
+        assert store.claim(STREAM, execution="", holder=f"A/{number}").is_done
+    first = store.take_turn(STREAM, 1, expires_at_ms=100, now_ms=10).record.lease
     assert (first.connected_token, first.expires_at_ms) == (1, 100)
-    assert store.take_turn(STREAM, 1, expires_at_ms=120, now_ms=20).expires_at_ms == 120
-    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=119).connected_token == 1
-    assert store.take_turn(STREAM, 2, expires_at_ms=200, now_ms=120).connected_token == 2
-    assert store.mark_released(STREAM, 2)
-    assert store.take_turn(STREAM, 3, expires_at_ms=300, now_ms=130).connected_token == 3
-    assert store.take_turn(STREAM, 2, expires_at_ms=400, now_ms=999).connected_token == 3
-    assert store.take_turn(STREAM, 4, expires_at_ms=400, now_ms=999).connected_token == 3
+
+    def turn(fence: int, expires_at_ms: int, now_ms: int, over: int = 0) -> int:
+        reply = store.take_turn(STREAM, fence, expires_at_ms=expires_at_ms, now_ms=now_ms, over=over)
+        assert reply.is_done == (reply.record.lease.connected_token == fence)
+        return reply.record.lease.connected_token
+
+    assert (turn(1, 120, 20), turn(2, 200, 119), turn(2, 200, 120)) == (1, 1, 2)
+    assert store.release(STREAM, 2, {}).is_done
+    assert (turn(3, 300, 130), turn(2, 400, 999), turn(4, 400, 999)) == (3, 3, 3)
+    claim(aws)
+    assert (turn(4, 400, 140, over=2), turn(4, 400, 140, over=3)) == (3, 4)
 
 
 def test_records_of_the_ledger_may_expire(aws: Aws) -> None:
     """So many days after the connection was last seen, or the gap ended; the lease and the cursor never do."""
     store = aws.store(ledger_keep_days=2)
     store.claim(STREAM, execution="", holder="A/1")
-    store.save_cursor(STREAM, "5", fence=1, now_ms=100)
     first = Progress(fence=1, claimed_ms=0, opened_ms=1_000, seen_ms=5_999, closed_ms=5_999, ended_by="reset")
     for progress in (first, Progress(fence=2, claimed_ms=6_000, opened_ms=9_000, seen_ms=9_500)):
-        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
-    store.record_gaps(STREAM, 9_600, dead_after_ms=1_000)
+        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    record_gaps(store, STREAM, 9_600, dead_after_ms=1_000)
     assert {key: item.get("expires_at", 0) - 2 * 86_400 for key, item in aws.items(CONTROL, STREAM).items()} == {
         "connection#000000000001": 5,
         "connection#000000000002": 9,
-        "cursor": -2 * 86_400,
         "gap#000000000002": 9,
         "lease": -2 * 86_400,
     }
@@ -217,11 +257,11 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
     killed = Progress(fence=3, claimed_ms=95, opened_ms=100, seen_ms=150, resumed=True)
     last = Progress(fence=4, claimed_ms=170, opened_ms=180, seen_ms=300)
     for progress in (first, never_answered, killed, last):
-        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
-    store.record_gaps(STREAM, 160, dead_after_ms=20)
+        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    record_gaps(store, STREAM, 160, dead_after_ms=20)
     assert [key for key in aws.items(CONTROL, STREAM) if key.startswith("gap#")] == ["gap#000000000003"]
     for _ in range(2):
-        store.record_gaps(STREAM, 310, dead_after_ms=20)
+        record_gaps(store, STREAM, 310, dead_after_ms=20)
     gaps = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
     assert gaps == {
         f"gap#{fence:012d}": {
@@ -244,12 +284,13 @@ def test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off(aws:
     broken = replace(second, seen_ms=115, closed_ms=115, ended_by="reset")
     shown = []
     for progress in (first, second, broken, replace(second, fence=3, opened_ms=117, seen_ms=300)):
-        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
-        store.record_gaps(STREAM, 119, dead_after_ms=20)
+        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+        record_gaps(store, STREAM, 119, dead_after_ms=20)
         item = aws.items(CONTROL, STREAM).get("gap#000000000002", {})
         shown.append((item.get("from_ms"), item.get("to_ms"), item.get("closed_by_cursor")))
     assert shown == [(None, None, None), (90, 100, True), (90, 115, False), (90, 100, True)]
-    assert store.resumption(STREAM, 310) == CursorRead(None, None, 300, 20)
+    rows = [aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"] for fence in (1, 2, 3)]
+    assert [row["seen_ms"] for row in rows] == [90, 115, 300]
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
@@ -258,13 +299,13 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
     first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
     second = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=120)
     for progress in (first, second):
-        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
-    store.record_gaps(STREAM, 119, dead_after_ms=20)
+        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    record_gaps(store, STREAM, 119, dead_after_ms=20)
     for number in range(1, LOOK_BACK + 2):
-        store.record_loss(STREAM, RecordLoss(2, number, 110, 111, "announced_by_upstream"))
+        store.ledger.record_loss(STREAM, RecordLoss(2, number, 110, 111, "announced_by_upstream"))
     broken = replace(second, seen_ms=115, closed_ms=115, ended_by="reset")
-    store.save_connection(STREAM, broken, lane="A", execution="", request_id="r")
-    store.record_gaps(STREAM, 119, dead_after_ms=20)
+    save_connection(store, STREAM, broken, lane="A", execution="", request_id="r")
+    record_gaps(store, STREAM, 119, dead_after_ms=20)
     item = aws.items(CONTROL, STREAM)["gap#000000000002"]
     assert (item["from_ms"], item["to_ms"], item["closed_by_cursor"]) == (90, 115, False)
 
@@ -280,8 +321,8 @@ def test_a_gap_is_written_however_many_tries_nobody_answered(aws: Aws) -> None:
         for fence in (last, last + 1)
     ]
     for progress in (first, *tries, *again):
-        store.save_connection(STREAM, progress, lane="A", execution="", request_id="r")
-    store.record_gaps(STREAM, 400, dead_after_ms=20)
+        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    record_gaps(store, STREAM, 400, dead_after_ms=20)
     gaps = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
     assert list(gaps) == [f"gap#{last:012d}"]
     assert [(item["from_ms"], item["to_ms"]) for item in gaps.values()] == [(90, 200 + last)]
@@ -292,7 +333,7 @@ def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
     for fence in range(1, 6):
         at_ms = fence * 100
         progress = Progress(fence, at_ms, opened_ms=at_ms, seen_ms=at_ms + 50, closed_ms=at_ms + 50, ended_by="reset")
-        aws.store().save_connection(STREAM, progress, lane="A", execution="", request_id="r")
-    aws.store().record_gaps(STREAM, 600, dead_after_ms=20)
+        save_connection(aws.store(), STREAM, progress, lane="A", execution="", request_id="r")
+    record_gaps(aws.store(), STREAM, 600, dead_after_ms=20)
     assert sum(key.startswith("gap#") for key in aws.items(CONTROL, STREAM)) == 4
-    aws.store(Client(aws.dynamodb, "put_item", never_arrives)).record_gaps(STREAM, 700, dead_after_ms=20)
+    record_gaps(aws.store(Client(aws.dynamodb, "put_item", never_arrives)), STREAM, 700, dead_after_ms=20)

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handlers.connection.inputs import Claimed, Written
+from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
@@ -58,7 +58,7 @@ def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
         for statement, error in zip(Statements, errors, strict=True):
             done = call(Statements=[statement])["Responses"][0] if not error or error[0] == "!" else {}
             statements.append({"Error": {"Code": error.lstrip("!"), "Message": "secret"}} if error else done)
-        return {"Responses": statements, "ResponseMetadata": {"RetryAttempts": 0}}
+        return {"Responses": statements, "ResponseMetadata": {"RequestId": "AWS2", "RetryAttempts": 0}}
 
     return way
 
@@ -120,10 +120,11 @@ def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
 
 
 def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
-    """After TRIES requests with growing delays; what was stored stays, and comes again as a duplicate."""
+    """After TRIES requests with growing delays, the last of them named; what was stored stays, and is a duplicate."""
     always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
     store = aws.store(Client(aws.dynamodb, "batch_execute_statement", always))
-    with pytest.raises(StoreUnavailable, match=r"^AWS refused statements of BatchExecuteStatement again and again$"):
+    refused = r"^AWS refused statements of BatchExecuteStatement again and again, request AWS2$"
+    with pytest.raises(StoreUnavailable, match=refused):
         store.write(STREAM, 1, 0, events(*range(BATCH)))
     assert len(aws.delays) == TRIES - 1
     assert max(aws.delays) <= DELAY_MOST_S
@@ -162,9 +163,9 @@ def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(aws: Aws) -> N
 
 
 def test_any_other_refusal_is_store_unavailable(aws: Aws) -> None:
-    """Of a statement or of the request; the sentence holds AWS's code and nothing of the data."""
+    """Of a statement or of the request; the sentence holds AWS's code and its request id, and nothing of the data."""
     denied = Client(aws.dynamodb, "batch_execute_statement", answers(lambda _place: "AccessDenied"))
-    with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchExecuteStatement: AccessDenied$"):
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchExecuteStatement: AccessDenied, request AWS2$"):
         aws.store(denied).write(STREAM, 1, 0, events(1, 2))
     lost = Client(aws.dynamodb, "batch_execute_statement", answer_is_lost)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer BatchExecuteStatement: ReadTimeoutError$"):
@@ -218,7 +219,7 @@ def test_an_id_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
 
 def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
     """Nothing refers to an object that is not there, and the event is not dropped."""
-    with pytest.raises(StoreUnavailable, match=r"^AWS refused PutObject after its retries: NoSuchBucket$"):
+    with pytest.raises(StoreUnavailable, match=r"^AWS refused PutObject after its retries: NoSuchBucket, request \S+$"):
         aws.store(bucket="nobody-has-this").write(STREAM, 1, 0, events(1, data=noise(MAX_ITEM_BYTES)))
     assert aws.items(EVENTS, STREAM) == {}
 
@@ -236,8 +237,7 @@ def test_a_hot_stream_is_spread_and_still_deduplicated(aws: Aws) -> None:
 def test_the_first_claim_fixes_the_number_of_partitions(aws: Aws) -> None:
     """A later profile with another number changes nothing: an event would not meet the item that it duplicates."""
     claims = [aws.store().claim(STREAM, execution="", holder="A/1", partitions=number) for number in (4, 1, 8)]
-    assert [claim.partitions for claim in claims if isinstance(claim, Claimed)] == [4, 4, 4]
+    assert [(claim.is_done, claim.record.partitions) for claim in claims] == [(True, 4)] * 3
     lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
     claimed = lost.claim(STREAM, execution="", holder="B/2", after_fence=0, partitions=1)
-    assert isinstance(claimed, Claimed)
-    assert (claimed.lease.fence, claimed.partitions) == (4, 4)
+    assert (claimed.is_done, claimed.record.lease.fence, claimed.record.partitions) == (True, 4, 4)

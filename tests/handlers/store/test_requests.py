@@ -1,31 +1,365 @@
-"""Which requests a step is, and in which order they are made."""
+"""Which requests a step is, in which order they are made, and how many a connection takes."""
 
 from typing import Any
 
-from handlers.connection.effects import Progress, SaveProgress
+import pytest
+
+from handlers.connection.effects import (
+    Claim,
+    Effect,
+    Heartbeat,
+    MarkConnected,
+    Progress,
+    RecordGaps,
+    Release,
+    SaveRecord,
+    TakeTurn,
+)
+from handlers.connection.inputs import Chunk, Claimed, LeaseRead, Resumption
 from handlers.connection.steps import Invocation
+from handlers.errors import StoreUnavailable
+from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
 from local.replay.shared_tasks import store_on
 from local.replay.table import MemoryDynamoDB
-from tests.handlers.connection.managers import profile
+from tests.handlers.connection.managers import connected, drained, profile
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
+STREAM = "demo"
+EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:streamkeeper-prod-connections:"
 
 
-def written(progress: Progress) -> list[str]:
-    """The sort keys of what a save of a cursor writes, in order."""
-    keys: list[str] = []
-    tables = MemoryDynamoDB("events", "control", on_change=lambda _table, key, _item: keys.append(key[1]))
-    who = Invocation("demo", "A", "", "r1", 900_000, 4_000, 1_000, 1_000, 0)
-    save: Any = SaveProgress("9", progress, 10_000)
-    for request in Requests(profile(), store_on(tables, NAMES), who, lambda: 0).of(save):
-        request()
-    return keys
+class Table:
+    """The control table in memory, the requests that it was asked for, and what was written."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.written: list[str] = []
+        self.tables = MemoryDynamoDB(
+            "events", "control", on_change=lambda _table, key, _item: self.written.append(key[1])
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        def request(**parameters: Any) -> Any:
+            self.requests.append(name)
+            return getattr(self.tables, name)(**parameters)
+
+        return request
+
+    def store(self) -> Store:
+        return store_on(self, NAMES)
+
+    def item(self, key: str = "lease") -> dict[str, Any]:
+        keys = {"PK": {"S": STREAM}, "SK": {"S": key}}
+        item: dict[str, Any] = self.tables.get_item(TableName="control", Key=keys).get("Item", {})
+        return item
+
+    def put(self, key: str, **attributes: Any) -> None:
+        self.tables.put_item(TableName="control", Item={"PK": {"S": STREAM}, "SK": {"S": key}} | attributes)
+
+
+class Function:
+    """The requests of one invocation, at a clock that stands; `ask` is what a performer does."""
+
+    def __init__(self, table: Table, request_id: str, now_ms: int = 0, overlap: str = "evicts") -> None:
+        self.now_ms = now_ms
+        who = Invocation(STREAM, "A", "", request_id, 900_000, 4_000, 1_000, 1_000, 0)
+        self._requests = Requests(profile(overlap), table.store(), who, lambda: self.now_ms)
+
+    def ask(self, effect: Effect) -> Any:
+        return [request() for request in self._requests.of(effect)][-1]
+
+    def claim(self) -> Claimed:
+        answer = self.ask(Claim())
+        assert isinstance(answer, Claimed)
+        return answer
+
+
+def row(fence: int, seen_ms: int, **more: Any) -> Progress:
+    """A connection that was answered ten milliseconds after its claim."""
+    return Progress(fence, claimed_ms=fence * 1_000, opened_ms=fence * 1_000 + 10, seen_ms=seen_ms, **more)
 
 
 def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
-    """The cursor first, for it alone must not be lost; but one that passes what the upstream has forgotten last."""
-    progress = Progress(fence=1, claimed_ms=1, opened_ms=2, seen_ms=3, closed_ms=3, ended_by="reset")
-    assert written(progress) == ["cursor", "connection#000000000001"]
-    forgot = Progress(fence=1, claimed_ms=1, seen_ms=3, ended_by="cursor_expired", forgot_ms=3)
-    assert written(forgot) == ["connection#000000000001", "cursor"]
+    """The record first; then the cursor is saved that passes what the upstream has forgotten."""
+    resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
+    manager = connected(resume=resume)
+    effects = drained(manager, 50, manager.handle(40, Chunk(b"event: gone\ndata: x\n\n")))
+    assert [type(effect) for effect in effects if isinstance(effect, SaveRecord | Release)] == [SaveRecord, Release]
+    table = Table()
+    function = Function(table, "r1")
+    for effect in effects[:-1]:
+        function.ask(effect)
+    assert [key for key in table.written if key in ("connection#000000000003", "lease")] == ["connection#000000000003"]
+
+
+def test_opening_takes_a_claim_and_a_mark() -> None:
+    """The claim brings the cursor, the rest and what the ledger knows; a heartbeat is one write, the end are two."""
+    table = Table()
+    function = Function(table, "r1")
+    function.claim()
+    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    assert table.requests == ["update_item"] * 2
+    assert function.ask(Heartbeat("5", row(1, 2_000), 9_500)).lease.expires_at_ms == 9_500
+    assert table.requests == ["update_item"] * 3
+    end = row(1, 2_500, closed_ms=2_500, ended_by="reset")
+    function.ask(SaveRecord(end))
+    released = function.ask(Release("6", end))
+    assert (released.lease.released_token, table.requests) == (1, ["update_item"] * 5)
+    again = Function(table, "r1", now_ms=2_600).claim()
+    assert again.resumption == Resumption("6", 0, 2_500, 200, 2_500)
+    assert table.requests == ["update_item"] * 6
+    assert table.written == ["lease"] * 3 + ["connection#000000000001", "lease", "lease"]
+
+
+def test_what_is_refused_answers_with_the_record() -> None:
+    """Who is no longer the newest that is connected learns of it from its own heartbeat, and saves nothing."""
+    table = Table()
+    older, newer = Function(table, "r1"), Function(table, "r2")
+    older.claim()
+    older.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    newer.claim()
+    newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
+    before, asked = table.item(), len(table.requests)
+    answer = older.ask(Heartbeat("5", row(1, 3_000), 12_000))
+    assert (answer.lease.connected_token, table.item()) == (2, before)
+    assert len(table.requests) == asked + 1
+    closed = row(1, 3_100, closed_ms=3_100, ended_by="taken_over")
+    assert older.ask(Release("6", closed)).lease.released_token == 1
+    after = table.item()
+    assert {name for name in after if after[name] != before.get(name)} == {"released"}
+
+
+def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
+    """It would let a connection seem to be open that is closed, and move its cursor back."""
+    table = Table()
+    function = Function(table, "r1")
+    function.claim()
+    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    function.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
+    before = table.item()
+    function.ask(Heartbeat("5", row(1, 2_000), 19_000))
+    function.ask(MarkConnected(1, 19_000, row(1, 1_010)))
+    assert table.item() == before
+
+
+def test_a_killed_connection_is_written_down_by_the_next() -> None:
+    """The control record shows it as it was last; the claim that finds it there writes it into the ledger."""
+    table = Table()
+    killed = Function(table, "r1")
+    killed.claim()
+    killed.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    killed.ask(Heartbeat("5", row(1, 2_000, stored=4), 9_500))
+    assert table.item("connection#000000000001") == {}
+    next_one = Function(table, "r2", now_ms=3_000)
+    assert next_one.claim().resumption == Resumption("5", 0, 2_000, 2_000, 2_000)
+    record = table.item("connection#000000000001")
+    names = ("fence", "seen_ms", "stored", "frames", "lane", "request_id", "ended_by", "closed_ms")
+    assert [record.get(name) for name in names] == [
+        {"N": "1"}, {"N": "2000"}, {"N": "4"}, {"N": "0"}, {"S": "A"}, {"S": "r1"}, {"S": ""}, None,
+    ]  # fmt: skip
+
+
+def test_what_the_predecessor_wrote_after_the_claim_is_written_down_too() -> None:
+    """It may be killed between the claim and the mark, which writes over its record."""
+    table = Table()
+    older, newer = Function(table, "r1"), Function(table, "r2")
+    older.claim()
+    older.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    newer.claim()
+    older.ask(Heartbeat(None, row(1, 1_900), 9_500))
+    newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
+    assert table.item("connection#000000000001")["seen_ms"] == {"N": "1900"}
+    asked = len(table.requests)
+    newer.ask(Heartbeat(None, row(2, 2_100), 9_950))
+    assert len(table.requests) == asked + 1
+
+
+def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
+    """Where a second connection is forbidden, the claim comes before the last cursor of the older."""
+    table = Table()
+    older, newer = Function(table, "r1", overlap="forbids"), Function(table, "r2", overlap="forbids")
+    older.claim()
+    older.ask(TakeTurn(1, 9_000))
+    older.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    newer.claim()
+    refused = newer.ask(TakeTurn(2, 9_500))
+    assert (refused.lease.connected_token, refused.resumption) == (1, None)
+    older.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="let_go")))
+    asked = len(table.requests)
+    taken = newer.ask(TakeTurn(2, 9_500))
+    assert isinstance(taken, LeaseRead)
+    assert taken.resumption is not None
+    assert (taken.lease.connected_token, taken.resumption.cursor, len(table.requests)) == (2, "6", asked + 1)
+
+
+def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought() -> None:
+    """It shows itself only when it is released: the next one still knows until when all is stored."""
+    table = Table()
+    first = Function(table, "r1", overlap="forbids")
+    first.claim()
+    first.ask(TakeTurn(1, 9_000))
+    first.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    first.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
+    refused = Function(table, "r2", now_ms=2_600, overlap="forbids")
+    refused.claim()
+    refused.ask(TakeTurn(2, 9_500))
+    refused.ask(Release(None, Progress(2, claimed_ms=2_600, opened_ms=None, seen_ms=2_600, ended_by="refused")))
+    third = Function(table, "r3", now_ms=3_000, overlap="forbids")
+    third.claim()
+    assert third.ask(TakeTurn(3, 9_900)).resumption == Resumption("6", 0, 2_500, 1_000, 2_500)
+
+
+@pytest.mark.parametrize("attributes", [{"layout": {"N": "3"}}, {"rest_until_ms": {"S": "soon"}}])
+def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(attributes: dict[str, Any]) -> None:
+    """A later version's, or a damaged one, owes no rest: asked for at once it would be refused without end."""
+    table = Table()
+    function = Function(table, "r1")
+    function.claim()
+    table.put("lease", **table.item() | attributes)
+    with pytest.raises(StoreUnavailable, match="the control record cannot be claimed"):
+        function.ask(Claim())
+
+
+def test_who_looked_for_gaps_is_told_to_the_next() -> None:
+    """So that of many connections in a row that break off not each looks back."""
+    table = Table()
+    function = Function(table, "r1")
+    function.claim()
+    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    function.ask(RecordGaps(4_000))
+    function.ask(Heartbeat(None, row(1, 2_000), 9_500))
+    assert Function(table, "r2").claim().resumption.looked == 1
+
+
+def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:
+    """With names as long as AWS makes them, a cursor of 36 characters and numbers of many digits: under a kilobyte."""
+    table = Table()
+    now_ms = 1_900_000_000_000
+    request_id, name = "8f5a0a1e-0d9b-4f0e-9a53-0e3d6f2b7c11", "2c1d7e6b4fb04a2e9e8f7a6b5c4d3e2f1a0b9c8d-1"
+    who = Invocation(STREAM, "A", EXECUTION + name, request_id, now_ms + 900_000, 20_000, 2_000, 5_000, 28_000)
+    started_at = {"S": "2026-01-01T00:00:00.000Z"}
+    table.put("lease", execution={"S": who.execution}, generation={"N": "123456"}, started_at=started_at)
+    requests = Requests(profile(), table.store(), who, lambda: now_ms)
+
+    def ask(effect: Effect) -> Any:
+        return [request() for request in requests.of(effect)][-1]
+
+    ask(Claim())
+    progress = Progress(
+        fence=1, claimed_ms=now_ms, opened_ms=now_ms + 123, seen_ms=now_ms + 600_000, frames=1_234_567,
+        bytes=1_234_567_890, stored=1_234_567, duplicates=12_345, unterminated_bytes=0, resumed=True,
+        since_ms=now_ms - 12_345, live_ms=now_ms + 23_456, saved_ms=now_ms + 600_000, deadline_ms=now_ms + 900_000,
+    )  # fmt: skip
+    ask(MarkConnected(1, now_ms + 20_000, progress))
+    ask(RecordGaps(20_000))
+    ask(Heartbeat("0190f3a2-7c1e-7d4b-9b1a-2f6d3c4e5a6b", progress, now_ms + 40_000))
+    item = table.item() | {"known": {"L": [{"N": str(now_ms)}] * 7}}
+    assert (_size(item) < 1_024, {"live", "known", "looked", "cursor", "stop"} - set(item)) == (True, {"stop"})
+
+
+def _size(value: Any) -> int:
+    """The bytes of an item, as DynamoDB counts them: names and texts in UTF-8, a number a byte for two digits and one.
+
+    Source: "DynamoDB item sizes and formats", Developer Guide.
+    """
+    total = 0
+    for name, ((kind, content),) in ((name, value[name].items()) for name in value):
+        total += len(name.encode())
+        total += _content_size(kind, content)
+    return total
+
+
+def _content_size(kind: str, content: Any) -> Any:
+    match kind:
+        case "S":
+            return len(str(content).encode())
+        case "N":
+            digits = str(content).lstrip("-")
+            return (len(digits) + 1) // 2 + 1 + (digits != content)
+        case "BOOL":
+            return 1
+        case "L":
+            return 3 + sum(1 + _content_size(*next(iter(one.items()))) for one in content)
+        case "M":
+            return 3 + len(content) + _size(content)
+    raise AssertionError(kind)
+
+
+# --- a table of the version before ------------------------------------------------------------------------------------
+
+
+def former(table: Table, fence: int, *, connected: int, released: int = 0) -> None:
+    """A lease, a cursor and a rest as the version before wrote them, each in an item of its own."""
+    numbers = {"fence": fence, "connected": connected, "released": released, "expires_at_ms": 9_000, "partitions": 1}
+    table.put("lease", **{name: {"N": str(value)} for name, value in numbers.items()}, holder={"S": "A/r0"})
+    table.put("cursor", cursor={"S": "41"}, fence={"N": str(connected)}, saved_at_ms={"N": "1500"})
+    rest = {"kind": {"S": "http"}, "same_end": {"S": ""}, "holder": {"S": "A/r0"}}
+    rest |= {name: {"N": "0"} for name in ("failures", "until_ms", "reconnection_ms", "same_ends")}
+    table.put("rest", **rest | {"failures": {"N": "2"}})
+    record = {"fence": connected, "opened_ms": 1_000, "seen_ms": 1_600, "claimed_ms": 900}
+    table.put(f"connection#{connected:012d}", **{name: {"N": str(value)} for name, value in record.items()})
+
+
+def test_the_first_claim_takes_over_what_the_version_before_kept_elsewhere() -> None:
+    """The cursor, the rest and what the ledger says are in the control record from then on; it is done once."""
+    table = Table()
+    former(table, 3, connected=3, released=3)
+    claimed = Function(table, "r1", now_ms=2_000).claim()
+    assert (claimed.lease.fence, claimed.resumption) == (4, Resumption("41", 1_500, 1_600, 800, 1_600))
+    item = table.item()
+    assert (item["layout"], item["cursor"], item["cursor_fence"]) == ({"N": "2"}, {"S": "41"}, {"N": "3"})
+    assert (item["rest_kind"], item["rest_failures"]) == ({"S": "http"}, {"N": "2"})
+    Function(table, "r1").ask(MarkConnected(4, 9_000, row(4, 4_010)))
+    asked = len(table.requests)
+    Function(table, "r2").claim()
+    assert len(table.requests) == asked + 2  # the claim, and the record of a predecessor that left no end
+
+
+def test_a_rest_that_the_version_before_wrote_down_is_kept() -> None:
+    """The claim is refused until it is over."""
+    table = Table()
+    former(table, 3, connected=3, released=3)
+    table.put("rest", kind={"S": "http"}, failures={"N": "2"}, until_ms={"N": "8000"})
+    answer = Function(table, "r1", now_ms=2_000).ask(Claim())
+    assert type(answer).__name__ == "RestOwed"
+    assert (answer.rest.kind, answer.rest.failures, answer.rest.until_ms) == ("http", 2, 8_000)
+    assert table.item()["fence"] == {"N": "3"}
+
+
+def test_a_connection_of_the_version_before_that_goes_on_is_asked_for_again() -> None:
+    """It is connected across the upgrade and saves its cursor where it always did: who claims later goes on there."""
+    table = Table()
+    former(table, 3, connected=3)
+    first = Function(table, "r1", now_ms=2_000)
+    assert first.claim().resumption.cursor == "41"
+    table.put("cursor", cursor={"S": "57"}, fence={"N": "3"}, saved_at_ms={"N": "5000"})
+    second = Function(table, "r2", now_ms=6_000)
+    assert second.claim().resumption.cursor == "57"
+    second.ask(MarkConnected(5, 19_000, row(5, 6_010)))
+    item = table.item()
+    assert (item["cursor"], item["cursor_fence"], item["connected"]) == ({"S": "57"}, {"N": "3"}, {"N": "5"})
+    # From now on nobody looks there, whatever a late request writes.
+    table.put("cursor", cursor={"S": "58"}, fence={"N": "3"}, saved_at_ms={"N": "6500"})
+    second.ask(Heartbeat("60", row(5, 7_000), 19_500))
+    assert Function(table, "r3", now_ms=8_000).claim().resumption.cursor == "60"
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_where_two_are_forbidden_the_turn_brings_the_former_cursor(is_released: bool) -> None:
+    """The version before saved it where it always did, and marked its release, or let the lease run out."""
+    table = Table()
+    former(table, 3, connected=3)
+    newer = Function(table, "r1", now_ms=2_000, overlap="forbids")
+    newer.claim()
+    assert newer.ask(TakeTurn(4, 9_000)).resumption is None
+    table.put("cursor", cursor={"S": "57"}, fence={"N": "3"}, saved_at_ms={"N": "5000"})
+    if is_released:
+        table.put("lease", **table.item() | {"released": {"N": "3"}})
+    newer.now_ms = 6_000 if is_released else 9_000
+    taken = newer.ask(TakeTurn(4, 19_000))
+    assert taken.resumption.cursor == "57"
+    # Killed before the upstream has answered, it has written that nowhere, so the next one looks there as well.
+    following = Function(table, "r2", now_ms=40_000, overlap="forbids")
+    following.claim()
+    assert following.ask(TakeTurn(5, 49_000)).resumption.cursor == "57"

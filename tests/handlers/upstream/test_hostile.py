@@ -68,7 +68,7 @@ def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(aws: Aws) -> 
         report = connect(aws, flood, lasts_ms=3_000)
         assert (report.outcome.error, report.progress.stored) == ("ConnectionExpired", stored)
         assert report.progress.unterminated_bytes > 100_000
-    assert aws.store().read_cursor(STREAM) == "1"
+    assert aws.store().read(STREAM).cursor == "1"
     (message,) = aws.dead_letters()
     assert (message["event"]["id"], message["event"]["is_whole"]) == ("2", False)
     assert base64.b64decode(message["event"]["head"]) == b"x" * 65536
@@ -80,7 +80,7 @@ def test_an_event_that_is_too_long_is_passed_at_the_first_connection(aws: Aws) -
     wire = EVENT + b"id: 2\ndata: " + large + b"\n\n" + b"id: 3\ndata: 3\n\n"
     report = connect(aws, sends(UNTIL_CLOSE + wire))
     counts = (report.progress.frames, report.progress.stored, report.progress.dead_lettered)
-    assert (counts, aws.store().read_cursor(STREAM)) == ((3, 2, 1), "3")
+    assert (counts, aws.store().read(STREAM).cursor) == ((3, 2, 1), "3")
     (message,) = aws.dead_letters()
     event = message["event"]
     assert (message["key"], event["size_bytes"], event["sha256"]) == ("2", 300_000, hashlib.sha256(large).hexdigest())
@@ -94,13 +94,13 @@ def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(a
     assert connect(aws, sends(UNTIL_CLOSE + EVENT)).same_ends == 0
     for times in (1, 2, 3):
         began_ms = Clock().now_ms()
-        assert connect(aws, fails).same_ends == store.read_rest(STREAM).same_ends == times
-        assert (store.read_rest(STREAM).until_ms > began_ms) == (times == 3)
-    rest_ms = store.read_rest(STREAM).until_ms
+        assert connect(aws, fails).same_ends == store.read(STREAM).rest.same_ends == times
+        assert (store.read(STREAM).rest.until_ms > began_ms) == (times == 3)
+    rest_ms = store.read(STREAM).rest.until_ms
     assert connect(aws, fails).same_ends == 4
     assert Clock().now_ms() >= rest_ms
     assert connect(aws, sends(UNTIL_CLOSE + b"id: 2\ndata: 2\n\n")).progress.stored == 1
-    assert (store.read_rest(STREAM).same_ends, store.read_rest(STREAM).same_end) == (0, "")
+    assert (store.read(STREAM).rest.same_ends, store.read(STREAM).rest.same_end) == (0, "")
 
 
 def test_a_head_that_drips_is_a_stall(aws: Aws) -> None:
@@ -130,7 +130,7 @@ def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
 
     def take_over() -> None:
         assert connected.wait(60)
-        lease = store.claim(STREAM, execution="", holder="B/r2").lease
+        lease = store.claim(STREAM, execution="", holder="B/r2").record.lease
         store.mark_connected(STREAM, lease.fence, Clock().now_ms() + 60_000)
 
     successor = threading.Thread(target=take_over)

@@ -137,3 +137,26 @@ def test_what_comes_together_is_as_old_as_its_oldest() -> None:
     threading.Event().wait(0.05)
     inbox.put("b", 1)
     assert (inbox.take(0, 10), inbox.taken_s >= 0.05) == (["a", "b"], True)
+
+
+def test_what_comes_after_a_rest_may_have_come_when_that_began() -> None:
+    """Nobody read meanwhile: so long something may have waited, whether anything came or not."""
+    inbox: Inbox[str] = Inbox(10)
+    inbox.rest(0.05)
+    assert (inbox.unread_s or 0) >= 0.05
+    inbox.put("a", 1)
+    inbox.put("b", 1)
+    assert one(inbox, 0) == "a"
+    assert inbox.taken_s >= 0.05
+    assert one(inbox, 0) == "b"
+    assert inbox.unread_s is None
+
+
+def test_closing_ends_a_rest() -> None:
+    """Who closes does not wait for a reader that rests."""
+    inbox: Inbox[str] = Inbox(10)
+    resting = threading.Thread(target=inbox.rest, args=(WAIT_S,))
+    resting.start()
+    inbox.close()
+    resting.join(WAIT_S / 2)
+    assert not resting.is_alive()

@@ -3,14 +3,16 @@
 import asyncio
 import json
 import os
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from local.functions.pool import Pool, UnknownFunction
+from local.functions.pool import Pool, TooManyRequests, UnknownFunction
 from local.stack import Function
 from tests.local.functions.samples import in_sandbox
-from tests.local.support import running
+from tests.local.support import running, until
 
 
 def test_a_sandbox_is_used_again_while_it_is_warm(tmp_path: Path) -> None:
@@ -23,6 +25,21 @@ def test_a_sandbox_is_used_again_while_it_is_warm(tmp_path: Path) -> None:
         assert first["pid"] == second["pid"]
         assert (first["calls"], second["calls"]) == (1, 2)
         assert 4000 < second["remaining_ms"] <= 5000
+
+    in_sandbox(tmp_path, body)
+
+
+def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(tmp_path: Path) -> None:
+    """Not even one that comes before the event loop has learnt of its end: another takes it."""
+
+    async def body(functions: Pool) -> None:
+        first = json.loads((await functions.invoke("echo", b"1")).payload)
+        os.kill(first["pid"], signal.SIGKILL)
+        # Nothing is awaited in between. The kernel may still take a moment to end it.
+        assert until(lambda: not running(first["pid"]))
+        answer = await functions.invoke("echo", b"2")
+        assert answer.function_error is None
+        assert json.loads(answer.payload)["pid"] != first["pid"]
 
     in_sandbox(tmp_path, body)
 
@@ -137,3 +154,22 @@ def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, 
         await pool.close()
 
     asyncio.run(run())
+
+
+def test_no_more_run_than_are_reserved(tmp_path: Path) -> None:
+    """The next is refused at once, and has room as soon as one has ended; other functions are not concerned."""
+
+    async def body(functions: Pool) -> None:
+        bounded = [
+            replace(function, reserved_concurrency=2) for function in functions.functions if function.name == "echo"
+        ]
+        functions.renew([*bounded, *(one for one in functions.functions if one.name != "echo")])
+        running = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests, match="Rate Exceeded"):
+            await functions.invoke("echo", b"1")
+        assert (await functions.invoke("fail", b"1")).function_error == "Unhandled"
+        await asyncio.gather(*running)
+        assert (await functions.invoke("echo", b"1")).function_error is None
+
+    in_sandbox(tmp_path, body)

@@ -30,12 +30,12 @@ def test_the_profiles_that_ship_pass(capsys: pytest.CaptureFixture[str]) -> None
 def test_every_problem_of_every_file_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line each, with the file, the field and what would be right; the status is 1."""
     one, two = tmp_path / "one.toml", tmp_path / "two.toml"
-    one.write_text('framing = "csv"\nmore = 1\naddress = "${UPSTREAM_X}/a"\n')
+    one.write_text('framing = "csv"\nextra = 1\naddress = "${UPSTREAM_X}/a"\n')
     two.write_text("framing =\n")
     assert main(["profile", "check", str(one), str(two)]) == 1
     assert capsys.readouterr().err.splitlines() == [
         f"{one}: the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw",
-        f"{one}: the profile 'one': more is not a field of a profile; docs/profiles.md lists those there are",
+        f"{one}: the profile 'one': extra is not a field of a profile; docs/profiles.md lists those there are",
         f"{two}: is not valid TOML: Invalid value (at line 1, column 10)",
     ]
 
@@ -57,6 +57,12 @@ LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
             [NOBODY_SAID],
         ),
         (SOUND + b'resume = { query = "since" }', "resumes with the last event ID in the query parameter since", []),
+        (
+            SOUND + b'resume = { query = "since", reach_s = 2 }\nstore = "log"\nflush_s = 2',
+            "resumes with the last event ID in the query parameter since; it stores in a log: "
+            "an event waits for others for 2 s at most, and its key is known for 900 s",
+            ["flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten"],
+        ),
         (SOUND + b'resume = "none"', "does not resume: what comes while it is not connected is lost", [CANNOT]),
         (
             LINES + b'cursor = "$.n"',
@@ -119,12 +125,13 @@ def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
     paths[-1].unlink()
     resume = {"in": "header", "name": "Last-Event-ID", "cursor": "id", "is_default": True}
     wanted = [
-        {"name": "sound", "sound": True, "resume": resume, "warnings": [NOBODY_SAID], "errors": []},
-        {"name": "lines", "sound": True, "resume": None, "warnings": [CANNOT], "errors": []},
-        {"name": "wrong", "sound": False, "resume": None, "warnings": [], "errors": FAULTS},
+        {"name": "sound", "sound": True, "store": "items", "resume": resume, "warnings": [NOBODY_SAID], "errors": []},
+        {"name": "lines", "sound": True, "store": "items", "resume": None, "warnings": [CANNOT], "errors": []},
+        {"name": "wrong", "sound": False, "store": None, "resume": None, "warnings": [], "errors": FAULTS},
         {
             "name": "missing",
             "sound": False,
+            "store": None,
             "resume": None,
             "warnings": [],
             "errors": [f"{paths[-1]} cannot be read: No such file or directory."],

@@ -107,7 +107,10 @@ def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(
             b"HTTP/1.1 302 X\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n",
             "closed: rejected: the upstream redirected more",
         ),
-        (b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", "StreamRejected: the upstream answered 401: a retry"),
+        (
+            b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n",
+            "StreamDropped: the upstream answered 401: final if it goes on",
+        ),
         (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", "StreamThrottled: the upstream answered 429"),
         (b"no http\r\n\r\n", "closed: protocol: the answer is not valid HTTP (ProtocolError)"),
     ],
@@ -187,8 +190,8 @@ def test_a_secret_that_cannot_be_read_is_named(
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    assert main(["profile", "try", "x-filtered"]) == 2
-    sentence = "streamkeeper: The secret '/streamkeeper/x/token' cannot be read now: NoRegionError.\n"
+    assert main(["profile", "try", "x-filtered", "--stage", "prod"]) == 2
+    sentence = "streamkeeper: The secret '/streamkeeper/prod/x/token' cannot be read now: NoRegionError.\n"
     assert capsys.readouterr().err == sentence
 
 
@@ -196,12 +199,12 @@ def test_a_refused_trial_has_the_functions_error_and_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A refusal has the function's own error and sentence, and exit status 1; an unknown stream has 2."""
-    with serving(lambda peer: peer.send(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")) as server:
+    with serving(lambda peer: peer.send(b"HTTP/1.1 410 No\r\nContent-Length: 0\r\n\r\n")) as server:
         monkeypatch.setenv("UPSTREAM_DEMO", server.address)
         assert main(["profile", "try", "demo", "--seconds", "5"]) == 1
     assert capsys.readouterr().out.splitlines()[1:3] == [
-        "answered 404, no content type",
-        "StreamRejected: the upstream answered 404: a retry cannot help",
+        "answered 410, no content type",
+        "StreamRejected: the upstream answered 410: a retry cannot help",
     ]
     assert main(["profile", "try", "none"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: ")

@@ -36,7 +36,7 @@ class Deployed:
                 BillingMode="PAY_PER_REQUEST",
                 AttributeDefinitions=[{"AttributeName": key, "AttributeType": kind} for key, kind in kinds.items()],
                 KeySchema=keys("SK"),
-                GlobalSecondaryIndexes=[INDEXES[like]],
+                GlobalSecondaryIndexes=INDEXES[like],
             )
         self.queue_url: str = aws.sqs.create_queue(QueueName=NAMES["dead_letter_queue"])["QueueUrl"]
         self.bucket = f"streamkeeper-{STAGE}-events-000000000000-eu-central-1"

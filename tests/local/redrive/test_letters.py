@@ -82,6 +82,14 @@ def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
     assert second.problem == "it names no stream"
 
 
+def test_of_a_functions_error_the_reason_is_its_message() -> None:
+    """As in GET: nobody needs its traceback."""
+    cause = json.dumps({"errorMessage": "the upstream answered 403 for 300 s", "stackTrace": ["x\n"]})
+    sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": cause}
+    (letter,) = read([json.dumps(sent)])
+    assert letter.reason == "StreamRejected: the upstream answered 403 for 300 s"
+
+
 WHOLE = {"id": None, "name": None, "received_at_ms": 5, "encoding": "text", "data": "a"}
 ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
 

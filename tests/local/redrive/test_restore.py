@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.inputs import LOG
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
@@ -96,3 +97,42 @@ def test_it_lies_in_the_partition_that_its_key_has(aws: Aws, events: Events) -> 
     lettered(aws, event, partitions=4)
     assert events.outcome(STREAM, 3, event, 4, dry_run=False) == STORED
     assert aws.store(bucket=BUCKET).write(STREAM, 5, 0, [event], StoragePolicy(4)).duplicates == 1
+
+
+def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events) -> None:
+    """As that of an item: with its body and its id, in its place, and only once."""
+    event = an_event("b", LARGE, id="2", name="big")
+    log = aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=3650)
+    log.write(0, [an_event("a"), event, an_event("c")])
+
+    def read() -> list[tuple[str, Any, str | None]]:
+        entries = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).find).entries(
+            STREAM, LOG, 10**9, "", 100
+        )
+        return [(one.key, one.data, one.id) for entry in entries if (one := entry.event) is not None]
+
+    assert read() == [("a", "a", None), ("b", None, None), ("c", "a", None)]
+    before = aws.items(EVENTS, f"{STREAM}#log")["segment#000000000002"]
+    assert not events.has(STREAM, "b", LOG)
+    assert events.outcome(STREAM, 3, event, LOG, dry_run=True) == STORED
+    assert not events.has(STREAM, "b", LOG)
+    assert events.outcome(STREAM, 3, event, LOG, dry_run=False) == STORED
+    assert events.outcome(STREAM, 3, event, LOG, dry_run=False) == KNOWN
+    assert events.has(STREAM, "b", LOG)
+    after = aws.items(EVENTS, f"{STREAM}#log")["segment#000000000002"]
+    assert {name for name in before if before[name] != after.get(name)} == {"data", "dead_letter"}
+    assert read() == [("a", "a", None), ("b", LARGE, "2"), ("c", "a", None)]
+    with pytest.raises(NotStored, match="another body is stored under its key"):
+        events.outcome(STREAM, 3, an_event("a", "other"), LOG, dry_run=False)
+    with pytest.raises(NotStored, match="has no mark of it"):
+        events.outcome(STREAM, 3, an_event("d"), LOG, dry_run=False)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_id_that_no_segment_holds_stays_in_the_queue(aws: Aws, events: Events, dry_run: bool) -> None:
+    """As that of an item it is refused by name, before the table refuses it."""
+    event = an_event("b", "body", id=noise(500_000).hex())
+    aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=0).write(0, [event])
+    with pytest.raises(NotStored, match="its id and its name are too large for a segment"):
+        events.outcome(STREAM, 3, event, LOG, dry_run=dry_run)
+    assert not events.has(STREAM, "b", LOG)

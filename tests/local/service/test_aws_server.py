@@ -43,6 +43,7 @@ MACHINES: dict[str, dict[str, Any]] = {
     "waits": {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
     "answers": {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
     "calls": task("arn:aws:states:::lambda:invoke", {"FunctionName": "echo", "Payload.$": "$"}),
+    "full": task("arn:aws:states:::lambda:invoke", {"FunctionName": "full"}),
     "misses": task("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}),
     "claims": task("arn:aws:states:::dynamodb:updateItem", UPDATE),
     "claims-sdk": task("arn:aws:states:::aws-sdk:dynamodb:updateItem", UPDATE),
@@ -405,3 +406,17 @@ def test_a_nested_execution_is_stopped_with_the_task_that_waits_for_it(states: A
         states.stop_execution(executionArn=arn)
     assert until(lambda: status(child) == "ABORTED")
     assert until(lambda: status(arn) != "RUNNING")
+
+
+def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, states: Any) -> None:
+    """429 with the exception's name and why, and the error by which a Retrier knows it."""
+    functions = client("lambda", endpoint.url)
+    with pytest.raises(ClientError) as refusal:
+        functions.invoke(FunctionName="full")
+    assert refusal.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
+    error = refusal.value.response["Error"]
+    assert (error["Code"], error["Message"]) == ("TooManyRequestsException", "Rate Exceeded.")
+    assert refusal.value.response["Reason"] == "ReservedFunctionConcurrentInvocationLimitExceeded"
+    description = ended(states, "full")
+    assert (description["status"], description["error"]) == ("FAILED", "Lambda.TooManyRequestsException")
+    assert description["cause"].startswith("Rate Exceeded. (Service: AWSLambda; Status Code: 429; ")

@@ -1,8 +1,10 @@
 """The HTTP API over sockets, with the request template that is deployed, recorded from osls."""
 
+import asyncio
 import contextlib
+import copy
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +14,20 @@ import urllib3
 from local.functions.sandbox import Answer
 from local.listener import Listener, bind
 from local.profiles import profile_files
+from local.service import osls
 from local.service.capacity import Capacity, Room
-from local.service.gateway import Gateway
+from local.service.gateway import CallStates, Gateway
 from local.service.lambda_proxy import Invoke
 from local.service.lifecycle import machines
+from local.service.signature_check import SignatureCheck
 from local.stack import read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
-from states_language import load
+from local.stepfunctions.parameters import Refusal
+from states_language import TaskFailure, load
 from states_language.clock import RealClock
 from tests.local.support import PROJECT, in_thread
 from tests.local.test_stack import recorded
@@ -40,25 +45,36 @@ async def no_function(name: str, _payload: bytes) -> Answer:
     raise AssertionError(name)
 
 
+KEYS = SignatureCheck("local", "secret")
+
+
 @contextlib.asynccontextmanager
 async def service(
-    folder: Path, invoke: Invoke = no_function, template: Any = None, streams: Sequence[str] = ()
+    folder: Path,
+    invoke: Invoke = no_function,
+    template: Any = None,
+    streams: Sequence[str] = (),
+    call: CallStates | None = None,
+    perform: Callable[[Any], Awaitable[Any]] = nothing,
 ) -> AsyncIterator[tuple[str, Executions]]:
     """The gateway of a template, the recorded one where none is given; `invoke` stands for the sandboxes.
 
-    The machine holds MOST streams, and `streams` run.
+    The machine holds MOST streams, and `streams` run. `call` stands for Step Functions, `perform` for what the Tasks
+    of machines ask for.
     """
     stack = read(template or recorded(), {})
     kept = Machines(folder / "machines", machines(stack), 0)
     executions = Executions(kept, Journals(folder), RealClock(), lambda _: None)
-    executions.perform = nothing
+    executions.perform = perform
     states = StepFunctions(executions, RealClock(), Activities(folder / "activities.json"))
     room = Room(Capacity(MOST, "a test"), lambda: streams)
 
     def check(name: str) -> tuple[int, str] | None:
         return profile_files.check(name, PROJECT / "env" / "streams", VARIABLES)
 
-    gateway = Gateway(stack.routes, executions, check, states.call, invoke, room)
+    gateway = Gateway(
+        stack.routes, stack.gateway_responses, executions, check, call or states.call, invoke, room, KEYS
+    )  # fmt: skip
     listener = Listener(gateway.app, bind(0, "a test"))
     await listener.start()
     try:
@@ -80,6 +96,91 @@ def post(address: str, **options: Any) -> tuple[int, Any]:
     with urllib3.PoolManager(retries=False) as http:
         answer = http.request("POST", address, **options)
         return answer.status, answer.json()
+
+
+def without_id(response: Any) -> dict[str, Any]:
+    """The JSON of a refusal without its request's id, which it has."""
+    answer: dict[str, Any] = response.json()
+    assert len(answer.pop("request_id")) == 16
+    return answer
+
+
+# Its errors, with the words that AWS has for them.
+ARN = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-connections"
+FAILURES = [
+    ("ThrottlingException", "Rate exceeded", 429),
+    ("ExecutionLimitExceeded", f"The maximum number of running executions has been reached: '{ARN}'", 429),
+    ("KmsThrottlingException", "Rate exceeded", 429),
+    ("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{ARN}'", 503),
+    ("StateMachineDeleting", f"State Machine is deleting: '{ARN}'", 503),
+    ("AccessDeniedException", f"User: arn:aws:sts::0:assumed-role/api is not authorized on resource: {ARN}", 503),
+]
+
+
+@pytest.mark.parametrize(("code", "words", "status"), FAILURES, ids=[code for code, *_ in FAILURES])
+def test_a_refusal_of_step_functions_is_429_or_503(tmp_path: Path, code: str, words: str, status: int) -> None:
+    """A throttle says when to try again; no word of AWS's leaves."""
+
+    async def refuse(_action: str, _parameters: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(code, words)
+
+    with (
+        in_thread(lambda: service(tmp_path, call=refuse)) as (origin, _),
+        urllib3.PoolManager(retries=False) as http,
+    ):
+        answer = http.request("POST", f"{origin}/connections/demo")
+    sentences = {
+        429: "Step Functions starts no more executions now. Try again in 5 s.",
+        503: "Step Functions could not start the execution. Try again.",
+    }
+    assert (answer.status, answer.headers.get("Retry-After")) == (status, "5" if status == 429 else None)
+    assert without_id(answer) == {"message": sentences[status]}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [
+        ("StepFunctions.ThrottlingException", 429, "Step Functions starts no more executions now. Try again in 5 s."),
+        ("StepFunctions.ExecutionLimitExceededException", 429, "Step Functions starts no more executions now."),
+        ("StepFunctions.AccessDeniedException", 503, "Step Functions could not start the execution. Try again."),
+        ("StepFunctions.StateMachineDoesNotExistException", 503, "Step Functions could not start the execution."),
+    ],
+)
+def test_a_start_that_fails_in_the_machine_is_429_or_503(
+    tmp_path: Path, error: str, status: int, sentence: str
+) -> None:
+    """The template that is deployed, from the request to the answer: the machine runs and ends in a failure."""
+
+    async def perform(call: Any) -> Any:
+        if call.action == "startExecution":
+            raise TaskFailure(error, f"No: {ARN}")
+        return {}
+
+    with (
+        in_thread(lambda: service(tmp_path, template=osls.template("test"), perform=perform)) as (origin, _),
+        urllib3.PoolManager(retries=False) as http,
+    ):
+        answer = http.request("POST", f"{origin}/connections/demo")
+    assert (answer.status, answer.headers.get("Retry-After")) == (status, "5" if status == 429 else None)
+    assert without_id(answer)["message"].startswith(sentence)
+
+
+def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
+    """The machine of the template, with a second instead of 28: its Task does not answer, and it ends as TIMED_OUT."""
+
+    async def never(_call: Any) -> Any:
+        await asyncio.Event().wait()
+
+    template = copy.deepcopy(osls.template("test"))
+    start = template["Resources"]["Start"]["Properties"]
+    start["DefinitionString"] = json.dumps(json.loads(start["DefinitionString"]) | {"TimeoutSeconds": 1})
+    with (
+        in_thread(lambda: service(tmp_path, template=template, perform=never)) as (origin, _),
+        urllib3.PoolManager(retries=False) as http,
+    ):
+        answer = http.request("POST", f"{origin}/connections/demo")
+    assert (answer.status, answer.headers.get("Retry-After")) == (503, None)
+    assert without_id(answer) == {"message": "Step Functions could not start the execution. Try again."}
 
 
 def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
@@ -104,7 +205,8 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert post(f"{origin}/connections/demo", body=b"a=b", headers=form)[0] == 200
     plain = {"Content-Type": "text/plain"}
-    assert post(f"{origin}/connections/demo", body=b"x", headers=plain) == (415, {"message": "Unsupported Media Type"})
+    status, answer = post(f"{origin}/connections/demo", body=b"x", headers=plain)
+    assert (status, answer["message"], len(answer["request_id"])) == (415, "Unsupported Media Type", 16)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +229,7 @@ def test_what_is_refused_starts_nothing(api: tuple[str, Executions], path: str, 
     """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes AWS's answer."""
     origin, executions = api
     code, answer = post(f"{origin}{path}")
-    assert (code, words in answer["message"]) == (status, True)
+    assert (code, words in answer["message"], len(answer["request_id"])) == (status, True, 16)
     assert executions.all() == []
 
 
@@ -140,7 +242,7 @@ def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
     ):
         refusal = http.request("POST", f"{origin}/connections/demo%3Ad")
         assert (refusal.status, refusal.headers["Retry-After"]) == (503, "60")
-        assert refusal.json() == {
+        assert without_id(refusal) == {
             "message": "This machine holds 3 streams (a test), and 3 run; stop one, or set STREAMKEEPER_STREAMS to a"
             " higher number and start the service again."
         }
@@ -227,16 +329,23 @@ def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
     ],
 )
 def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
-    """A failed invocation and a malformed answer get API Gateway's words, without the function's."""
+    """A failed invocation and a malformed answer get the gateway response's words, without the function's."""
     response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
-    assert (response.status, response.json()) == (502, {"message": "Internal server error"})
+    assert (response.status, without_id(response)) == (
+        502,
+        {"message": "The API could not answer the request. Try again."},
+    )
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_a_method_without_a_route_is_403(tmp_path: Path, method: str) -> None:
     """A path of the API with another method is a route that does not exist."""
     response, invocations = through_a_function(tmp_path, method, "/connections/demo", payload())
-    assert (response.status, response.json(), invocations) == (403, {"message": "Missing Authentication Token"}, [])
+    assert (response.status, without_id(response), invocations) == (
+        403,
+        {"message": "Missing Authentication Token"},
+        [],
+    )
 
 
 def test_machines_are_loaded_from_the_template() -> None:

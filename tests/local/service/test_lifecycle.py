@@ -157,7 +157,7 @@ def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
     assert (second["executionArn"], second["already_running"]) == (first, True)
     before = service.ids()
     assert contiguous(before)
-    older = service.items(CONTROL, "lease") + service.items(CONTROL, "cursor")
+    older = service.items(CONTROL, "lease")
 
     service.end(signal.SIGKILL)
     service.start()
@@ -238,6 +238,32 @@ def test_without_the_database_the_start_says_what_may_be_lost(
             assert listening is not None
             listening.close()
     assert said == [False, True, False]
+
+
+def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the keys of the run where they are its own; another secret is not printed."""
+    template = json.loads(json.dumps(osls.template("test")))
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::ApiGateway::Method":
+            resource["Properties"]["AuthorizationType"] = "AWS_IAM"
+    secret = {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "hidden"}
+    for variables in ({}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:8000"} | secret):
+        api, aws, upstreams = (bind(0, "a test") for _ in range(3))
+        sockets = Sockets(api, aws, upstreams, None if variables else bind(0, "a test"))
+        with lock(tmp_path) as held:
+            service = Service(tmp_path, template, sockets, held, variables, Screen(), lambda: None)
+        welcome(Options("prod", 3000, tmp_path), service, Screen())
+        said = capsys.readouterr().out.splitlines()
+        assert "  HTTP API       http://127.0.0.1:3000  (asks its callers for a signature)" in said
+        assert "  .venv/bin/streamkeeper request --sign POST /connections/demo" in said
+        assert "  export STREAMKEEPER_URL=http://127.0.0.1:3000 AWS_REGION=us-east-1" in said
+        assert ("  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local" in said) == (not variables)
+        assert not [line for line in said if "hidden" in line or "curl" in line]
+        for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
+            if listening is not None:
+                listening.close()
 
 
 def test_a_taken_port_stops_the_start(tmp_path: Path) -> None:

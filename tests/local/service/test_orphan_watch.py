@@ -16,18 +16,19 @@ from states_language.clock import RealClock
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:machine"
 LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}, "execution": {"S": "arn:gone"}, "generation": {"N": "1"}}
+LEASE |= {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
 
 
 class Table:
     """A client of a control table with one lease, whose holder died long ago."""
 
-    def get_paginator(self, _: str) -> "Table":
-        """The paginator of Scan."""
-        return self
+    def query(self, **_: Any) -> Any:
+        """The index has it."""
+        return {"Items": [LEASE]}
 
-    def paginate(self, **_: Any) -> list[Any]:
-        """One page."""
-        return [{"Items": [LEASE]}]
+    def batch_get_item(self, **_: Any) -> Any:
+        """The lease."""
+        return {"Responses": {"control": [LEASE]}}
 
     def get_item(self, **_: Any) -> Any:
         """The lease."""
@@ -64,9 +65,8 @@ def test_an_execution_that_nobody_knows(
     """In this machine's own tables it is over; in tables that others use too it may be one of theirs."""
     executions = Executions(Machines(tmp_path / "machines", {}, 0), Journals(tmp_path), RealClock(), lambda _: None)
     states = States()
-    watch = OrphanWatch(
-        executions, Table, StepFunctions(lambda: states, MACHINE), "control", shares_tables, lambda _: may_start, print
-    )
+    known = StepFunctions(lambda: states, MACHINE, lambda: None)
+    watch = OrphanWatch(executions, Table, known, "control", shares_tables, lambda _: may_start, print)
     sentences = asyncio.run(watch.look())
     assert (len(states.started), [one.endswith(words or "") for one in sentences.values()]) == (
         started,

@@ -65,7 +65,9 @@ async def endpoint_of(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sample.py").write_text(module)
     clock, endpoints = RealClock(), Endpoints({}, engine_url)
-    pool = Pool([Function(name, f"sample.{name}", 5, 128, {}) for name in functions], {}, folder, folder / "logs")
+    specs = [Function(name, f"sample.{name}", 5, 128, {}) for name in functions]
+    specs.append(Function("full", f"sample.{functions[0]}", 5, 128, {}, reserved_concurrency=0))
+    pool = Pool(specs, {}, folder, folder / "logs")
     kept = Machines(folder / "machines", machines, clock.now_ms())
     executions = Executions(kept, Journals(folder / "executions"), clock, lambda _: None)
     executions.restore()

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 from botocore.validate import ParamValidator
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from local.stack import StateMachine
@@ -94,7 +94,13 @@ async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str
         return answered
 
 
+NULL_MEMBERS = {"destinations": None, "level": None}
+ONE = "arn:aws:states:us-east-1:000000000000:stateMachine:one"
+
+
 @settings(max_examples=60)
+@example([("UpdateStateMachine", {"stateMachineArn": ONE, "loggingConfiguration": NULL_MEMBERS})])
+@example([("UpdateStateMachine", {"stateMachineArn": ONE, "loggingConfiguration": {"destinations": [{}]}})])
 @given(st.lists(requests(), min_size=1, max_size=8))
 def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]]) -> None:
     """200 and an answer of the action's shape, or 400 and an error's name; never a crash."""

@@ -22,6 +22,13 @@ MOST_PARTS = 1_000_000
 class _Loader(yaml.SafeLoader):
     """A YAML loader that knows the types of JSON alone."""
 
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # YAML 1.2, section 7.1: an anchor may be defined again, and an alias means the last one before it.
+        if not self.check_event(yaml.AliasEvent):
+            event: Any = super().peek_event()  # type: ignore[no-untyped-call]
+            self.anchors.pop(event.anchor, None)
+        return super().compose_node(parent, index)
+
 
 def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(loader.construct_scalar(node))
@@ -44,6 +51,12 @@ def _object(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
 
 
 _Loader.yaml_implicit_resolvers = {}
+_KINDS = ("str", "seq", "map", "null", "bool", "int", "float")
+_Loader.yaml_constructors = {
+    tag: constructor
+    for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.rpartition(":")[2] in _KINDS
+}
 for _tag, _pattern, _first in (
     ("bool", r"true|false", "tf"),
     ("null", r"null|~|", ["n", "~", ""]),
@@ -73,17 +86,26 @@ def parse_definition(text: str, name: str = "the text") -> dict[str, Any]:
 
     `name` begins the text of a DefinitionError.
     """
+    value = parse_data(text, name)
+    if not isinstance(value, dict):
+        raise DefinitionError("/", f"{name} does not hold an object with StartAt and States")
+    return value
+
+
+def parse_data(text: str, name: str = "the text") -> Any:
+    """Return the data in a text: JSON where `name` ends in .json, YAML with the types of JSON otherwise.
+
+    Raises DefinitionError, as `parse_definition` does.
+    """
     try:
         value = parse_json(text, members=_once) if name.endswith(".json") else yaml.load(text, _Loader)
         size = parts(value, {})
     except RecursionError:
         raise DefinitionError("/", f"{name} is nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as problem:
+    except (yaml.YAMLError, ValueError, KeyError) as problem:
         if isinstance(problem, DefinitionError):
             raise
         raise DefinitionError("/", f"{name} is neither YAML nor JSON: {' '.join(str(problem).split())}") from None
-    if not isinstance(value, dict):
-        raise DefinitionError("/", f"{name} does not hold an object with StartAt and States")
     if size > MOST_PARTS:
         raise DefinitionError("/", f"{name} holds more than {MOST_PARTS} values, its aliases written out")
     return value

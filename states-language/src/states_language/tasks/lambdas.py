@@ -183,6 +183,19 @@ def raised_error(raised: Exception, request_id: str) -> TaskFailure:
     return TaskFailure(type(raised).__name__, json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
 
 
+def throttled(request_id: str) -> TaskFailure:
+    """Return the failure of a call for a function of which no more may run.
+
+    Source: the AWS Lambda API reference, Invoke: TooManyRequestsException, 429. That Step Functions words it as it
+    words the other errors of Lambda is our assumption.
+    """
+    return TaskFailure(
+        "Lambda.TooManyRequestsException",
+        "Rate Exceeded. (Service: AWSLambda; Status Code: 429; Error Code: TooManyRequestsException; "
+        f"Request ID: {request_id}; Proxy: null)",
+    )
+
+
 def missing(call: TaskCall, request_id: str) -> TaskFailure:
     """Return the failure of a call for a function that does not exist (recorded)."""
     region, account = call.execution_arn.split(":")[3:5]

@@ -1,0 +1,73 @@
+"""Makes the document that a function prints when a connection ends, in CloudWatch's embedded metric format.
+
+All its numbers are fields of the document, which queries of the log find; which of them CloudWatch keeps as metrics,
+each at a price a month, the stage says:
+
+    "stage"     what came of all streams together: stored events and what went wrong, where it is not 0
+    "profile"   all of them for each profile, 0 included
+
+Pure. Source: "Specification: Embedded metric format", CloudWatch User Guide. Invariant: a document holds the profile's
+name and numbers, nothing that the upstream sent.
+"""
+
+from typing import Any, Literal
+
+from handlers.connection.steps import Report
+
+By = Literal["stage", "profile"]
+COUNT, MILLISECONDS = "Count", "Milliseconds"
+# The metric that counts an end, by what ended the function.
+ENDS = {
+    "StreamDropped": "Dropped",
+    "StreamTakenOver": "TakenOver",
+    "StreamThrottled": "Throttled",
+    "StreamRejected": "Rejected",
+    "ConnectionExpired": "Expired",
+    "StoreUnavailable": "StoreUnavailable",
+}
+# What is no trouble, and is kept by profile alone: an overlap brings duplicates, and every connection is taken over.
+_USUAL = frozenset({"Duplicates", "BlockedMs", "ConnectMs", "TakenOver"})
+
+
+def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
+    """All numbers of a connection that has ended, by the names of their metrics."""
+    progress, outcome = report.progress, report.outcome
+    values = {
+        "Stored": progress.stored,
+        "Duplicates": progress.duplicates,
+        "DeadLettered": progress.dead_lettered,
+        "BlockedMs": blocked_ms,
+    }
+    if progress.conflicts:
+        values["Conflicts"] = progress.conflicts
+    if report.connect_ms is not None:
+        values["ConnectMs"] = report.connect_ms
+    if outcome.error in ENDS:
+        values[ENDS[outcome.error]] = 1
+    return values
+
+
+def kept(values: dict[str, int], by: By) -> list[str]:
+    """The names of the numbers that CloudWatch keeps as metrics."""
+    return [name for name, value in values.items() if by == "profile" or (value and name not in _USUAL)]
+
+
+def document(
+    report: Report, blocked_ms: int, *, profile: str, service: str, namespace: str, by: By, now_ms: int
+) -> dict[str, Any]:
+    """The document of a connection that has ended."""
+    values = numbers(report, blocked_ms)
+    outcome = report.outcome.error or report.outcome.status
+    fields = {"profile": profile, "service": service, "outcome": outcome, **values}
+    if not (names := kept(values, by)):
+        return fields
+    directive = {
+        "Namespace": namespace,
+        "Dimensions": [["service"] if by == "stage" else ["profile", "service"]],
+        "Metrics": [{"Name": name, "Unit": _unit(name)} for name in names],
+    }
+    return {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, **fields}
+
+
+def _unit(name: str) -> str:
+    return MILLISECONDS if name.endswith("Ms") else COUNT

@@ -1,0 +1,147 @@
+"""Looks at the leases of all streams that executions hold, as far as the time of a run reaches.
+
+A run that was late goes on in the next one behind the stream where it stopped, so every stream is looked at, however
+many there are. For example, where a run reaches 200,000 of 500,000 streams
+
+    1st run    a to h    counts and names what it saw
+    2nd run    h to q    the same
+    3rd run    q to z    and knows, with the two before it, all that are away: it ends the round
+
+Until a round ends its numbers are those of the round before it, or its own where they are worse: an alarm that looks at
+them sees no better minute only because the worst stream was not looked at in it.
+
+Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. What a look remembers
+grows with the streams that are not well, by their ids alone; leases are kept of `Turn.most` at most.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+
+from handlers.connection.lease import Lease, unconnected_ms
+from handlers.connection.orphans import is_suspect
+from handlers.store import control_items
+from handlers.store.batch_get import KEYS
+from handlers.store.lease_damage import damage
+from handlers.store.leases import Leases, batches
+
+# Requests under way at once: then the waiting takes less time than Lambda's share of a processor needs for the answers.
+AT_ONCE = 8
+
+
+@dataclass
+class Seen:
+    """What one look saw; `is_whole` is whether it came to the end of the streams.
+
+    `wanted` counts the streams that should be connected, `missing` those of them that are not, and `longest_ms` is the
+    longest of that. `away_ms` has those that have not been for too long, `damage` what cannot be read of a lease.
+    """
+
+    wanted: int = 0
+    missing: int = 0
+    longest_ms: int = 0
+    is_whole: bool = False
+    away_ms: dict[str, int] = field(default_factory=dict)
+    damage: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def add(self, other: "Seen") -> None:
+        """Takes in what was seen of other streams."""
+        self.wanted += other.wanted
+        self.missing += other.missing
+        self.longest_ms = max(self.longest_ms, other.longest_ms)
+        self.away_ms |= other.away_ms
+        self.damage |= other.damage
+
+
+@dataclass
+class Turn:
+    """Who is asked about next: `most` at a time, in the order of the ids, and again from the beginning after the last.
+
+    `after` is who had the last turn. Streams are offered in the order of their ids.
+    """
+
+    most: int
+    after: str = ""
+    _later: dict[str, Lease] = field(default_factory=dict)
+    _earlier: dict[str, Lease] = field(default_factory=dict)
+
+    def offer(self, stream_id: str, lease: Lease) -> None:
+        """Takes the stream in where it may have its turn."""
+        those = self._later if stream_id > self.after else self._earlier
+        if len(those) < self.most:
+            those[stream_id] = lease
+
+    def take(self) -> Iterator[tuple[str, Lease]]:
+        """Those whose turn it is; it is over for each behind whom another is taken."""
+        those = list(islice((self._later | self._earlier).items(), self.most))
+        self._later, self._earlier = {}, {}
+        for stream_id, lease in those:
+            yield stream_id, lease
+            self.after = stream_id
+
+
+class Rounds:
+    """Look after look; one for each sandbox. `away_after_ms` is what counts as too long."""
+
+    def __init__(self, leases: Leases, away_after_ms: int, suspects: Turn) -> None:
+        self._leases = leases
+        self._away_after_ms = away_after_ms
+        self._suspects = suspects
+        self._after = ""
+        self._round = Seen()
+        # What the last round saw that ended; None until one has.
+        self.last: Seen | None = None
+
+    def look(self, now_ms: int, is_late: Callable[[], bool]) -> Seen:
+        """What the leases say, from where the last look stopped; it stops where `is_late`, but reads something."""
+        seen = Seen(is_whole=True)
+        after = ""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for stream_ids, after in self._groups():
+                # As old as they may be: a holder's lease is good for several of its renewals.
+                for items in pool.map(self._leases.watched, batches(stream_ids)):
+                    for stream_id in sorted(items):
+                        self._see(seen, stream_id, items[stream_id], now_ms)
+                if after and is_late():
+                    seen.is_whole = False
+                    break
+        # Only here: a look that is refused on its way is looked again from where it began.
+        self._round.add(seen)
+        self._after = after
+        if seen.is_whole:
+            self._after, self.last, self._round = "", self._round, Seen()
+        return seen
+
+    def numbers(self) -> tuple[int, int, int]:
+        """How many streams should be connected, how many of them are not, and for how long the longest, in ms."""
+        last, now = self.last or Seen(), self._round
+        return (
+            max(last.wanted, now.wanted), max(last.missing, now.missing), max(last.longest_ms, now.longest_ms)
+        )  # fmt: skip
+
+    def _groups(self) -> Iterable[tuple[Sequence[str], str]]:
+        """The ids, as many at a time as are read at once, and behind which the next group begins, "" for none.
+
+        A group is empty where nobody holds a stream of a whole page.
+        """
+        for page, after in self._leases.held(self._after):
+            for first in range(0, max(1, len(page)), KEYS * AT_ONCE):
+                group = page[first : first + KEYS * AT_ONCE]
+                is_last = first + KEYS * AT_ONCE >= len(page)
+                yield group, after if is_last else group[-1]
+
+    def _see(self, seen: Seen, stream_id: str, item: control_items.Item, now_ms: int) -> None:
+        lease, broken = control_items.lease(item), damage(item)
+        seen.wanted += bool(lease.execution) and not lease.stop
+        length_ms = unconnected_ms(lease, now_ms)
+        if broken:
+            seen.damage[stream_id] = broken
+        # Where neither instant can be read, nobody knows for how long.
+        if length_ms and (lease.started_at_ms or lease.expires_at_ms):
+            seen.missing += 1
+            seen.longest_ms = max(seen.longest_ms, length_ms)
+            if length_ms >= self._away_after_ms:
+                seen.away_ms[stream_id] = length_ms
+        if is_suspect(lease, now_ms):
+            self._suspects.offer(stream_id, lease)

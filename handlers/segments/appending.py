@@ -1,0 +1,269 @@
+"""Decides how a writer appends events to a stream's log: each once, in order, whoever else appends at the same time.
+
+A log is segments with consecutive numbers. A segment is written once and never changed: the store takes it only where
+nothing has its number. So whoever gets a number has read all that came before it, and one conditional write stores the
+events, saves the cursor behind them and keeps the order.
+
+    LookBack(None)        -> Page(segment 7)     where the log ends, and the cursor
+    LookBack(7)           -> Page(6, 5, …)       back over the window, before the first append
+    Put(8, events 1 to 3) -> False               another writer was first
+    ReadOn(8)             -> Page(8)             it has event 2
+    Put(9, events 1, 3)   -> True                Appended(stored 2, duplicates 1)
+
+A writer that finds its number taken reads what was written there, adds those keys to what it knows, drops its own
+duplicates and goes on behind it. It recognises its own segment, where an answer was lost, by its token and the number
+of its first event. A request that lands late meets a taken number and changes nothing; where the number is free, what
+the writer knew when it sent it is still all there is.
+
+The last segment says where to resume: a writer with an older token carries a newer one's cursor on. Where segments
+expire, an anchor that does not keeps a log that is empty again from beginning at old numbers.
+
+It knows no table, no codec and no clock. Invariants: no key is appended twice within the window; a writer's events are
+appended in their order; the log's cursor passes nothing that is not in the log, and never goes back to an older token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from handlers.framing.events import StreamEvent
+from handlers.segments.known import HASH_BYTES, MOST_KEYS, KnownKeys
+
+# Behind the anchor, where a log that was not empty has expired. No connection appends as many segments in its life.
+JUMP = 1_000_000
+# How often one append may find its number taken. Two writers that wait for each other's segments hardly do twice.
+MOST_TRIES = 50
+
+
+class Cursor(NamedTuple):
+    """Where to resume, and which connection saved that when; the later of two is the one that compares greater."""
+
+    fence: int
+    at_ms: int
+    text: str
+
+    def is_after(self, other: Cursor | None) -> bool:
+        """Whether a newer connection saved it, or the same one later."""
+        return other is None or self[:2] > other[:2]
+
+
+class Segment(NamedTuple):
+    """What a writer knows of a segment: `keys` are the hashes of its events' keys, one behind the other.
+
+    `first` is the number of the first event of its write in the connection with the token `fence`. `at_ms` is when it
+    was made, and not before the segment that precedes it. `cursor` is the log's, None where there is none yet.
+    """
+
+    number: int
+    fence: int
+    first: int
+    at_ms: int
+    keys: bytes
+    cursor: Cursor | None
+
+
+class Page(NamedTuple):
+    """Segments as they were asked for; `is_end` where no more of them are there. `anchor` is 0 where there is none."""
+
+    segments: Sequence[Segment]
+    is_end: bool
+    anchor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """The newest segments with smaller numbers than `before`, or the newest of all, newest first: answered by a Page.
+
+    Where `before` is None one segment is enough, and the page says what the anchor is if there is none.
+    """
+
+    before: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOn:
+    """The segments from `number` on in their order, consistently: answered by a Page."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Keep `number` where it does not expire, unless a greater one is there: answered by nothing."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write the segment with the events where nothing has its number: answered by whether it was written."""
+
+    segment: Segment
+    events: tuple[StreamEvent, ...]
+
+
+class Appended(NamedTuple):
+    """The end of an append: how many events are in the log by it, and how many were there before."""
+
+    stored: int
+    duplicates: int
+
+
+class LogBusy(Exception):
+    """The number was taken again and again."""
+
+
+Request = LookBack | ReadOn | Anchor | Put
+Answer = Page | bool | None
+
+
+class Appender:
+    """One connection's view of the log; `fence` is its token. One request is under way at a time.
+
+    Keys are remembered for `window_ms`, and `most_keys` of them at most. `anchors` where segments expire.
+    """
+
+    def __init__(self, fence: int, window_ms: int, *, anchors: bool, most_keys: int = MOST_KEYS) -> None:
+        self._fence = fence
+        self._window_ms = window_ms
+        self._anchors = anchors
+        self._known = KnownKeys(most_keys)
+        self._next = 0  # 0 while nobody has looked where the log ends
+        self._last_ms = 0  # when the last segment was made
+        self._back_to: int | None = None  # the oldest segment it has looked at, None once it has looked far enough
+        self._anchor = -1  # as it was last read
+        self._now_ms = 0
+        self._first = self._tries = 0
+        self._events: Sequence[StreamEvent] = ()
+        self._request: Request | None = None
+        self.cursor: Cursor | None = None
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next segment as far as it knows; 0 before it has looked."""
+        return self._next
+
+    def opens(self, now_ms: int) -> Request:
+        """Begins with where the log ends; `answered` returns None once that and the cursor are known."""
+        self._now_ms = now_ms
+        return self._asks(LookBack(None))
+
+    def append(self, now_ms: int, first: int, events: Sequence[StreamEvent]) -> Request | Appended | None:
+        """Begins to append events, of which the first is the connection's `first`; one append after the other."""
+        self._now_ms, self._first, self._events, self._tries = now_ms, first, events, 0
+        self._known.forget(now_ms - self._window_ms)
+        return self._proceed()
+
+    def answered(self, answer: Answer) -> Request | Appended | None:
+        """Returns what follows from the answer to the last request: another, or the end. Raises LogBusy."""
+        request = self._request
+        match request:
+            case LookBack(None):
+                assert isinstance(answer, Page)
+                return self._ends_at(answer)
+            case LookBack():
+                assert isinstance(answer, Page)
+                self._looked_back(answer)
+            case Put(segment):
+                if answer:
+                    return self._appended(segment)
+                self._tries += 1
+                if self._tries == MOST_TRIES:
+                    raise LogBusy
+                return self._asks(ReadOn(segment.number))
+            case ReadOn(number):
+                assert isinstance(answer, Page)
+                own = [one for one in answer.segments if self._is_own(one, number)]
+                for segment in answer.segments:
+                    self._learn(segment)
+                if own:
+                    return self._counted(own[0])
+                if not answer.is_end:
+                    return self._asks(ReadOn(self._next))
+            case Anchor():
+                self._anchors = False
+        return self._proceed()
+
+    # --- where the log ends -------------------------------------------------------------------------------------------
+
+    def _ends_at(self, page: Page) -> Request | Appended | None:
+        if not page.segments and page.anchor != self._anchor and page.anchor:
+            # All has expired, or another began anew between the two looks of one page: then its segment is there now.
+            self._anchor = page.anchor
+            return self._asks(LookBack(None))
+        if not page.segments:
+            self._next = page.anchor + JUMP if page.anchor else 1
+            return self._proceed() if self._events else None
+        last, *older = page.segments
+        self._learn(last)
+        self._back_to = last.number
+        if self._is_far_enough(last.at_ms):
+            self._back_to = None
+        else:
+            self._looked_back(Page(older, page.is_end))
+        return self._proceed() if self._events else None
+
+    def _looked_back(self, page: Page) -> None:
+        for segment in page.segments:
+            if self._is_far_enough(segment.at_ms):
+                self._back_to = None
+                return
+            self._known.add_older(segment.at_ms, segment.keys)
+            self._back_to = segment.number
+        if page.is_end:
+            self._back_to = None
+
+    def _is_far_enough(self, at_ms: int) -> bool:
+        # Each segment is made no earlier than the one before it: what is older than this one is too old as well.
+        return self._known.is_full or at_ms < self._now_ms - self._window_ms
+
+    def _learn(self, segment: Segment) -> None:
+        """Takes in what stands behind all that is known."""
+        self._known.add(segment.at_ms, segment.keys)
+        self._next, self._last_ms, self.cursor = segment.number + 1, segment.at_ms, segment.cursor
+
+    # --- one append ---------------------------------------------------------------------------------------------------
+
+    def _proceed(self) -> Request | Appended | None:
+        """Returns the next request, or the end where nothing is new."""
+        if not self._next:
+            return self._asks(LookBack(None))
+        if self._back_to is not None:
+            return self._asks(LookBack(self._back_to))
+        fresh = self._known.unknown(self._events)
+        if not fresh:
+            return self._ended(Appended(0, len(self._events)))
+        if self._anchors:
+            return self._asks(Anchor(self._next - 1))
+        at_ms = max(self._now_ms, self._last_ms)
+        segment = Segment(self._next, self._fence, self._first, at_ms, b"".join(fresh), self._cursor_behind())
+        return self._asks(Put(segment, tuple(fresh.values())))
+
+    def _cursor_behind(self) -> Cursor | None:
+        """Returns the cursor behind the events, or the log's where a newer connection saved it or they have none."""
+        text = next((event.cursor for event in reversed(self._events) if event.cursor is not None), None)
+        if text is None or (self.cursor is not None and self.cursor.fence > self._fence):
+            return self.cursor
+        return Cursor(self._fence, self._now_ms, text)
+
+    def _is_own(self, segment: Segment, number: int) -> bool:
+        """Whether an earlier try has written it: its answer was lost."""
+        return (segment.number, segment.fence, segment.first) == (number, self._fence, self._first)
+
+    def _appended(self, segment: Segment) -> Appended:
+        self._learn(segment)
+        return self._counted(segment)
+
+    def _counted(self, segment: Segment) -> Appended:
+        stored = len(segment.keys) // HASH_BYTES
+        return self._ended(Appended(stored, len(self._events) - stored))
+
+    def _ended(self, appended: Appended) -> Appended:
+        self._events, self._request = (), None
+        return appended
+
+    def _asks(self, request: Request) -> Request:
+        self._request = request
+        return request

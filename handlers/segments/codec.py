@@ -1,0 +1,135 @@
+"""Turns events into the bytes of a segment and back.
+
+    {"at":[0,3],"id":["7","8"],"size":[14,12]}      when each came after the first, ids, the bodies' sizes
+    event 7 of chaosevent 8 of …                    the bodies, one behind the other
+
+and all of that compressed. A column that says nothing is left out: keys that are the ids, names where there are none.
+In columns a text stands beside its like, so they take less room than the events one by one. Pure. Invariant: unpacking
+what was packed returns the events, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
+
+# Of zlib's levels the first that costs more time than it saves write units: docs/store.md has the table.
+LEVEL = 3
+# As many bytes of events as one segment holds, where it holds more than one; and how many of them wait at most, so
+# that those of one more chunk mostly fit as well.
+SEGMENT_BYTES = 256 * 1024
+WAITING_BYTES = 192 * 1024
+# What an event takes besides its texts.
+_EVENT_BYTES = 32
+_READ_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEvent:
+    """An event as it lies in a segment; `data` is None where its body does not."""
+
+    key: str
+    id: str | None
+    name: str | None
+    received_at_ms: int
+    data: str | bytes | None
+
+
+def event_bytes(event: StreamEvent) -> int:
+    """What the event takes in a segment before it is compressed, about."""
+    body = 0 if isinstance(event.data, Oversize) else len(event.data)
+    return body + len(event.key) + len(event.id or "") + len(event.name or "") + _EVENT_BYTES
+
+
+def parts(events: Sequence[StreamEvent]) -> Iterator[Sequence[StreamEvent]]:
+    """The events, one at least, in as few segments as hold them.
+
+    What is too large, or was too long to be read, is in one alone.
+    """
+    if _fits(events):
+        yield events
+        return
+    begin = size = 0
+    for at, event in enumerate(events):
+        # A text may take three bytes a character.
+        weight = event_bytes(event) * (1 if isinstance(event.data, bytes) or str(event.data).isascii() else 3)
+        is_lone = isinstance(event.data, Oversize) or weight > SEGMENT_BYTES
+        if begin < at and (is_lone or size + weight > SEGMENT_BYTES):
+            yield events[begin:at]
+            begin, size = at, 0
+        size = SEGMENT_BYTES if is_lone else size + weight
+    if begin < len(events):
+        yield events[begin:]
+
+
+def _fits(events: Sequence[StreamEvent]) -> bool:
+    """Whether one segment surely holds them all: nearly every write is so."""
+    keys, datas, ids, names, *_ = zip(*events, strict=True)
+    if not {str, bytes}.issuperset(map(type, datas)):
+        return False
+    size = sum(map(len, datas)) + sum(map(len, keys)) + _EVENT_BYTES * len(events)
+    size += sum(map(len, filter(None, ids))) + sum(map(len, filter(None, names)))
+    return size * 3 <= SEGMENT_BYTES or (size <= SEGMENT_BYTES and all(data.isascii() for data in datas))
+
+
+def pack(events: Sequence[StreamEvent], *, bodies: bool = True) -> bytes:
+    """The events compressed; without their bodies where these lie elsewhere."""
+    keys, datas, ids, names, _, received = zip(*events, strict=True)
+    since_ms = received[0]
+    head: dict[str, Any] = {"since": since_ms, "at": [at_ms - since_ms for at_ms in received], "id": ids}
+    if ids != keys:
+        head["key"] = keys
+    if names.count(None) < len(names):
+        head["name"] = names
+    content = b""
+    if bodies:
+        contents = [data if isinstance(data, bytes) else data.encode() for data in datas]
+        content = b"".join(contents)
+        head["size"] = [len(one) for one in contents]
+        if binary := [at for at, data in enumerate(datas) if isinstance(data, bytes)]:
+            head["binary"] = binary
+    # Names and ids hold no line end of their own here: JSON spells it.
+    return zlib.compress(b"\n".join((_encode(head).encode(), content)), LEVEL)
+
+
+def unpack(packed: bytes, most_bytes: int | None = None) -> list[PackedEvent]:
+    """The events; without bodies where these have more than `most_bytes` together, which are then not unpacked."""
+    head, rest, inflate = _head(packed)
+    count = len(head["at"])
+    ids = head["id"]
+    keys = head.get("key", ids)
+    names = head.get("name") or [None] * count
+    binary = frozenset(head.get("binary", ()))
+    bodies: list[str | bytes | None] = [None] * count
+    sizes = head.get("size")
+    if sizes is not None and (most_bytes is None or sum(sizes) <= most_bytes):
+        content = rest + inflate.decompress(inflate.unconsumed_tail) + inflate.flush()
+        end = 0
+        for at, size in enumerate(sizes):
+            begin, end = end, end + size
+            body = content[begin:end]
+            bodies[at] = body if at in binary else body.decode()
+    return [
+        PackedEvent(keys[at], ids[at], names[at], head["since"] + head["at"][at], bodies[at]) for at in range(count)
+    ]
+
+
+def _head(packed: bytes) -> tuple[dict[str, Any], bytes, Any]:
+    """The first line, what was unpacked behind it, and the decompressor that goes on."""
+    inflate = zlib.decompressobj()
+    content = inflate.decompress(packed, _READ_BYTES)
+    while (end := content.find(b"\n")) < 0:
+        if inflate.eof:
+            raise ValueError("the first line of the segment has no end")
+        content += inflate.decompress(inflate.unconsumed_tail, _READ_BYTES)
+    head: dict[str, Any] = json.loads(content[:end])
+    return head, content[end + 1 :], inflate
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode

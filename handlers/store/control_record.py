@@ -1,0 +1,118 @@
+"""What the control record of a stream says: its lease, its cursor, the rest that is owed, the newest connection.
+
+One item (`SK` `lease`), so that one write renews the lease, saves the cursor and shows the connection, and its answer
+says all that a connection has to know. Of what the ledger says it holds as much as whoever opens next must know
+(`known`), up to the connection that it shows (`live`).
+
+    claim 7 finds       live: connection 6, seen until 12:00:05      known: what all before 6 have brought
+    7 is connected      live: connection 7                           known: what all before 7 have brought
+
+Pure. Invariant: a record of a version that kept the cursor in an item of its own is read by what it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from handlers.connection import ledger
+from handlers.connection.backoff import Rest
+from handlers.connection.inputs import Resumption
+from handlers.connection.lease import Lease
+from handlers.connection.ledger import Known
+from handlers.store import control_items
+from handlers.store.control_items import Item
+
+# The version of the layout; an item without it has its cursor and its rest in items of their own.
+LAYOUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """As read. `live` are the attributes of the record of the newest connection that was connected, None for none.
+
+    `cursor_fence` is the connection that saved the cursor at `saved_ms`. `is_former` is whether the newest connection
+    that was connected is of a former version, which saves its cursor elsewhere.
+    """
+
+    lease: Lease
+    partitions: int
+    cursor: str | None
+    cursor_fence: int
+    saved_ms: int | None
+    rest: Rest
+    known: Known
+    live: Item | None
+    looked: int
+    is_former: bool
+    is_converted: bool
+
+    def resumption(self, now_ms: int) -> Resumption:
+        """Where a connection that opens now goes on."""
+        known = self.known_after()
+        return Resumption(
+            cursor=self.cursor,
+            saved_ms=self.saved_ms,
+            known_ms=known.at_ms,
+            behind_ms=known.behind_ms(self.cursor_fence, now_ms),
+            connected_ms=known.until_ms if known.fence else None,
+            looked=self.looked,
+        )
+
+    def known_after(self) -> Known:
+        """What is known behind the connection that it shows."""
+        return self.known if self.live is None else ledger.known(control_items.records(self.live), self.known)
+
+    def with_former(self, former: Former) -> ControlRecord:
+        """The record with what connections of a former version have written elsewhere, where that is newer."""
+        is_newer = (former.cursor_fence, former.saved_ms or 0) >= (self.cursor_fence, self.saved_ms or 0)
+        record = replace(self, known=max(self.known, former.known, key=lambda known: known.fence))
+        if former.cursor is None or not is_newer:
+            return record
+        return replace(record, cursor=former.cursor, cursor_fence=former.cursor_fence, saved_ms=former.saved_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What a former version kept in items of their own: the cursor, the rest, and what its ledger says."""
+
+    cursor: str | None
+    cursor_fence: int
+    saved_ms: int | None
+    rest: Rest
+    known: Known
+
+
+def to_record(item: Item | None) -> ControlRecord:
+    """What the item says; an empty record where there is none."""
+    item = item or {}
+    return ControlRecord(
+        lease=control_items.lease(item),
+        partitions=control_items.partitions(item),
+        cursor=control_items.text(item, "cursor"),
+        cursor_fence=control_items.count(item, "cursor_fence") or 0,
+        saved_ms=control_items.count(item, "saved_at_ms"),
+        rest=control_items.rest_of(item),
+        known=control_items.known_of(item),
+        live=control_items.live_record(item),
+        looked=control_items.count(item, "looked") or 0,
+        is_former=control_items.is_former(item),
+        is_converted="layout" in item or "fence" not in item,
+    )
+
+
+def cursor(value: str, fence: int, now_ms: int) -> Item:
+    """The attributes of a cursor that connection `fence` saves."""
+    return {
+        "cursor": {"S": value},
+        "cursor_fence": control_items.number(fence),
+        "saved_at_ms": control_items.number(now_ms),
+    }
+
+
+def converted(former: Former) -> Item:
+    """The attributes that a record of a former version lacks, from what that kept elsewhere."""
+    attributes = {"layout": control_items.number(LAYOUT), "known": control_items.known(former.known)}
+    attributes |= control_items.rest(former.rest)
+    if former.cursor is None:
+        return attributes
+    return attributes | cursor(former.cursor, former.cursor_fence, former.saved_ms or 0)

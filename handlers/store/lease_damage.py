@@ -1,0 +1,39 @@
+"""Names the attributes of a lease that cannot be read, so that a person can mend them.
+
+handlers/store/control_items.py reads such an attribute as if it were absent. For example a lease whose `started_at` is
+"yesterday" reads as one that nobody started, and is named for it here. Pure. Invariant: a lease as this release or an
+older one writes it has no damage.
+"""
+
+from handlers.store.control_items import Item, count, fixed_partitions, instant_ms, known_numbers, live_record, text
+
+_NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "layout", "rest_until_ms")
+_TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
+_INSTANTS = ("started_at", "ended_at", "stop_at")
+# All of the lease itself and what refuses a claim, which the watch reads; the record has cursor and ledger besides.
+ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "stop")
+_OTHER_NUMBERS = (
+    *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
+    *("rest_refused_since_ms", "rest_final_ms"),
+)
+
+
+def damage(item: Item) -> tuple[str, ...]:
+    """The names of the attributes that cannot be read, or that are missing where an execution holds the stream."""
+    names = [name for name in (*_NUMBERS, *_OTHER_NUMBERS) if name in item and count(item, name) is None]
+    names += [
+        name for name in (*_TEXTS, "cursor", "rest_kind", "rest_same_end") if name in item and text(item, name) is None
+    ]
+    names += [name for name in _INSTANTS if name in item and instant_ms(text(item, name)) is None]
+    if "partitions" in item and fixed_partitions(item) is None:
+        names.append("partitions")
+    if "known" in item and known_numbers(item) is None:
+        names.append("known")
+    if "live" in item and live_record(item) is None:
+        names.append("live")
+    if "stop" in item and not isinstance(item["stop"].get("BOOL"), bool):
+        names.append("stop")
+    # Without either nobody knows since when the stream has not been connected.
+    if "execution" in item and "started_at" not in item and "expires_at_ms" not in item:
+        names.append("started_at")
+    return tuple(names)

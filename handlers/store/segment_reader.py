@@ -1,0 +1,74 @@
+"""Reads the events of a stream's log in their order.
+
+handlers/store/segment_items.py says what a segment means. Invariants: nothing is written; no event that is behind a
+position comes before it later, so a reader that goes on from where it was misses nothing; what has
+expired is not shown; one page of segments is held at once, and one segment unpacked.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from handlers.aws.error_translation import translate_errors
+from handlers.store.control_items import Item, count
+from handlers.store.event_items import Fetch, StoredEvent
+from handlers.store.segment_items import BEHIND, last_position, log_key, segment_of_position, sort_key, stored_events
+
+# How many segments are asked for at first, and at most: one may hold a single event or thousands. DynamoDB ends a page
+# at a megabyte.
+FIRST, MOST = 8, 200
+
+
+class SegmentReader:
+    """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
+
+    def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
+        self._dynamodb = dynamodb
+        self._table = events_table
+        self._fetch = fetch
+
+    def entries(
+        self, stream_id: str, now_ms: int, after: str, limit: int, most_bytes: int | None = None
+    ) -> Iterator[tuple[str, StoredEvent | None]]:
+        """The first `limit` places whose position is greater than `after`, read as they are asked for.
+
+        A segment that has expired is one place, that of its last event, without an event. A body of more than
+        `most_bytes` is left out. Raises StoreUnavailable.
+        """
+        start, asked = sort_key(segment_of_position(after)), FIRST
+        while limit > 0:
+            items, start_after = self._page(stream_id, start, asked)
+            found = (entry for item in items for entry in self._entries_of(item, now_ms, most_bytes))
+            for entry in found:
+                if entry[0] > after:
+                    yield entry
+                    limit -= 1
+                    if not limit:
+                        return
+            if not start_after:
+                return
+            start, asked = f"{start_after['SK']['S']}~", min(4 * asked, MOST)
+
+    def _entries_of(self, item: Item, now_ms: int, most_bytes: int | None) -> Iterator[tuple[str, StoredEvent | None]]:
+        # DynamoDB deletes within days after the instant; until then an expired segment is still there.
+        if "expires_at" in item and (count(item, "expires_at") or 0) * 1000 <= now_ms:
+            yield last_position(item), None
+            return
+        for event in stored_events(item, self._fetch, most_bytes):
+            yield event.position, event
+
+    def _page(self, stream_id: str, start: str, limit: int) -> tuple[list[Item], Item | None]:
+        """Segments from `start` on, and the key of the last where there may be more."""
+        with translate_errors("Query"):
+            response = self._dynamodb.query(
+                TableName=self._table,
+                KeyConditionExpression="PK = :partition AND SK BETWEEN :from AND :to",
+                ExpressionAttributeValues={
+                    ":partition": {"S": log_key(stream_id)},
+                    ":from": {"S": start},
+                    ":to": {"S": BEHIND},
+                },
+                ConsistentRead=True,
+                Limit=limit,
+            )
+        items: list[Item] = response["Items"]
+        return items, response.get("LastEvaluatedKey")

@@ -1,0 +1,212 @@
+"""Appends one connection's events to its stream's log in DynamoDB: performs what `handlers/segments/appending.py` asks.
+
+It says how a segment is put and read, and where what no segment holds goes; the protocol decides what is appended.
+Invariants: when `write` returns, each event is in the log, was there already, or lies in the dead-letter queue with a
+mark in the log; a body is in the bucket, or its message in the queue, before a segment says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from handlers.aws.error_translation import ConditionFailed, translate_errors
+from handlers.connection.inputs import Written
+from handlers.errors import StoreUnavailable
+from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
+from handlers.segments.appending import (
+    Anchor,
+    Answer,
+    Appended,
+    Appender,
+    Cursor,
+    LogBusy,
+    LookBack,
+    Page,
+    Put,
+    ReadOn,
+    Request,
+)
+from handlers.segments.codec import pack, parts
+from handlers.store.control_items import Item, count, number
+from handlers.store.dead_letters import DeadLetterQueue
+from handlers.store.objects import Objects
+from handlers.store.segment_items import (
+    ANCHOR,
+    BEHIND,
+    HEAD,
+    MAX_SEGMENT_BYTES,
+    elsewhere,
+    is_segment,
+    log_key,
+    segment_item,
+    segment_of,
+    sort_key,
+)
+
+_NAMES = {f"#{name}": name for name in HEAD}
+_PROJECTION = ", ".join((*_NAMES, "#number"))
+
+
+class SegmentWriter:
+    """The log of one stream, for the connection with the token `fence`; `now_ms` is its clock.
+
+    Keys are remembered for `window_ms`. Segments expire after `keep_days`, 0 for never.
+    """
+
+    def __init__(
+        self,
+        dynamodb: Any,
+        table: str,
+        objects: Objects,
+        dead_letters: DeadLetterQueue,
+        now_ms: Callable[[], int],
+        *,
+        stream_id: str,
+        fence: int,
+        window_ms: int,
+        keep_days: int,
+    ) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+        self._objects = objects
+        self._dead_letters = dead_letters
+        self._now_ms = now_ms
+        self._stream_id = stream_id
+        self._fence = fence
+        self._keep_days = keep_days
+        self._appender = Appender(fence, window_ms, anchors=keep_days > 0)
+        self._lone: tuple[bytes, Item] | None = None  # of the event that is being written, where it is out of the way
+
+    def opens(self) -> Cursor | None:
+        """Where the log says that the stream is to be resumed; None where it says nothing. Raises StoreUnavailable."""
+        self._through(self._appender.opens(self._now_ms()))
+        return self._appender.cursor
+
+    def write(self, first: int, events: Sequence[StreamEvent]) -> Written:
+        """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
+        written = Written(0, 0)
+        for part in parts(events):
+            self._lone = None
+            appended = self._through(self._appender.append(self._now_ms(), first, part))
+            assert appended is not None
+            is_dead = self._lone is not None and "dead_letter" in self._lone[1]
+            written = Written(
+                written.stored + (0 if is_dead else appended.stored),
+                written.duplicates + appended.duplicates,
+                written.dead_lettered + (appended.stored if is_dead else 0),
+            )
+            first += len(part)
+        return written
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _through(self, request: Request | Appended | None) -> Appended | None:
+        """Performs requests until the protocol asks for no more."""
+        try:
+            while request is not None and not isinstance(request, Appended):
+                request = self._appender.answered(self._perform(request))
+        except LogBusy:
+            raise StoreUnavailable("other writers took every number of the log") from None
+        return request
+
+    def _perform(self, request: Request) -> Answer:
+        match request:
+            case Put():
+                return self._put(request)
+            case ReadOn(number_):
+                return self._page("SK >= :bound", sort_key(number_), newest_first=False)
+            case LookBack(None):
+                return self._page("SK < :bound", BEHIND, newest_first=True, most=1)
+            case LookBack(before):
+                assert before is not None
+                return self._page("SK < :bound", sort_key(before), newest_first=True)
+            case Anchor(number_):
+                self._anchor(number_)
+        return None
+
+    def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
+        """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows."""
+        with translate_errors("Query"):
+            response = self._dynamodb.query(
+                TableName=self._table,
+                KeyConditionExpression=f"PK = :partition AND {condition}",
+                ProjectionExpression=_PROJECTION,
+                ExpressionAttributeNames={**_NAMES, "#number": "number"},
+                ExpressionAttributeValues={":partition": {"S": log_key(self._stream_id)}, ":bound": {"S": bound}},
+                ScanIndexForward=not newest_first,
+                ConsistentRead=True,
+                **({} if most is None else {"Limit": most}),
+            )
+        items = response["Items"]
+        anchor = next((count(item, "number") or 0 for item in items if not is_segment(item)), 0)
+        segments = [segment_of(item) for item in items if is_segment(item)]
+        return Page(segments, not response.get("LastEvaluatedKey"), anchor)
+
+    def _put(self, put: Put) -> bool:
+        item = self._item(put)
+        try:
+            with translate_errors("PutItem"):
+                # Nothing has the number: whoever is first has read all that came before.
+                self._dynamodb.put_item(
+                    TableName=self._table, Item=item, ConditionExpression="attribute_not_exists(PK)"
+                )
+        except ConditionFailed:
+            return False
+        return True
+
+    def _anchor(self, number_: int) -> None:
+        """Keeps the number, unless a later one is kept."""
+        with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item={"PK": {"S": log_key(self._stream_id)}, "SK": {"S": ANCHOR}, "number": number(number_)},
+                ConditionExpression="attribute_not_exists(#number) OR #number < :number",
+                ExpressionAttributeNames={"#number": "number"},
+                ExpressionAttributeValues={":number": number(number_)},
+            )
+
+    # --- what no segment holds ----------------------------------------------------------------------------------------
+
+    def _item(self, put: Put) -> Item:
+        segment, events = put.segment, put.events
+        if self._lone is not None:
+            data, says = self._lone
+            return segment_item(self._stream_id, segment, events, self._keep_days, data) | says
+        is_lone = len(events) == 1
+        if is_lone and isinstance(events[0].data, Oversize):
+            return self._item_of_lone(put, self._dead_letter(events[0], _of_oversize(events[0].data)))
+        data = pack(events)
+        if len(data) <= MAX_SEGMENT_BYTES:
+            return segment_item(self._stream_id, segment, events, self._keep_days, data)
+        assert is_lone
+        if not self._objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
+            return self._item_of_lone(put, self._dead_letter(events[0], f"too large for a segment: {len(data)} bytes"))
+        return self._item_of_lone(put, self._put_object(events[0]))
+
+    def _item_of_lone(self, put: Put, says: Item) -> Item:
+        """The item of an event whose body lies elsewhere; where its number is taken it is made but once."""
+        # A mark has all but what the wire sent, as that of an item.
+        is_mark = "dead_letter" in says
+        events = [event._replace(id=None, name=None) if is_mark else event for event in put.events]
+        data = pack(events, bodies=False)
+        self._lone = data, says
+        return segment_item(self._stream_id, put.segment, put.events, self._keep_days, data) | says
+
+    def _put_object(self, event: StreamEvent) -> Item:
+        key, says = elsewhere(self._stream_id, self._fence, event)
+        assert not isinstance(event.data, Oversize)
+        self._objects.put(key, event.data.encode() if isinstance(event.data, str) else event.data)
+        return says
+
+    def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
+        """Sends the event whole, and says so in the log: in the other order a kill between the two would lose it."""
+        self._dead_letters.send(self._stream_id, self._fence, event, reason)
+        return {"dead_letter": {"S": reason}}
+
+
+def _of_oversize(body: Oversize) -> str:
+    until = "" if body.is_whole else " until the connection ended"
+    return f"longer than max_frame_bytes: {body.size_bytes} bytes{until}"

@@ -1,0 +1,51 @@
+"""The verb `request`: sends one request to the HTTP API and prints the answer, signed where the stage asks for it."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from local.api_client.client import Api
+from local.listener import HOST
+from local.printable import printable_lines
+
+REFUSED = 1
+_UNAUTHORIZED = 403
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb."""
+    parser = subparsers.add_parser(
+        "request",
+        description="Sends a request to the HTTP API and prints its answer. One to an address of AWS's is signed with "
+        "the credentials that the AWS command line would use (api_auth: iam), unless there is a key (api_auth: key).",
+        epilog="Environment: STREAMKEEPER_URL is the address, STREAMKEEPER_API_KEY the key; PORT (3000) that of the "
+        "run on this machine. Exit status: 0 for 2XX, 1 for another answer, 2 where there is none.",
+    )
+    parser.add_argument("method", metavar="METHOD", type=str.upper, help="GET, POST or DELETE")
+    parser.add_argument("path", metavar="PATH", help="such as /connections/demo, percent-encoded")
+    parser.add_argument("--url", help="the API's address, as `sls info` prints it; without it, this machine's run")
+    parser.add_argument("--sign", action="store_true", help="sign for an address that is not AWS's, too")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0 for an answer of 2XX, 1 for another; raises UserError."""
+    api = here(os.environ, arguments.url, sign=arguments.sign)
+    answer = api.request(arguments.method, arguments.path)
+    print(printable_lines(answer.body))
+    if answer.is_success:
+        return 0
+    hint = ""
+    if answer.status == _UNAUTHORIZED and "Missing Authentication Token" in answer.body:
+        hint = " (there is no such route; or the stage asks for a signature, and none was sent)"
+    print(f"streamkeeper: {answer.phrase}{hint}", file=sys.stderr)
+    return REFUSED
+
+
+def here(environment: Mapping[str, str], url: str | None, *, sign: bool) -> Api:
+    """Returns the API that is meant: at `url`, else at STREAMKEEPER_URL, else of the run on this machine."""
+    local = f"http://{HOST}:{environment.get('PORT') or 3000}"
+    address = url or environment.get("STREAMKEEPER_URL") or local
+    return Api(address, environment.get("STREAMKEEPER_API_KEY", ""), sign)

@@ -1,0 +1,202 @@
+"""The verb `cost`: what streams of a stage cost a month on AWS, by part, beside what else could hold them.
+
+It checks what is asked, and lays out what the model answers. Invariant: for a program and for a person the same
+amounts are printed, in US dollars.
+"""
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from local.costs import model, month, prices, standing
+from local.costs.model import Costs, Load
+from local.costs.prices import Prices
+from local.user_error import UserError
+
+STORES = ("items", "log")
+# What a counted run can store in seconds; an item holds 400 KB.
+MOST_BYTES = 256 * 1024
+MOST_STREAMS = 1_000_000
+MOST_EVENTS_PER_S = 100_000.0
+# "A single partition … 1,000 write units a second"; an event is one there, whatever its index takes.
+PARTITION_UNITS = 1000
+WHY = {
+    "lambda": "{memory_mb} MB all month: {invocations:,.0f} invocations, {billed_s:,.0f} s",
+    "step_functions": "{transitions:,.0f} transitions",
+    "events": "writes of events: items with their index, or segments",
+    "control_writes": "writes of lease, cursor and ledger",
+    "reads": "reads of them",
+    "storage": "what is kept: events {keep_days}, records {ledger_keep_days}",
+    "logs": "log lines of the connections",
+    "watch": "what the watch reads of the stream",
+    "metrics": "metrics that the stream's connections keep, by {metrics_by}",
+}
+FIXED_WHY = {
+    "alarms": "alarms, by the metrics that they look at",
+    "metrics": "metrics of the watch",
+    "dashboard": "the first three of an account are free",
+    "watch": "the function that watches, once a minute",
+}
+MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
+BESIDE_WHY = {
+    "fargate": "a container of ¼ vCPU and 0.5 GB on Fargate, with its address, for all streams that it holds",
+    "t4g_nano": "an instance with 0.5 GB, a disk of 8 GB and its address, the same",
+    "t4g_micro": "an instance with 1 GB, a disk of 8 GB and its address, the same",
+    "always_two": "the plain machine, two connections of one stream all month",
+}
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb and its options."""
+    parser = subparsers.add_parser(
+        "cost",
+        description="Says what a stream costs a month on AWS, in US dollars and by part: a month of the stage's "
+        "machine is replayed, the requests of its functions are counted, and both are priced.",
+        epilog="docs/costs.md says how it is counted. The prices are in local/costs/prices.toml.",
+    )
+    parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to use (default prod)")
+    parser.add_argument("--streams", default="1", metavar="N", help="how many streams the stage has (default 1)")
+    parser.add_argument("--per-function", default="1", metavar="N", help="how many of them share a function (1)")
+    parser.add_argument("--events-per-s", default="1", metavar="R", help="events a second of each stream (default 1)")
+    parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
+    parser.add_argument("--store", default="items", metavar="KIND", help="items or log (default items)")
+    parser.add_argument("--flush-s", metavar="S", help="with --store log: for how long events wait for a segment")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0 once the answer is printed; raises UserError for what cannot be."""
+    load = _load(arguments)
+    source, listed = month.scenario(arguments.stage), prices.read()
+    _need_room(load, source.settings)
+    found = model.costs(source, month.replayed(source), load, listed)
+    notes = _notes(load)
+    if arguments.json:
+        print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
+        return 0
+    print(text(arguments.stage, load, found, listed, source.settings))
+    for note in notes:
+        print(f"streamkeeper: {note}", file=sys.stderr)
+    return 0
+
+
+def _load(arguments: argparse.Namespace) -> Load:
+    per_function = _whole("--per-function", arguments.per_function, 1, MOST_STREAMS)
+    if per_function > 1:
+        raise UserError("--per-function: a function keeps one stream connected, so it must be 1.")
+    if arguments.store not in STORES:
+        raise UserError(f"--store must be one of {', '.join(STORES)}, not {arguments.store!r}.")
+    if arguments.flush_s is not None and arguments.store != "log":
+        raise UserError("--flush-s belongs to --store log: an item is written at once.")
+    return Load(
+        streams=_whole("--streams", arguments.streams, 1, MOST_STREAMS),
+        events_per_s=_number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
+        event_bytes=_whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
+        store=arguments.store,
+        flush_s=None if arguments.flush_s is None else _number("--flush-s", arguments.flush_s, 0, 60),
+    )
+
+
+def _whole(option: str, value: str, least: int, most: int) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 12 and least <= int(value) <= most):
+        raise UserError(f"{option} must be a whole number from {least} to {most}, not {value!r}.")
+    return int(value)
+
+
+def _number(option: str, value: str, least: float, most: float) -> float:
+    try:
+        number = float(value) if value.isascii() and "_" not in value else math.nan
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise UserError(f"{option} must be a number from {least:g} to {most:g}, not {value!r}.")
+    return number
+
+
+def _need_room(load: Load, settings: Any) -> None:
+    """Raises UserError where one function cannot store so many events."""
+    most = standing.events_per_s(settings["memory_mb"], load.event_bytes)
+    if load.events_per_s > most:
+        raise UserError(
+            f"--events-per-s: a function of {settings['memory_mb']} MB stores about {most:,.0f} events of "
+            f"{load.event_bytes} bytes a second; spread them over more streams, or raise memory_mb."
+        )
+
+
+def _notes(load: Load) -> list[str]:
+    """What must be said of a load that is priced and yet cannot be."""
+    units = -(-load.event_bytes // 1024)
+    if load.store == "items" and load.events_per_s * units > PARTITION_UNITS:
+        most = PARTITION_UNITS // units
+        return [
+            f"a partition of DynamoDB takes about {most} such events a second: the profile must spread them "
+            f"(`partitions`), or the upstream must be read as several streams."
+        ]
+    return []
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[str]) -> dict[str, Any]:
+    million = found.million_events
+    return {
+        "stage": stage,
+        **asdict(load),
+        "region": listed.region,
+        "prices_as_of": listed.as_of,
+        "stream_month": found.stream_month,
+        "fixed_month": found.fixed_month["sum"],
+        "fixed_month_parts": found.fixed_month,
+        "million_events": None if million is None else million["sum"],
+        "million_events_parts": million,
+        "million_events_kept": found.million_kept,
+        "stage_month": stage_usd(load, found),
+        "beside": found.beside,
+        "used": asdict(found.used),
+        "notes": notes,
+    }
+
+
+def stage_usd(load: Load, found: Costs) -> float:
+    """What the stage costs a month, with all its streams."""
+    return found.fixed_month["sum"] + load.streams * found.stream_month["sum"]
+
+
+def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:
+    """The amounts as a table."""
+    words = dict(settings) | asdict(found.used) | {"billed_s": found.used.billed_ms / 1000}
+    words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
+    rate = f"{load.events_per_s:g} events a second of {load.event_bytes} bytes" if load.events_per_s else "no events"
+    stored = "an item each" if load.store == "items" else "in segments"
+    lines = [
+        f"{load.streams} {'stream' if load.streams == 1 else 'streams'} of the stage {stage}, each with {rate}, "
+        f"{stored}; US dollars a month",
+        f"in {listed.region} at the prices of {listed.as_of}",
+        "",
+        *_table("a stream", found.stream_month, {name: why.format(**words) for name, why in WHY.items()}),
+        "",
+        *_table("the stage besides", found.fixed_month, FIXED_WHY),
+        "",
+        f"{'together':<20}{stage_usd(load, found):>12.2f}",
+    ]
+    if found.million_events is not None:
+        lines += ["", *_table("a million events", found.million_events, MILLION_WHY)]
+        lines.append(f"{'  kept':<20}{found.million_kept or 0:>12.3f}  a month of {words['keep_days']}")
+    return "\n".join([*lines, "", "beside it, each without the writes of its events", *rows(found.beside, BESIDE_WHY)])
+
+
+_KEPT = ("keep_days", "ledger_keep_days")
+
+
+def _table(title: str, parts: dict[str, float], why: dict[str, str]) -> list[str]:
+    return [f"{title:<20}{parts['sum']:>12.2f}", *rows(parts, why)]
+
+
+def rows(parts: dict[str, float], why: dict[str, str]) -> list[str]:
+    """The lines of the parts that `why` names, each with its price and its words."""
+    return [f"  {name.replace('_', ' '):<18}{parts[name]:>z12.3f}  {words}" for name, words in why.items()]

@@ -1,0 +1,192 @@
+"""Counts what requests to DynamoDB are billed: the client and the tables behind it, in memory.
+
+`MeteredDynamoDb` is the client that the function ships with, to the last byte of a request's body. In place of a
+socket it has `Meter`, which reads the body, lets the tables of local/replay/table.py answer, and counts the units by
+the rules of `units.py`. Invariant: every request that the tables answer, or whose condition they refuse, is counted
+once; how it is counted changes no answer.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from handlers.dynamodb.client import DynamoDb, binary
+from handlers.dynamodb.sigv4 import Credentials, Signer
+from local.costs.tables import Table
+from local.costs.units import Item, item_bytes, read_units, refused_units, stored_bytes, write_units
+from local.replay.table import Key, MemoryDynamoDB
+
+_EVENT = "event"
+CONDITION = "ConditionalCheckFailedException"
+_TRIES = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """What requests are counted under: the table, the operation, and what its item is ("lease", "connection" …)."""
+
+    table: str
+    operation: str
+    item: str
+
+
+@dataclass(slots=True)
+class Count:
+    """How many requests, and what they were billed."""
+
+    requests: int = 0
+    write_units: int = 0
+    read_units: float = 0.0
+
+    def __sub__(self, before: "Count") -> "Count":
+        return Count(
+            self.requests - before.requests,
+            self.write_units - before.write_units,
+            self.read_units - before.read_units,
+        )
+
+
+@dataclass(slots=True)
+class Counts:
+    """All that was counted, by kind, and what each table grew by in bytes that are billed as storage."""
+
+    by_kind: dict[Kind, Count] = field(default_factory=lambda: defaultdict(Count))
+    stored_bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def copy(self) -> "Counts":
+        """The counts as they stand now."""
+        return self - Counts()
+
+    def __sub__(self, before: "Counts") -> "Counts":
+        kinds = {kind: count - before.by_kind.get(kind, Count()) for kind, count in self.by_kind.items()}
+        stored = {table: size - before.stored_bytes.get(table, 0) for table, size in self.stored_bytes.items()}
+        return Counts(kinds, stored)
+
+    def requests(self, table: str) -> int:
+        """How many requests were made for a table."""
+        return sum(count.requests for kind, count in self.by_kind.items() if kind.table == table)
+
+    def write_units(self, table: str) -> int:
+        """The units of writing that were billed for a table."""
+        return sum(count.write_units for kind, count in self.by_kind.items() if kind.table == table)
+
+    def read_units(self, table: str) -> float:
+        """The units of reading that were billed for a table."""
+        return sum(count.read_units for kind, count in self.by_kind.items() if kind.table == table)
+
+
+class Meter:
+    """Tables by name, all empty, and what was requested of them; `on_change` is called after each change of an item."""
+
+    def __init__(self, tables: Mapping[str, Table], on_change: Callable[[str, Key, Any], None] | None = None) -> None:
+        self._defined = tables
+        self._tables = MemoryDynamoDB(*tables, on_change=self._changed)
+        self._items: dict[tuple[str, Key], Item] = {}
+        self._on_change = on_change
+        self._changes: list[tuple[str, Item | None, Item]] = []
+        self.counts = Counts()
+
+    def answer(self, operation: str, body: bytes) -> dict[str, Any]:
+        """The answer to a request; raises botocore's ClientError."""
+        return self.call(operation, json.loads(body, object_hook=binary))
+
+    def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """As `answer`, for parameters as boto3 takes them."""
+        self._changes.clear()
+        method: Callable[..., dict[str, Any]] = getattr(self._tables, _method(operation))
+        try:
+            answer = method(**request)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == CONDITION:
+                name, key = request["TableName"], _key(request.get("Key") or request["Item"])
+                self._count(name, operation, key[1]).write_units += refused_units(self._items.get((name, key)))
+            raise
+        if operation == "BatchExecuteStatement":
+            self._count_statements(request["Statements"], answer["Responses"])
+        elif operation == "BatchGetItem":
+            for name, wanted in request["RequestItems"].items():
+                sizes = [self._size(name, _key(key)) for key in wanted["Keys"]]
+                count = self._count(name, operation, wanted["Keys"][0]["SK"]["S"])
+                count.read_units += read_units(sizes, consistent=wanted.get("ConsistentRead", False))
+        elif operation == "GetItem":
+            name, key = request["TableName"], _key(request["Key"])
+            units = read_units([self._size(name, key)], consistent=request.get("ConsistentRead", False))
+            self._count(name, operation, key[1]).read_units += units
+        elif operation in ("Query", "Scan"):
+            self._count_together(operation, request, answer["Items"])
+        else:
+            name, key = request["TableName"], _key(request.get("Key") or request["Item"])
+            self._count(name, operation, key[1]).write_units += self._changed_units()
+        return answer
+
+    def _count_statements(self, statements: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
+        """Each statement is billed as a write of its own, one that met an item of its key as a refused condition."""
+        name = str(answers[0].get("TableName"))
+        count = self._count(name, "BatchExecuteStatement", "")
+        count.write_units += self._changed_units()
+        for statement, answer in zip(statements, answers, strict=True):
+            if "Error" in answer:
+                key = _key(dict(zip(("PK", "SK"), statement["Parameters"], strict=False)))
+                count.write_units += refused_units(self._items.get((name, key)))
+
+    def _count_together(self, operation: str, request: dict[str, Any], items: list[Item]) -> None:
+        values = request.get("ExpressionAttributeValues", {})
+        prefix = values.get(":prefix", {}).get("S", request.get("IndexName", ""))
+        sizes = [item_bytes(item) for item in items]
+        units = read_units(sizes, consistent=request.get("ConsistentRead", False), together=True)
+        self._count(request["TableName"], operation, prefix).read_units += units
+
+    def _changed_units(self) -> int:
+        units = 0
+        for name, before, after in self._changes:
+            table = self._defined[name]
+            units += write_units(before, after, table.indexes.values(), table.keys)
+            grown = stored_bytes(after) - stored_bytes(before)
+            for index in table.indexes.values():
+                entries = index.entry(after, table.keys), index.entry(before, table.keys)
+                grown += stored_bytes(entries[0]) - stored_bytes(entries[1])
+            self.counts.stored_bytes[name] += grown
+        return units
+
+    def _count(self, table: str, operation: str, sort_key: str) -> Count:
+        item = _EVENT if self._defined[table].has_events else sort_key.partition("#")[0]
+        count = self.counts.by_kind[Kind(table, operation, item)]
+        count.requests += 1
+        return count
+
+    def _size(self, table: str, key: Key) -> int:
+        item = self._items.get((table, key))
+        return 0 if item is None else item_bytes(item)
+
+    def _changed(self, table: str, key: Key, item: Any) -> None:
+        self._changes.append((table, self._items.get((table, key)), item))
+        self._items[table, key] = item
+        if self._on_change is not None:
+            self._on_change(table, key, item)
+
+
+class MeteredDynamoDb(DynamoDb):
+    """The function's own client; the body of each request goes to the meter in place of a socket."""
+
+    def __init__(self, meter: Meter) -> None:
+        signer = Signer(Credentials("cost", "cost", ""), "us-east-1")
+        super().__init__("http://127.0.0.1", signer, tries=_TRIES, connect_timeout_s=1, read_timeout_s=1)
+        self._meter = meter
+
+    def send(self, operation: str, body: bytes) -> dict[str, Any]:
+        """The tables' answer; raises their error."""
+        return self._meter.answer(operation, body)
+
+
+def _method(operation: str) -> str:
+    """The name of boto3's method: get_item for GetItem."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
+
+
+def _key(item: Mapping[str, Any]) -> Key:
+    return item["PK"]["S"], item["SK"]["S"]

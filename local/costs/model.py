@@ -1,0 +1,188 @@
+"""Prices what a replayed month and counted runs used: a stream's month by part, a stage's, and a million events.
+
+It multiplies amounts by prices and scales a stretch of time to a month; what is used it takes from `month.py` and
+`counted_run.py`. Invariant: `sum` is the sum of the parts, and a part that costs nothing is there as 0.
+
+Storage is what lies there once as much expires as comes (`keep_days`); where events are kept for ever, the mean of the
+first month.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from handlers.connection.steps import Report
+from handlers.profile.addresses import ProfileError
+from handlers.profile.parse import parse
+from local.costs import standing
+from local.costs.counted_run import NAMES, Counted, Stream, count, machine_of
+from local.costs.month import MONTH_S, Month, Months
+from local.costs.prices import HOURS, MILLION, Prices
+from local.replay.scenario import Scenario
+from local.user_error import UserError
+
+# A stretch with four handovers or five.
+STRETCH_S = 3_600
+# What a run stores: enough for cursors and segments to be as usual, and a few seconds' work.
+EVENTS, BYTES = 6_000, 64 * 1024 * 1024
+STRETCH_LEAST_S = 10
+SEGMENTS, MOST_EVENTS = 20, 150_000
+# Of rarer events a run would have none; each costs as much as one of these.
+RAREST_PER_S = 20 / STRETCH_S
+STREAM_ID = "replay"
+PARTS = ("lambda", "step_functions", "events", "control_writes", "reads", "storage", "logs", "watch", "metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked about: streams of a stage with so many events each, stored in one way."""
+
+    streams: int
+    events_per_s: float
+    event_bytes: int
+    store: str
+    flush_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """All in US dollars; without events a million of them costs None.
+
+    `million_events` is what the requests for a million are billed, `million_kept` what they cost a month while they lie
+    there, or in all where the stage lets them expire.
+    """
+
+    stream_month: dict[str, float]
+    fixed_month: dict[str, float]
+    million_events: dict[str, float] | None
+    million_kept: float | None
+    beside: dict[str, float]
+    used: Month
+    events_month: float
+
+
+def costs(source: Scenario, months: Months, load: Load, prices: Prices) -> Costs:
+    """What the load costs; raises UserError where it cannot be stored so."""
+    return priced(source.settings, months, load, *counted(source, load), prices)
+
+
+def priced(
+    settings: Mapping[str, Any], months: Months, load: Load, idle: Counted, flow: Counted, prices: Prices
+) -> Costs:
+    """What a load costs of which this was counted: the stream without events, and what events add."""
+    used = months.ours
+    parts = dict.fromkeys(PARTS, 0.0)
+    parts["lambda"] = _lambda_usd(used, settings, prices)
+    parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions")
+    parts["logs"] = standing.connection_log_usd(used.invocations, prices)
+    parts["watch"] = standing.watch_stream_usd(prices)
+    reports = [_that_stored(report) for report in idle.reports] if load.events_per_s else idle.reports
+    parts["metrics"] = standing.stream_metrics_usd(reports, STRETCH_S, settings, prices) / load.streams
+    added = _requests_usd(flow, settings, prices)
+    share = load.events_per_s / max(load.events_per_s, RAREST_PER_S)
+    for name, usd in _requests_usd(idle, settings, prices).items():
+        parts[name] += usd + share * added[name]
+    counted_month = flow.events * MONTH_S * 1000 / flow.length_ms
+    million = {name: usd / counted_month * MILLION for name, usd in added.items()} if flow.events else {}
+    kept_usd = million.pop("storage", None)
+    return Costs(
+        stream_month=_summed(parts),
+        fixed_month=_summed(standing.fixed_usd(settings, prices)),
+        million_events=_summed(million) if million else None,
+        million_kept=kept_usd,
+        beside=_beside(months.always_two, settings, prices),
+        used=used,
+        events_month=load.events_per_s * MONTH_S,
+    )
+
+
+def _that_stored(report: Report) -> Report:
+    """The same end of a connection that stored something."""
+    return replace(report, progress=replace(report.progress, stored=1))
+
+
+def counted(source: Scenario, load: Load) -> tuple[Counted, Counted]:
+    """The counts of the stream without events, and what events add to them, at RAREST_PER_S at the least."""
+    machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
+    still, moving = (Stream(_profile(source, load), each, load.event_bytes) for each in (0.0, rate))
+    idle = count(source, machine, still, STRETCH_S * 1000)
+    if not load.events_per_s:
+        return idle, idle.minus(idle)
+    length_ms = round(1000 * _stretch_s(rate, load.event_bytes, load.flush_s or 0.0))
+    base = idle if length_ms == idle.length_ms else count(source, machine, still, length_ms)
+    return idle, count(source, machine, moving, length_ms).minus(base)
+
+
+def _stretch_s(rate: float, event_bytes: int, flush_s: float) -> float:
+    """How long a run with events lasts: a whole stretch where they are few."""
+    for_segments_s = min(SEGMENTS * flush_s, min(MOST_EVENTS, BYTES / event_bytes) / rate)
+    return min(STRETCH_S, max(min(EVENTS, BYTES / event_bytes) / rate, for_segments_s, STRETCH_LEAST_S))
+
+
+def _profile(source: Scenario, load: Load) -> Any:
+    """The profile of the stream: one that can be resumed, with a second connection allowed for a moment."""
+    table: dict[str, Any] = {
+        "address": "https://upstream.invalid/{streamId}",
+        "framing": "sse",
+        "overlap": source.upstream.policy,
+        "resume": {"header": "Last-Event-ID"},
+        "keep_days": source.settings["keep_days"],
+    }
+    if load.store != "items":
+        table |= {"store": load.store} | ({} if load.flush_s is None else {"flush_s": load.flush_s})
+    try:
+        return parse(STREAM_ID, table, {})
+    except ProfileError as error:
+        raise UserError(f"--store {load.store}: no profile can ask for that: {error}.") from None
+
+
+# --- amounts by prices ------------------------------------------------------------------------------------------------
+
+
+def _lambda_usd(used: Month, settings: Mapping[str, Any], prices: Prices) -> float:
+    gb_s = used.billed_ms / 1000 * float(settings["memory_mb"]) / 1024
+    calls_usd = used.invocations * prices.usd("lambda", "million_requests")
+    return gb_s * prices.usd("lambda", "gb_second_arm64") + calls_usd
+
+
+def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+    """A month of what was counted, by part."""
+    counts, times = counted.counts, MONTH_S * 1000 / counted.length_ms
+    write_usd, read_usd = (prices.usd("dynamodb", f"million_{kind}_units") for kind in ("write", "read"))
+    events, control = NAMES["events_table"], NAMES["control_table"]
+    grown = {table: size * times for table, size in counts.stored_bytes.items()}
+    is_backed_up = settings["point_in_time_recovery"]
+    stored_usd = standing.stored_usd(grown.get(events, 0), settings["keep_days"], is_backed_up, prices)
+    stored_usd += standing.stored_usd(grown.get(control, 0), settings["ledger_keep_days"], is_backed_up, prices)
+    return {
+        "events": counts.write_units(events) * times * write_usd,
+        "control_writes": counts.write_units(control) * times * write_usd,
+        "reads": (counts.read_units(events) + counts.read_units(control)) * times * read_usd,
+        "storage": stored_usd,
+    }
+
+
+def _beside(plain: Month, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+    """What others cost a month: a container and instances for all streams that they hold, the plain machine for one.
+
+    None has the writes of the events in it, which are the same for each.
+    """
+
+    def hours(name: str) -> float:
+        return HOURS * prices.usd("container", name)
+
+    fargate_usd = 0.25 * hours("fargate_vcpu_hour_arm64") + 0.5 * hours("fargate_gb_hour_arm64")
+    disk_usd = 8 * prices.usd("container", "disk_gb_month")
+    return {
+        "fargate": fargate_usd + hours("ipv4_hour"),
+        "t4g_nano": hours("t4g_nano_hour") + hours("ipv4_hour") + disk_usd,
+        "t4g_micro": hours("t4g_micro_hour") + hours("ipv4_hour") + disk_usd,
+        "always_two": _lambda_usd(plain, settings, prices)
+        + plain.transitions * prices.usd("step_functions", "million_transitions"),
+    }
+
+
+def _summed(parts: dict[str, float]) -> dict[str, float]:
+    return {**parts, "sum": sum(parts.values())}

@@ -1,0 +1,96 @@
+"""Replays a month of a stage's machine: what Step Functions and Lambda bill for one stream.
+
+Invariant: the definition and the settings are those that are deployed, and the same stage gives the same figures.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from local.checkout import ROOT
+from local.replay.command import replay
+from local.replay.scenario import Scenario, read
+
+MONTH_S = 2_628_000
+DAY_S = 86_400
+SCENARIO = Path(__file__).with_name("month.yml")
+# The naive machine: one Task that is called again and again. Two branches of it keep two connections.
+PLAIN = ROOT / "statemachines" / "retry.asl.yml"
+PLAIN_BRANCHES = 2
+# Where functions are short, as on a laptop, a month would be too many connections: the first of them are replayed.
+CONNECTIONS = 3_200
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """What one stream used in a month; `billed_ms` is the time of its functions, in `invocations` calls."""
+
+    transitions: float
+    billed_ms: float
+    invocations: float
+    executions: float
+
+    def times(self, factor: float) -> Month:
+        """So many times as much."""
+        return Month(
+            *(value * factor for value in (self.transitions, self.billed_ms, self.invocations, self.executions))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Months:
+    """A month of one stream: as it is deployed, and by the naive machine."""
+
+    ours: Month
+    always_two: Month
+
+
+def replayed(source: Scenario) -> Months:
+    """Both months; it takes some seconds."""
+    return Months(streamkeeper(source), always_two(source))
+
+
+def scenario(stage: str) -> Scenario:
+    """The month, with the settings of the stage; raises UserError where there is no such stage."""
+    return read(SCENARIO, stage)
+
+
+def streamkeeper(source: Scenario) -> Month:
+    """A month of a stream as it is deployed, renewals included."""
+    length_ms = min(source.run_for_ms, CONNECTIONS * source.settings["function_timeout_s"] * 1000)
+    return _replayed(replace(source, run_for_ms=length_ms)).times(MONTH_S * 1000 / length_ms)
+
+
+def always_two(source: Scenario) -> Month:
+    """A month of the naive machine, whose two branches are always connected; a day of it is replayed at the most."""
+    length_s = min(DAY_S, CONNECTIONS * source.settings["function_timeout_s"])
+    part = _replayed(replace(source, machine=PLAIN, run_for_ms=length_s * 1000))
+    return part.times(PLAIN_BRANCHES * MONTH_S / length_s)
+
+
+def _replayed(source: Scenario) -> Month:
+    with _no_collection():
+        result = replay(source)
+        tasks = [span for span in result.spans if span.kind == "task"]
+        return Month(
+            transitions=result.transitions,
+            billed_ms=sum((task.to_ms or result.until_ms) - task.from_ms for task in tasks),
+            invocations=len(tasks),
+            executions=len(result.runs),
+        )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A replay keeps nearly all that it makes: looking for garbage costs a fifth of it and finds none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

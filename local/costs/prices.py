@@ -1,0 +1,33 @@
+"""Reads the price list, prices.toml: the only place of the project that knows a price."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).with_name("prices.toml")
+HOURS = 730
+MILLION = 1_000_000
+GB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The prices of one region, as of `as_of`."""
+
+    as_of: str
+    region: str
+    sources: tuple[str, ...]
+    _tables: dict[str, dict[str, float]]
+
+    def usd(self, table: str, name: str) -> float:
+        """The price of one unit; of one, where the list names a million."""
+        price = self._tables[table][name]
+        return price / MILLION if name.startswith("million_") else price
+
+
+def read(path: Path = FILE) -> Prices:
+    """The prices in the file."""
+    data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    tables = {name: value for name, value in data.items() if isinstance(value, dict)}
+    return Prices(data["as_of"], data["region"], tuple(data["sources"]), tables)

@@ -1,0 +1,100 @@
+"""Prices what stands in a stage whether or not a stream is connected, and what each stream adds to it.
+
+The alarms are those of packaging/resources/, the metrics those that the functions print, the reads of the watch those
+that it makes. Invariant: nothing here depends on how a stream is stored.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from handlers.connection.steps import Report
+from handlers.connection_metrics import kept, numbers
+from local.costs.month import DAY_S, MONTH_S
+from local.costs.prices import GB, Prices
+from local.costs.tables import resources
+from local.costs.watched import read_units
+
+MEASURED = Path(__file__).with_name("measured.toml")
+# The watch runs once a minute (serverless.yml).
+WATCHES = MONTH_S / 60
+# The metrics that the watch prints in each run (handlers/watch.py); a test holds them together.
+WATCH_METRICS = ("LongestUnconnected",)
+# "one vCPU-second of credits per second" at so much memory; Lambda gives less of a core with less.
+MB_PER_CORE = 1769
+HOUR_S = 3600
+_STREAMS = 50
+
+
+def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+    """What a stage without a stream costs a month, by part."""
+    metric_usd = prices.usd("cloudwatch", "metric_month")
+    return {
+        "alarms": alarm_metrics() * prices.usd("cloudwatch", "alarm_month"),
+        "metrics": len(WATCH_METRICS) * metric_usd,
+        "dashboard": prices.usd("cloudwatch", "dashboard_month"),
+        "watch": _watch_usd(settings, prices),
+    }
+
+
+def alarm_metrics() -> int:
+    """How many metrics the stage's alarms look at: each is billed."""
+    alarms = [one for one in resources("alarms").values() if one["Type"] == "AWS::CloudWatch::Alarm"]
+    return sum(sum("MetricStat" in each for each in one["Properties"].get("Metrics", ())) or 1 for one in alarms)
+
+
+def connection_log_usd(invocations: float, prices: Prices) -> float:
+    """What the log of so many connections costs."""
+    return invocations * measured()["log_bytes_per_connection"] / GB * prices.usd("cloudwatch", "log_gb")
+
+
+def stream_metrics_usd(
+    reports: Sequence[Report], length_s: float, settings: Mapping[str, Any], prices: Prices
+) -> float:
+    """The metrics that connections that ended so keep in CloudWatch: each by the hours in which it has data."""
+    seen = Counter(name for report in reports for name in kept(numbers(report, 0), settings["metrics_by"]))
+    hours = length_s / HOUR_S
+    return sum(min(1.0, times / hours) for times in seen.values()) * prices.usd("cloudwatch", "metric_month")
+
+
+def watch_stream_usd(prices: Prices) -> float:
+    """What the watch reads of one stream in a month."""
+    units = (read_units(_STREAMS) - read_units(0)) / _STREAMS
+    return units * WATCHES * prices.usd("dynamodb", "million_read_units")
+
+
+def stored_usd(bytes_a_month: float, keep_days: int, is_backed_up: bool, prices: Prices) -> float:
+    """What lies there a month once as much expires as comes; of what is kept for ever, the mean of the first month."""
+    stored = bytes_a_month * keep_days * DAY_S / MONTH_S if keep_days else bytes_a_month / 2
+    backup_usd = prices.usd("dynamodb", "backup_gb_month") if is_backed_up else 0.0
+    return stored / GB * (prices.usd("dynamodb", "gb_month") + backup_usd)
+
+
+def events_per_s(memory_mb: int, event_bytes: int) -> float:
+    """How many such events one function stores a second with its share of a core."""
+    figures = measured()
+    cpu_us = figures["store_cpu_us_per_event"] + figures["store_cpu_us_per_kb"] * event_bytes / 1024
+    return memory_mb / MB_PER_CORE * 1_000_000 / cpu_us
+
+
+@cache
+def measured() -> dict[str, float]:
+    """What was measured of the real functions."""
+    table: dict[str, float] = tomllib.loads(MEASURED.read_text(encoding="utf-8"))
+    return table
+
+
+def _watch_usd(settings: Mapping[str, Any], prices: Prices) -> float:
+    memory_mb = float(settings["watch_memory_mb"])
+    busy_s = measured()["watch_cpu_ms"] / 1000 * max(1.0, MB_PER_CORE / memory_mb)
+    busy_s += measured()["watch_wait_ms"] / 1000
+    lambda_usd = busy_s * memory_mb / 1024 * prices.usd("lambda", "gb_second_arm64")
+    log_usd = measured()["log_bytes_per_watch"] / GB * prices.usd("cloudwatch", "log_gb")
+    requests_usd = prices.usd("lambda", "million_requests") + prices.usd("sqs", "million_requests")
+    read_usd = read_units(0) * prices.usd("dynamodb", "million_read_units")
+    return WATCHES * (lambda_usd + log_usd + requests_usd + read_usd)

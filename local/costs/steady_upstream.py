@@ -1,0 +1,116 @@
+"""An upstream in virtual time that sends events at a steady rate to whoever is connected, and resumes.
+
+An event is server-sent, with an id that counts from 1 and a body of JSON whose size is chosen. What it says differs
+from event to event as a feed's does: some names of few, some of many, numbers and a hash. Everybody gets the same
+events at the same instants; who asks for what came after an id gets that first. Invariant: event n is sent at n divided
+by the rate, whoever is connected.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Protocol
+
+from handlers.connection.inputs import Arrival, Chunk, Opened
+from states_language.clock import Clock
+
+# Events that come closer together are read from a socket at once.
+TICK_MS = 20
+_NAMES = ("edit", "new", "log", "categorize")
+
+
+class Client(Protocol):
+    """Whoever opened a link."""
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Takes what the link brings."""
+
+
+class Link:
+    """One opening."""
+
+    def __init__(self, client: Client, after: int) -> None:
+        self.client = client
+        self.sent = after
+        self.is_open = True
+
+
+class SteadyUpstream:
+    """Sends `events_per_s` events of `event_bytes` bytes of JSON each; an opening is answered after `connect_ms`."""
+
+    def __init__(self, clock: Clock, events_per_s: float, event_bytes: int, connect_ms: int) -> None:
+        self._clock = clock
+        self._origin_ms = clock.now_ms()
+        self._events_per_s = events_per_s
+        self._event_bytes = event_bytes
+        self._connect_ms = connect_ms
+        self._links: list[Link] = []
+
+    def open(self, client: Client, cursor: str | None) -> Link:
+        """A link that brings what came after the cursor, or from now on where there is none."""
+        link = Link(client, self.sent() if cursor is None else int(cursor))
+        self._clock.call_at(self._clock.now_ms() + self._connect_ms, lambda: self._answer(link))
+        return link
+
+    def close(self, link: Link) -> None:
+        """Closes a link from the client's side; the client hears nothing more."""
+        link.is_open = False
+        self._links = [other for other in self._links if other is not link]
+
+    def sent(self) -> int:
+        """How many events there have been."""
+        return int((self._clock.now_ms() - self._origin_ms) * self._events_per_s / 1000)
+
+    def _answer(self, link: Link) -> None:
+        if not link.is_open:
+            return
+        if not self._links and self._events_per_s:
+            self._next_tick()
+        self._links.append(link)
+        link.client.arrived(Opened(200, {"content-type": "text/event-stream"}))
+        self._send(link)
+
+    def _next_tick(self) -> None:
+        """Sends the next event at its instant, or those of a tick where they come closer together."""
+        if self._events_per_s * TICK_MS > 1000:
+            at_ms = self._clock.now_ms() + TICK_MS
+        else:
+            at_ms = self._origin_ms + math.ceil((self.sent() + 1) * 1000 / self._events_per_s)
+        self._clock.call_at(at_ms, self._tick)
+
+    def _tick(self) -> None:
+        for link in list(self._links):
+            self._send(link)
+        if self._links:
+            self._next_tick()
+
+    def _send(self, link: Link) -> None:
+        first, link.sent = link.sent + 1, max(link.sent, self.sent())
+        frames = [frame(number, self._event_bytes) for number in range(first, link.sent + 1)]
+        if frames and link.is_open:
+            link.client.arrived(Chunk(b"".join(frames)))
+
+
+def frame(number: int, event_bytes: int) -> bytes:
+    """One event as bytes of the stream."""
+    return b"id: %d\ndata: %s\n\n" % (number, body(number, event_bytes).encode())
+
+
+def body(number: int, event_bytes: int) -> str:
+    """The body of an event, of `event_bytes` bytes: JSON, or the beginning of it where there is no room for more."""
+    fields = {"n": number, "type": _NAMES[number % len(_NAMES)]}
+    text = json.dumps(fields, separators=(",", ":"))
+    room = event_bytes - len(text) - len(',"text":""')
+    if room < 0:
+        return text[:event_bytes].ljust(event_bytes)
+    words = itertools.chain.from_iterable(_words(number))
+    return f'{text[:-1]},"text":"{"".join(itertools.islice(words, room))}"}}'
+
+
+def _words(number: int) -> Iterator[str]:
+    """Texts of which half repeat from event to event and half do not."""
+    for part in itertools.count():
+        digest = hashlib.blake2b(b"%d %d" % (number, part), digest_size=4).hexdigest()
+        yield f"user-{number % 97} changed page {digest} of the wiki at {1_767_225_600 + number}, "

@@ -1,0 +1,80 @@
+"""Reads from packaging/resources/storage.yml how the tables of a stage are made: keys, indexes, backups.
+
+Invariant: what is counted is counted with the tables that are deployed; a change of that file changes what they cost.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+
+from local.checkout import ROOT
+from local.costs.units import Index
+
+STORAGE = ROOT / "packaging" / "resources" / "storage.yml"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The key of a table, its hash before its range, and its indexes by name.
+
+    `has_events` is whether its items are events, whose sort keys the upstream names, and not records of ours.
+    """
+
+    keys: tuple[str, ...]
+    indexes: dict[str, Index]
+    has_events: bool
+
+
+class _Template(yaml.SafeLoader):
+    """YAML with CloudFormation's functions, of which only the argument is kept."""
+
+
+def _argument(loader: yaml.SafeLoader, _tag: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        return loader.construct_scalar(node)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.MappingNode)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Template.add_multi_constructor("!", _argument)
+
+
+@cache
+def resources(name: str) -> dict[str, Any]:
+    """The resources of packaging/resources/<name>.yml, each with its Type and Properties."""
+    text = (STORAGE.parent / f"{name}.yml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.load(text, _Template)["Resources"]
+    return found
+
+
+def events_table() -> Table:
+    """The table of events."""
+    return _table(resources("storage")["EventsTable"], has_events=True)
+
+
+def control_table() -> Table:
+    """The table of leases, cursors and the ledger."""
+    return _table(resources("storage")["ControlTable"], has_events=False)
+
+
+def _table(resource: dict[str, Any], *, has_events: bool) -> Table:
+    properties = resource["Properties"]
+    indexes = {
+        index["IndexName"]: Index(_keys(index["KeySchema"]), _projected(index["Projection"]))
+        for index in properties.get("GlobalSecondaryIndexes", ())
+    }
+    return Table(_keys(properties["KeySchema"]), indexes, has_events)
+
+
+def _keys(schema: list[dict[str, str]]) -> tuple[str, ...]:
+    return tuple(key["AttributeName"] for key in schema)
+
+
+def _projected(projection: dict[str, Any]) -> tuple[str, ...] | None:
+    if projection["ProjectionType"] == "ALL":
+        return None
+    return tuple(projection.get("NonKeyAttributes", ()))

@@ -1,0 +1,115 @@
+"""Refuses requests that were not meant for this machine's service: another `Host`, or a page of another `Origin`.
+
+A page in the user's browser can send requests to the loopback. Of its own it sends an Origin. One whose name was bound
+anew to 127.0.0.1 (DNS rebinding) counts as of the same origin to the browser, but its name stands in Host. Neither
+reaches the application. An image or a link of a page sends no Origin; a browser says in Sec-Fetch-Site that it comes
+from another site, which no address that a person typed does. SDKs, curl and functions send the Host that they were
+given, and neither of the others.
+
+    for port 3000: localhost:3000, 127.0.0.1:3000 and [::1]:3000, whatever their case, with a dot at the end or without
+
+Invariant: a request that is refused has done nothing; its body is not read.
+"""
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+import httptools
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from local.user_error import UserError
+
+VARIABLE = "STREAMKEEPER_HOSTS"
+# The loopback at any port, for what is reached through proxies or through another port of the service.
+LOOPBACK = ("localhost", ".localhost", "127.0.0.1", "[::1]")
+_OWN = ("localhost", "127.0.0.1", "[::1]")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"(https?)://(.+)")
+_DEFAULT_PORT = {"http": "80", "https": "443"}
+# Of a request without Origin: the person's own, or the service's. Source: Fetch Metadata, section 2.3.
+_FETCHED_BY_OWN = (b"none", b"same-origin")
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP of a listener that is guarded: what names a host in its request line has that one."""
+
+    def on_headers_complete(self) -> None:
+        """Replaces `Host` by the host of an absolute request target (RFC 9112, section 3.2.2)."""
+        target = httptools.parse_url(self.url) if not self.url.startswith(b"/") else None
+        if target is not None and target.host is not None:
+            host = b"[%b]" % target.host if b":" in target.host else target.host
+            authority = host if target.port is None else b"%b:%d" % (host, target.port)
+            self.headers[:] = [*(one for one in self.headers if one[0] != b"host"), (b"host", authority)]
+        super().on_headers_complete()
+
+
+def more(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the names in STREAMKEEPER_HOSTS, besides the loopback's; UserError for what is no name.
+
+    `name` allows any port, `name:port` that one, `.name` all names that end so.
+    """
+    names = tuple(name.strip().lower() for name in environment.get(VARIABLE, "").split(",") if name.strip())
+    for name in names:
+        if not _HOST.fullmatch(name.removeprefix(".")):
+            raise UserError(
+                f"{VARIABLE} must be names with or without a port, such as devbox.example:3000, between commas."
+            )
+    return names
+
+
+def guarded(app: ASGIApp, port: int, names: Collection[str]) -> ASGIApp:
+    """Returns the application behind the check; `names` are allowed besides the loopback's at `port`."""
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        sentence = refusal(scope["headers"], port, names) if scope["type"] == "http" else ""
+        await (JSONResponse({"message": sentence}, 403) if sentence else app)(scope, receive, send)
+
+    return guard
+
+
+def refusal(headers: Headers, port: int, names: Collection[str]) -> str:
+    """Returns why a request is refused, as one sentence; "" for one that is meant for this service."""
+    hosts, origins, sites = (
+        [value for name, value in headers if name == key] for key in (b"host", b"origin", b"sec-fetch-site")
+    )
+    alone = " and ".join(f"{name}:{port}" for name in _OWN).replace(" and ", ", ", 1)
+    if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1").lower(), "http", port, names):
+        return f"This address serves {alone} alone, and the request's Host is another; {VARIABLE} can name more."
+    if origins and (len(origins) != 1 or not _is_allowed_origin(origins[0].decode("latin-1").lower(), port, names)):
+        return f"This address serves {alone} alone, and the request's Origin is another; {VARIABLE} can name more."
+    if not origins and any(site not in _FETCHED_BY_OWN for site in sites):
+        return "The request comes from a page of another site (Sec-Fetch-Site); type the address yourself."
+    return ""
+
+
+def _is_allowed_origin(origin: str, port: int, names: Collection[str]) -> bool:
+    match = _ORIGIN.fullmatch(origin)
+    return match is not None and _is_allowed(match[2], match[1], port, names)
+
+
+def _is_allowed(host: str, scheme: str, port: int, names: Collection[str]) -> bool:
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name, at = _spelled(match[1]), match[2] or _DEFAULT_PORT[scheme]
+    if scheme == "http" and name in _OWN and at == str(port):
+        return True
+    return any(
+        spelling.endswith(allowed) if allowed.startswith(".") else spelling == allowed
+        for allowed in names
+        for spelling in (name, f"{name}:{at}")
+    )
+
+
+def _spelled(name: str) -> str:
+    """An address of IPv6 in its short form; any other name as it is."""
+    if not name.startswith("["):
+        return name
+    try:
+        return f"[{ipaddress.IPv6Address(name[1:-1])}]"
+    except ValueError:
+        return name

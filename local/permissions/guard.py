@@ -1,0 +1,237 @@
+"""Stands at the edges of the local service, records what each role asks of AWS, and refuses what it does not allow.
+
+The edges are three: the AWS endpoint, to which each function comes with an access key id of its own; the Tasks of a
+machine; the API, where it starts an execution. Whoever has another key is a person, of whom the template says nothing,
+and so is whoever created a machine at the endpoint. Invariants: a request that is refused reaches no service; each
+request that was seen is in the record, a line for each role, action and resource.
+"""
+
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from local import signatures
+from local.aws_endpoints import chosen
+from local.permissions import needs, refusals, roles
+from local.permissions.roles import Need, Role
+from local.stack import Function
+from local.stepfunctions.parameters import Refusal
+from local.template import ACCOUNT
+from local.user_error import UserError
+from states_language import TaskCall
+
+SETTING = "STREAMKEEPER_PERMISSIONS"
+RECORD = "permissions.jsonl"
+# Keys of objects and names of executions have no end; the record has one.
+MOST_LINES = 10_000
+# IAM's name of a service, where the Resource of a Task has another.
+_SERVICES = {"sfn": "states"}
+
+CallStates = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+Perform = Callable[[TaskCall], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who acts in a role: a session of it."""
+
+    role: Role
+    session: str
+
+    def refusal(self, need: Need) -> str:
+        """Returns AWS's sentence for a request that is not allowed; "" where it is."""
+        reason = self.role.refusal(need)
+        user = f"arn:aws:sts::{ACCOUNT}:assumed-role/{self.role.name}/{self.session}"
+        wish = f"User: {user} is not authorized to perform: {need.action} on resource: {need.resource}"
+        return reason and f"{wish} {reason}"
+
+
+class Open:
+    """The edges as they are without a guard: nothing is recorded or refused."""
+
+    is_enforcing = False
+
+    def use(self, template: Mapping[str, Any]) -> list[str]:
+        """Reads the roles of another template; returns the names of those that changed."""
+        del template
+        return []
+
+    def functions(self, functions: Iterable[Function]) -> list[Function]:
+        """Returns the functions as they are to be run."""
+        return list(functions)
+
+    def serving(self, app: ASGIApp) -> ASGIApp:
+        """Returns the AWS endpoint as it is to be served."""
+        return app
+
+    def performing(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
+        """Returns what performs the Tasks of the machines; `client` makes a client of a service."""
+        del client
+        return perform
+
+    def calling(self, call: CallStates) -> CallStates:
+        """Returns what the API calls Step Functions by."""
+        return call
+
+
+class Guard(Open):
+    """The guarded edges; `say` prints a line."""
+
+    is_enforcing = True
+
+    def __init__(self, template: Mapping[str, Any], record: Path, say: Callable[[str], None]) -> None:
+        self._roles = roles.read(template)
+        self._record = record
+        self._say = say
+        self._seen: set[tuple[str, Need, bool]] = set()
+        self._keys: dict[str, str] = {}
+        with contextlib.suppress(OSError):
+            record.unlink(missing_ok=True)
+
+    def use(self, template: Mapping[str, Any]) -> list[str]:
+        """Reads the roles of another template; returns the names of those that changed."""
+        before = set(self._roles.all())
+        self._roles = roles.read(template)
+        return [role.name for role in self._roles.all() if role not in before]
+
+    def functions(self, functions: Iterable[Function]) -> list[Function]:
+        """Returns the functions, each with an access key id that names it in its requests."""
+        return [self._with_key(function) for function in functions]
+
+    def serving(self, app: ASGIApp) -> ASGIApp:
+        """Returns the AWS endpoint, behind a look at the permissions of whoever asks."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            request = Request(scope, receive)
+            key, service = signatures.scope(request)
+            if key not in self._keys:
+                await app(scope, receive, send)
+                return
+            name = self._keys[key]
+            principal = Principal(self._roles.functions[name], name)
+            await self._serve(app, principal, service, request, send)
+
+        return serve
+
+    def performing(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
+        """Returns what performs the Tasks of the machines, behind a look at the permissions of the machine's role."""
+
+        async def check_and_perform(call: TaskCall) -> Any:
+            # arn:aws:states:<region>:<account>:execution:<machine>:<name>, and of an Express one express:<machine>:...
+            machine = call.execution_arn.split(":")[6]
+            role = self._roles.machines.get(machine)
+            if role is not None and (sentence := self._refusal(Principal(role, machine), _of_task(call))):
+                raise refusals.task(call, client, sentence)
+            return await perform(call)
+
+        return check_and_perform
+
+    def calling(self, call: CallStates) -> CallStates:
+        """Returns what the API calls Step Functions by, behind a look at the permissions of its role."""
+
+        async def check_and_call(action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+            if self._roles.api is None:
+                raise Refusal(refusals.CODE, "The integration has no role.")
+            principal = Principal(self._roles.api, "BackplaneAssumeRoleSession")
+            if sentence := self._refusal(principal, needs.of_call("states", action, parameters)):
+                raise Refusal(refusals.CODE, sentence)
+            return await call(action, parameters)
+
+        return check_and_call
+
+    def _with_key(self, function: Function) -> Function:
+        # The keys of an assumed role begin so. Source: IAM user guide, "Understanding unique ID prefixes".
+        key = f"ASIA-{function.name}"
+        self._keys[key] = function.name
+        return replace(function, environment={**function.environment, "AWS_ACCESS_KEY_ID": key})
+
+    async def _serve(self, app: ASGIApp, principal: Principal, service: str, request: Request, send: Send) -> None:
+        body = await request.body()
+        path = request.scope["raw_path"].decode("ascii", "replace")
+        query = request.scope["query_string"].decode("ascii", "replace")
+        target = request.headers.get("x-amz-target", "")
+        needed = needs.of_http(service, request.method, path, query, target, body)
+        if sentence := self._refusal(principal, needed):
+            await refusals.http(service, sentence)(request.scope, request.receive, send)
+            return
+        unread = [body]
+
+        async def receive() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            return await request.receive()
+
+        if service == "s3" and needed[0].action == "s3:GetObject":
+            send = _hiding_absence(principal, needed[0], request, send)
+        await app(request.scope, receive, send)
+
+    def _refusal(self, principal: Principal, needed: list[Need]) -> str:
+        """Records what is needed, and returns the sentence of the first that is not allowed."""
+        first = ""
+        for need in needed:
+            sentence = principal.refusal(need)
+            first = first or sentence
+            line = (principal.role.name, need, not sentence)
+            if line in self._seen or len(self._seen) >= MOST_LINES:
+                continue
+            self._seen.add(line)
+            self._write(principal.role.name, need, not sentence)
+            if sentence:
+                self._say(f"ALERT: refused: {sentence}")
+        return first
+
+    def _write(self, role: str, need: Need, is_allowed: bool) -> None:
+        line = {"role": role, "action": need.action, "resource": need.resource, "allowed": is_allowed}
+        with contextlib.suppress(OSError), self._record.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(line)}\n")
+
+
+def at_edges(
+    environment: Mapping[str, str], template: Mapping[str, Any], data: Path, say: Callable[[str], None]
+) -> Open:
+    """Returns what stands at the edges; UserError for a value of STREAMKEEPER_PERMISSIONS other than enforce."""
+    value = environment.get(SETTING, "")
+    if not value:
+        return Open()
+    if value != "enforce":
+        raise UserError(f"{SETTING} must be enforce, or not set, not {value!r}.")
+    if others := sorted(chosen(environment)):
+        raise UserError(f"{SETTING} needs the embedded services: unset {others[0]}, whose service knows its own roles.")
+    return Guard(template, data / RECORD, say)
+
+
+def _of_task(call: TaskCall) -> list[Need]:
+    parameters = call.parameters if isinstance(call.parameters, dict) else {}
+    if call.function is not None:
+        return needs.of_invoke(str(parameters.get("FunctionName", call.function)), str(parameters.get("Qualifier", "")))
+    operation = f"{call.action[:1].upper()}{call.action[1:]}"
+    return needs.of_call(_SERVICES.get(call.service, call.service), operation, parameters)
+
+
+def _hiding_absence(principal: Principal, need: Need, request: Request, send: Send) -> Send:
+    """What S3 does where an object is absent: who may not list the bucket is not told so.
+
+    Source: GetObject in the S3 API reference: without s3:ListBucket "Amazon S3 returns an HTTP status code 403".
+    """
+    bucket = need.resource.partition("/")[0]
+    sentence = principal.refusal(Need("s3:ListBucket", bucket))
+    hidden = False
+
+    async def hide(message: Message) -> None:
+        nonlocal hidden
+        if sentence and message["type"] == "http.response.start" and message["status"] == 404:
+            hidden = True
+            await refusals.http("s3", sentence)(request.scope, request.receive, send)
+        elif not hidden:
+            await send(message)
+
+    return hide

@@ -1,0 +1,145 @@
+"""Says which actions on which resources a request to AWS needs. Pure.
+
+Sources: the service authorization reference, and DynamoDB's developer guide, "IAM security policies with PartiQL". An
+operation is not always the action of its name: a batch of statements needs the action of each statement on its table.
+Invariant: a request that is not known here needs its own name on every resource, so that no role allows it by accident.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from local.permissions.roles import Need
+from local.template import ACCOUNT, REGION
+
+Parameters = Mapping[str, Any]
+_STATEMENT = re.compile(
+    r"""\s*(?:(INSERT)\s+INTO|(UPDATE)|(DELETE)\s+FROM|(SELECT)\s.+?\sFROM)\s+"?([\w.-]+?)"?(?:\."?([\w.-]+)"?)?(?=[\s{]|$)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_TRANSACTION = {
+    "Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem",
+    "Get": "GetItem",
+}  # fmt: skip
+_OBJECT = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "POST": "PutObject", "DELETE": "DeleteObject"}
+# What the requests that send several at once need.
+_SINGLE = {"SendMessageBatch": "SendMessage", "DeleteMessageBatch": "DeleteMessage"}
+_INVOKE = re.compile(r"/2015-03-31/functions/([^/]+)/(?:invocations|response-streaming-invocations)")
+
+
+def of_http(service: str, method: str, path: str, query: str, target: str, body: bytes) -> list[Need]:
+    """Returns what an HTTP request needs; `service` is that of its signature, `target` its x-amz-target."""
+    if service == "s3":
+        return _of_s3(method, path)
+    if service == "lambda" and (invoked := _INVOKE.fullmatch(path)):
+        qualifier = dict(parse_qsl(query)).get("Qualifier", "")
+        return of_invoke(unquote(invoked[1]), qualifier)
+    if target:
+        return of_call(service, target.rpartition(".")[2], _object(body))
+    form = dict(parse_qsl(body.decode("utf-8", "replace")))
+    return of_call(service, form.get("Action", method), form)
+
+
+def of_call(service: str, operation: str, parameters: Parameters) -> list[Need]:
+    """Returns what an operation by its name in the service's API needs, with its parameters."""
+    of_service: dict[str, Callable[[str, Parameters], Iterable[Need]]] = {
+        "dynamodb": _of_dynamodb, "sqs": _of_sqs, "states": _of_states, "sns": _of_sns, "ssm": _of_ssm,
+        "secretsmanager": _of_secrets, "s3": _of_object,
+    }  # fmt: skip
+    try:
+        return list(dict.fromkeys(of_service[service](operation, parameters)))
+    except (KeyError, TypeError, AttributeError):  # no such service here, or parameters that the service will refuse
+        return [Need(f"{service}:{operation}", "*")]
+
+
+def of_invoke(function: str, qualifier: str) -> list[Need]:
+    """Returns what an invocation needs; `function` is a name or an ARN, `qualifier` "" or a version or alias."""
+    arn = function if function.startswith("arn:") else _arn("lambda", f"function:{function}")
+    return [Need("lambda:InvokeFunction", f"{arn}:{qualifier}" if qualifier else arn)]
+
+
+def _of_dynamodb(operation: str, parameters: Parameters) -> Iterable[Need]:
+    if operation in ("BatchGetItem", "BatchWriteItem"):
+        return (Need(f"dynamodb:{operation}", _table(name)) for name in parameters.get("RequestItems", {}))
+    if operation in ("TransactWriteItems", "TransactGetItems"):
+        parts = [part for item in parameters.get("TransactItems", []) for part in item.items()]
+        return (Need(f"dynamodb:{_TRANSACTION[kind]}", _table(one["TableName"])) for kind, one in parts)
+    if operation in ("BatchExecuteStatement", "ExecuteTransaction"):
+        several = parameters.get("Statements") or parameters.get("TransactStatements") or []
+        return (_of_statement(one.get("Statement", "")) for one in several)
+    if operation == "ExecuteStatement":
+        return [_of_statement(parameters.get("Statement", ""))]
+    place = _table(parameters["TableName"]) if "TableName" in parameters else "*"
+    index = f"/index/{parameters['IndexName']}" if parameters.get("IndexName") else ""
+    return [Need(f"dynamodb:{operation}", place + index)]
+
+
+def _of_statement(text: str) -> Need:
+    match = _STATEMENT.match(text)
+    if match is None:
+        return Need("dynamodb:ExecuteStatement", "*")
+    *verbs, table, index = match.groups()
+    verb = next(verb for verb in verbs if verb)
+    return Need(f"dynamodb:PartiQL{verb.capitalize()}", _table(table) + (f"/index/{index}" if index else ""))
+
+
+def _of_sqs(operation: str, parameters: Parameters) -> Iterable[Need]:
+    name = str(parameters.get("QueueUrl") or parameters.get("QueueName") or "*").rpartition("/")[2]
+    return [Need(f"sqs:{_SINGLE.get(operation, operation)}", _arn("sqs", name))]
+
+
+def _of_states(operation: str, parameters: Parameters) -> Iterable[Need]:
+    # A Task writes the names with a capital.
+    named = {f"{name[:1].lower()}{name[1:]}": value for name, value in parameters.items()}
+    arn = named.get("executionArn") or named.get("stateMachineArn") or "*"
+    return [Need(f"states:{operation}", str(arn))]
+
+
+def _of_sns(operation: str, parameters: Parameters) -> Iterable[Need]:
+    return [Need(f"sns:{operation}", str(parameters.get("TopicArn") or parameters.get("TargetArn") or "*"))]
+
+
+def _of_ssm(operation: str, parameters: Parameters) -> Iterable[Need]:
+    names = parameters.get("Names") or [parameters.get("Name") or parameters.get("Path") or "*"]
+    # "/a/b" is parameter/a/b, and so is "a/b" in a name without a path.
+    return (Need(f"ssm:{operation}", _arn("ssm", f"parameter/{str(name).lstrip('/')}")) for name in names)
+
+
+def _of_secrets(operation: str, parameters: Parameters) -> Iterable[Need]:
+    name = str(parameters.get("SecretId") or parameters.get("Name") or "*")
+    # An ARN has six characters that Secrets Manager adds to the name.
+    return [
+        Need(
+            f"secretsmanager:{operation}",
+            name if name.startswith("arn:") else _arn("secretsmanager", f"secret:{name}-000000"),
+        )
+    ]
+
+
+def _of_object(operation: str, parameters: Parameters) -> Iterable[Need]:
+    return [Need(f"s3:{operation}", f"arn:aws:s3:::{parameters['Bucket']}/{parameters['Key']}")]
+
+
+def _of_s3(method: str, path: str) -> list[Need]:
+    bucket, _, key = unquote(path).lstrip("/").partition("/")
+    if key:
+        return [Need(f"s3:{_OBJECT.get(method, method)}", f"arn:aws:s3:::{bucket}/{key}")]
+    return [Need("s3:ListBucket" if method in ("GET", "HEAD") else f"s3:{method}", f"arn:aws:s3:::{bucket or '*'}")]
+
+
+def _table(name_or_arn: str) -> str:
+    return name_or_arn if name_or_arn.startswith("arn:") else _arn("dynamodb", f"table/{name_or_arn}")
+
+
+def _arn(service: str, resource: str) -> str:
+    return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
+
+
+def _object(body: bytes) -> Parameters:
+    try:
+        value = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

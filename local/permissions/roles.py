@@ -1,0 +1,130 @@
+"""Reads the roles of a compiled template, and says what each allows.
+
+A request is allowed by one statement that matches its action and resource, unless another denies it. In a pattern `*`
+stands for any characters, `?` for one. Source: IAM user guide, "Policy evaluation logic".
+Invariant: what cannot be evaluated here (conditions, managed policies, NotAction) is a UserError that names the role.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from local.template import Resources
+from local.user_error import UserError
+
+_ELEMENTS = {"Sid", "Effect", "Action", "Resource"}
+# Of osls: where a function's or a machine's role stands, and an integration's.
+_ROLE_PROPERTY = {"AWS::Lambda::Function": "Role", "AWS::StepFunctions::StateMachine": "RoleArn"}
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one request needs: an action, such as dynamodb:GetItem, on the resource with this ARN."""
+
+    action: str
+    resource: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a role is allowed or denied."""
+
+    effect: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+
+    def matches(self, need: Need) -> bool:
+        """Whether it speaks of this request."""
+        # Actions are compared without regard to case, ARNs with.
+        return any(_pattern(action, re.IGNORECASE).fullmatch(need.action) for action in self.actions) and any(
+            _pattern(resource).fullmatch(need.resource) for resource in self.resources
+        )
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role of the template; `name` is its logical id."""
+
+    name: str
+    statements: tuple[Statement, ...]
+
+    def refusal(self, need: Need) -> str:
+        """Returns why the request is refused, as AWS's sentences end; "" where it is allowed."""
+        effects = {statement.effect for statement in self.statements if statement.matches(need)}
+        if "Deny" in effects:
+            return "with an explicit deny in an identity-based policy"
+        return "" if "Allow" in effects else f"because no identity-based policy allows the {need.action} action"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who acts in which role: functions and machines by name, and the API where it starts executions."""
+
+    functions: Mapping[str, Role]
+    machines: Mapping[str, Role]
+    api: Role | None
+
+    def all(self) -> list[Role]:
+        """Returns each role once, in the order of the names."""
+        roles = {*self.functions.values(), *self.machines.values(), *([self.api] if self.api else [])}
+        return sorted(roles, key=lambda role: role.name)
+
+
+def read(template: Mapping[str, Any]) -> Roles:
+    """Returns the roles of a compiled template; UserError where one cannot be evaluated here."""
+    resources = Resources(template, {})
+    by_arn = {resources.attribute(key, "Arn"): _role(resources, key) for key in resources.of("AWS::IAM::Role")}
+
+    def assumed(kind: str) -> list[tuple[str, Role]]:
+        return [
+            (key, _found(by_arn, key, resources.properties(key)[_ROLE_PROPERTY[kind]])) for key in resources.of(kind)
+        ]
+
+    integrations = [
+        (key, resources.properties(key).get("Integration", {})) for key in resources.of("AWS::ApiGateway::Method")
+    ]
+    api = {_found(by_arn, key, one["Credentials"]) for key, one in integrations if "Credentials" in one}
+    if len(api) > 1:
+        raise UserError("The routes of the API act in several roles; the local service evaluates one.")
+    return Roles(
+        {resources.name(key): role for key, role in assumed("AWS::Lambda::Function")},
+        {resources.name(key): role for key, role in assumed("AWS::StepFunctions::StateMachine")},
+        next(iter(api), None),
+    )
+
+
+def _role(resources: Resources, key: str) -> Role:
+    properties = resources.properties(key)
+    if properties.get("ManagedPolicyArns") or properties.get("PermissionsBoundary"):
+        raise UserError(f"The role {key} has a managed policy or a boundary, which the local service cannot evaluate.")
+    statements = [
+        statement
+        for policy in properties.get("Policies", [])
+        for statement in _several(policy["PolicyDocument"]["Statement"])
+    ]
+    if other := {element for statement in statements for element in statement} - _ELEMENTS:
+        raise UserError(f"A policy of the role {key} has {min(other)}, which the local service cannot evaluate.")
+    return Role(
+        key,
+        tuple(Statement(one["Effect"], _several(one["Action"]), _several(one["Resource"])) for one in statements),
+    )
+
+
+def _found(by_arn: Mapping[str, Role], key: str, arn: str) -> Role:
+    if arn not in by_arn:
+        raise UserError(
+            f"{key} acts in the role {arn}, which is not in the template: the local service cannot evaluate it."
+        )
+    return by_arn[arn]
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+@cache
+def _pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    parts: Iterable[str] = ({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in re.split(r"([*?])", text))
+    return re.compile("".join(parts), flags | re.DOTALL)

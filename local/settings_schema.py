@@ -1,0 +1,105 @@
+"""Checks the settings of a stage by env/settings.schema.json, and says in one sentence what is wrong.
+
+env/settings.cjs does the same for osls, by the same schema and in the same words; a test compares the two. The sentence
+names the first setting of the schema that is wrong:
+
+    wait_s must be a whole number from 1 to 900, not '35'
+
+Invariant: the same table has the same sentence in both languages, whatever is in it.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from local import checkout
+
+SCHEMA = checkout.ROOT / "env" / "settings.schema.json"
+# What a sentence may repeat: one line, and no more than a word or an address.
+_SHORT = re.compile(r"[ -~]{0,40}")
+_MOST_EXACT = 2**53 - 1
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """Returns the schema."""
+    document: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return document
+
+
+def problem(table: Mapping[str, Any]) -> str:
+    """Returns what is wrong with a table of settings, without a full stop at its end; "" for a sound one."""
+    properties = schema()["properties"]
+    # As JavaScript sorts texts.
+    unknown = sorted(table.keys() - properties.keys(), key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+    if unknown:
+        name = unknown[0] if _SHORT.fullmatch(unknown[0]) else "of such a name"
+        return f"there is no setting {name}; env/README.md has them all"
+    errors = list(_validator().iter_errors(dict(table)))
+    for name, rules in properties.items():
+        if name not in table:
+            if name in schema()["required"]:
+                return f"{name} is missing; it must be {_must_be(rules)}"
+            continue
+        own = [error for error in errors if list(error.absolute_path)[:1] == [name]]
+        if own:
+            place, wrong, broken = min(
+                ((".".join(error.absolute_path), error.instance, error.schema) for error in own),
+                key=lambda one: (one[0].count("."), one[0]),
+            )
+            # What is within a setting may hold a credential.
+            found = "" if "." in place else f", not {_found(wrong)}"
+            return f"{place} must be {_must_be(broken)}{found}"
+    return next((error.message for error in errors), "")
+
+
+@cache
+def _validator() -> Any:
+    # Imported late: only what reads settings needs it, and it takes a tenth of a second.
+    from jsonschema import Draft202012Validator, ValidationError, validators
+
+    def sums(_: Any, rules: Sequence[Mapping[str, Any]], table: Any, __: Any) -> Iterator[Any]:
+        for rule in rules:
+            if broken := _broken_sum(rule, table):
+                yield ValidationError(broken)
+
+    return validators.extend(Draft202012Validator, {"sums": sums})(schema())
+
+
+def _broken_sum(rule: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """The sentence where a rule is broken; "" where it holds, or where one of its settings is no number."""
+    bound = rule.get("lessThan") or rule["atMost"]
+    values: list[Any] = [table.get(name) for name in (*rule["of"], bound)]
+    if not all(isinstance(value, int | float) for value in values):
+        return ""
+    *parts, most = values
+    if sum(parts) < most or ("atMost" in rule and sum(parts) == most):
+        return ""
+    relation = "less than" if "lessThan" in rule else "at most"
+    found = f"{' + '.join(map(_found, parts))} beside {_found(most)}"
+    return f"{' + '.join(rule['of'])} must be {relation} {bound}, not {found}"
+
+
+def _must_be(rules: Mapping[str, Any]) -> str:
+    if "mustBe" in rules:
+        return str(rules["mustBe"])
+    if "enum" in rules:
+        return f"one of {', '.join(map(str, rules['enum']))}"
+    return f"a whole number from {rules['minimum']} to {rules['maximum']}"
+
+
+def _found(value: object) -> str:
+    """What stands in place of a right value, in words that are the same in both languages."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        if abs(value) > _MOST_EXACT:
+            return "so large a number"
+        return str(int(value)) if float(value).is_integer() else "a fraction"
+    if isinstance(value, str):
+        return f"'{value}'" if _SHORT.fullmatch(value) else "another text"
+    return "a list" if isinstance(value, list) else "a table"

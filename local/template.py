@@ -1,0 +1,189 @@
+"""Resolves the resources of a compiled CloudFormation template: names, ARNs and intrinsic functions, on this machine.
+
+Invariant: an intrinsic function or a reference that cannot be resolved is a UserError that names the place; nothing is
+guessed.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from local.user_error import UserError
+
+REGION = "us-east-1"
+ACCOUNT = "000000000000"
+_PSEUDO = {
+    "AWS::AccountId": ACCOUNT,
+    "AWS::Partition": "aws",
+    "AWS::Region": REGION,
+    "AWS::StackName": "local",
+    "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local/0",
+    "AWS::URLSuffix": "amazonaws.com",
+}
+_SUB = re.compile(r"\$\{(!?)([^}]+)\}")
+_ABSENT = object()
+
+
+def text_of(value: Any) -> str:
+    """Returns a value as CloudFormation writes it into a text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class Resources:
+    """The template's resources with their local names; resolves CloudFormation's intrinsic functions."""
+
+    _NAME_PROPERTY: Mapping[str, str] = {
+        "AWS::DynamoDB::Table": "TableName",
+        "AWS::SQS::Queue": "QueueName",
+        "AWS::Lambda::Function": "FunctionName",
+        "AWS::StepFunctions::StateMachine": "StateMachineName",
+        "AWS::Logs::LogGroup": "LogGroupName",
+        "AWS::IAM::Role": "RoleName",
+        "AWS::SNS::Topic": "TopicName",
+        "AWS::SecretsManager::Secret": "Name",
+        "AWS::S3::Bucket": "BucketName",
+    }
+    _ARN: Mapping[str, str] = {
+        "AWS::DynamoDB::Table": "dynamodb:{region}:{account}:table/{name}",
+        "AWS::SQS::Queue": "sqs:{region}:{account}:{name}",
+        "AWS::Lambda::Function": "lambda:{region}:{account}:function:{name}",
+        "AWS::StepFunctions::StateMachine": "states:{region}:{account}:stateMachine:{name}",
+        "AWS::Logs::LogGroup": "logs:{region}:{account}:log-group:{name}:*",
+        "AWS::IAM::Role": "iam::{account}:role/{name}",
+        "AWS::SNS::Topic": "sns:{region}:{account}:{name}",
+        "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
+        "AWS::S3::Bucket": "s3:::{name}",
+    }
+
+    def __init__(self, template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> None:
+        self._template = template
+        self._all: Mapping[str, Mapping[str, Any]] = template["Resources"]
+        self._queue_urls = queue_urls
+
+    def of(self, kind: str) -> list[str]:
+        """Returns the logical ids of the resources of a type, without those whose condition is false."""
+        return [key for key, resource in self._all.items() if resource["Type"] == kind and self._wanted(resource)]
+
+    def _wanted(self, resource: Mapping[str, Any]) -> bool:
+        return "Condition" not in resource or self._condition(resource["Condition"])
+
+    def raw(self, key: str) -> Mapping[str, Any]:
+        """Returns a resource as it stands in the template."""
+        if key not in self._all:
+            raise UserError(f"The compiled template refers to {key!r}, which it does not define.")
+        return self._all[key]
+
+    def properties(self, key: str) -> dict[str, Any]:
+        """Returns the properties of a resource, resolved."""
+        return {
+            name: resolved
+            for name, value in self.raw(key).get("Properties", {}).items()
+            if (resolved := self.resolve(value, f"{key}.{name}")) is not _ABSENT
+        }
+
+    def name(self, key: str) -> str:
+        """Returns the physical name of a resource; its logical id where the template gives none."""
+        resource = self.raw(key)
+        own_name = resource.get("Properties", {}).get(self._NAME_PROPERTY.get(resource["Type"], ""))
+        return key if own_name is None else str(self.resolve(own_name, key))
+
+    def attribute(self, key: str, attribute: str) -> str:
+        """Returns what Fn::GetAtt stands for."""
+        kind = self.raw(key)["Type"]
+        if attribute == "Arn" and kind in self._ARN:
+            return "arn:aws:" + self._ARN[kind].format(region=REGION, account=ACCOUNT, name=self.name(key))
+        if attribute in ("Name", "QueueName", "TopicName"):
+            return self.name(key)
+        return f"{key}.{attribute}"
+
+    def reference(self, key: str) -> Any:
+        """Returns what Ref stands for."""
+        if key == "AWS::NoValue":
+            return _ABSENT
+        if key in _PSEUDO:
+            return _PSEUDO[key]
+        parameters = self._template.get("Parameters", {})
+        if key in parameters:
+            if "Default" not in parameters[key]:
+                raise UserError(f"The compiled template's parameter {key!r} has no default, so it cannot run locally.")
+            return parameters[key]["Default"]
+        kind = self.raw(key)["Type"]
+        if kind == "AWS::SQS::Queue":
+            return self._queue_urls.get(self.name(key), "")
+        if kind in ("AWS::StepFunctions::StateMachine", "AWS::SNS::Topic", "AWS::SecretsManager::Secret"):
+            return self.attribute(key, "Arn")
+        return self.name(key)
+
+    def path(self, resource_id: Any) -> str:
+        """Returns the path of an API Gateway resource: `/connections/{streamId}`."""
+        if "Ref" not in resource_id:
+            return ""
+        properties = self.raw(resource_id["Ref"])["Properties"]
+        return f"{self.path(properties['ParentId'])}/{properties['PathPart']}"
+
+    def resolve(self, value: Any, place: str) -> Any:
+        """Returns a value without intrinsic functions; `place` is named where that fails."""
+        if isinstance(value, list):
+            resolved = [self.resolve(item, place) for item in value]
+            return [item for item in resolved if item is not _ABSENT]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1:
+            (name, argument), *_ = value.items()
+            if name == "Ref":
+                return self.reference(argument)
+            if name.startswith("Fn::"):
+                return self._intrinsic(name, argument, place)
+        resolved_items = {key: self.resolve(item, f"{place}.{key}") for key, item in value.items()}
+        return {key: item for key, item in resolved_items.items() if item is not _ABSENT}
+
+    def _intrinsic(self, name: str, argument: Any, place: str) -> Any:
+        if name == "Fn::Sub":
+            return self._sub(argument, place)
+        if name == "Fn::If":
+            return self.resolve(argument[1] if self._condition(argument[0]) else argument[2], place)
+        if name == "Fn::GetAtt":
+            key, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
+            return self.attribute(key, attribute)
+        resolved = self.resolve(argument, place)
+        if name == "Fn::Join":
+            return str(resolved[0]).join(text_of(part) for part in resolved[1])
+        if name == "Fn::Select":
+            return resolved[1][int(resolved[0])]
+        if name == "Fn::Split":
+            return str(resolved[1]).split(str(resolved[0]))
+        if name == "Fn::FindInMap":
+            return self._template["Mappings"][resolved[0]][resolved[1]][resolved[2]]
+        raise UserError(f"The local service does not support {name}, which the compiled template uses at {place}.")
+
+    def _sub(self, argument: Any, place: str) -> str:
+        text, bindings = (argument, {}) if isinstance(argument, str) else argument
+        variables = self.resolve(bindings, place)
+
+        def value(match: re.Match[str]) -> str:
+            literal, name = match.groups()
+            if literal:
+                return "${" + name + "}"
+            if name in variables:
+                return text_of(variables[name])
+            if "." in name:
+                return self.attribute(*name.split(".", 1))
+            return text_of(self.reference(name))
+
+        return _SUB.sub(value, text)
+
+    def _condition(self, condition: Any) -> bool:
+        if isinstance(condition, str):
+            return self._condition(self._template["Conditions"][condition])
+        ((name, argument),) = condition.items()
+        if name == "Condition":
+            return self._condition(argument)
+        if name == "Fn::Equals":
+            return bool(self.resolve(argument[0], "Conditions") == self.resolve(argument[1], "Conditions"))
+        if name == "Fn::Not":
+            return not self._condition(argument[0])
+        if name in ("Fn::And", "Fn::Or"):
+            return (all if name == "Fn::And" else any)(self._condition(part) for part in argument)
+        raise UserError(f"The local service does not support the condition {name} of the compiled template.")

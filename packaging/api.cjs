@@ -1,0 +1,61 @@
+// An osls plugin that finishes the API of the compiled template by the stage's settings: who may call it (`api_auth`),
+// how often, and whether calls are logged (`api_access_log`).
+// It goes over every method that is compiled, so that none can be forgotten. With `iam` there is neither a key nor a usage
+// plan, whose throttle counts by key. So the stage is a resource of its own, whose throttle counts every call; osls would
+// have the deployment make it, and then CloudFormation could not take an access log away again.
+'use strict';
+
+const STAGE = 'ApiGatewayStage';
+const LOG = 'ApiAccessLog';
+const KEYS = ['AWS::ApiGateway::ApiKey', 'AWS::ApiGateway::UsagePlan', 'AWS::ApiGateway::UsagePlanKey'];
+// What says who called what and how it ended; nothing of a query, a body or a signature. The message of an error quotes
+// the signed headers, a session token among them; its type does not.
+const FORMAT = [
+  'requestId', 'requestTime', 'identity.sourceIp', 'identity.userArn', 'identity.apiKeyId', 'httpMethod', 'path', 'status',
+  'responseLength', 'responseLatency', 'error.responseType',
+];
+
+class Api {
+  constructor(serverless) {
+    this.serverless = serverless;
+    this.hooks = { 'before:aws:package:finalize:mergeCustomProviderResources': () => this.finish() };
+  }
+
+  finish() {
+    const { provider, custom } = this.serverless.service;
+    const resources = provider.compiledCloudFormationTemplate.Resources;
+    const byIam = custom.settings.api_auth === 'iam';
+    for (const [id, { Type: type, Properties: properties }] of Object.entries(resources)) {
+      if (type === 'AWS::ApiGateway::Method') {
+        properties.AuthorizationType = byIam ? 'AWS_IAM' : 'NONE';
+        properties.ApiKeyRequired = !byIam;
+      } else if (byIam && KEYS.includes(type)) {
+        delete resources[id];
+      } else if (type === 'AWS::ApiGateway::UsagePlan') {
+        resources[id].DependsOn = STAGE;
+      }
+    }
+    this.addStage(resources, provider, custom);
+  }
+
+  addStage(resources, provider, { settings, names }) {
+    const [deploymentId, deployment] = Object.entries(resources).find(([, one]) => one.Type === 'AWS::ApiGateway::Deployment');
+    const { RestApiId, StageName } = deployment.Properties;
+    delete deployment.Properties.StageName;
+    const { rateLimit, burstLimit } = provider.apiGateway.usagePlan.throttle;
+    const every = { ResourcePath: '/*', HttpMethod: '*', ThrottlingRateLimit: rateLimit, ThrottlingBurstLimit: burstLimit };
+    const Properties = { RestApiId, StageName, DeploymentId: { Ref: deploymentId }, MethodSettings: [every] };
+    if (settings.api_access_log) {
+      resources[LOG] = {
+        Type: 'AWS::Logs::LogGroup',
+        Properties: { LogGroupName: names.api_log, RetentionInDays: settings.log_retention_days },
+      };
+      const fields = FORMAT.map((name) => `"${name}":"$context.${name}"`);
+      const arn = 'arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:' + names.api_log;
+      Properties.AccessLogSetting = { DestinationArn: { 'Fn::Sub': arn }, Format: `{${fields.join(',')}}` };
+    }
+    resources[STAGE] = { Type: 'AWS::ApiGateway::Stage', Properties, ...(settings.api_access_log && { DependsOn: LOG }) };
+  }
+}
+
+module.exports = Api;

@@ -1,0 +1,45 @@
+// An osls plugin that protects the tables of a stage from deletion without being in the way of a first deployment.
+// A first deployment that fails is rolled back, and DynamoDB would refuse to delete a protected table: it would stay, and
+// the stack would say that its roll-back failed. So tables that the stack does not own yet are made without protection,
+// and get it when the deployment has succeeded. The compiled template names it for every later deployment.
+'use strict';
+
+const { ownedBy } = require('./adopt-retained.cjs');
+
+const TABLE = 'AWS::DynamoDB::Table';
+
+class DeletionProtection {
+  constructor(serverless) {
+    this.serverless = serverless;
+    this.later = [];
+    this.hooks = {
+      'before:aws:deploy:deploy:uploadArtifacts': () => this.postpone(),
+      'after:aws:deploy:deploy:updateStack': () => this.protect(),
+    };
+  }
+
+  async postpone() {
+    const { CloudFormationClient } = require('@aws-sdk/client-cloudformation');
+    const provider = this.serverless.getProvider('aws');
+    const resources = this.serverless.service.provider.compiledCloudFormationTemplate.Resources;
+    const wanted = Object.entries(resources).filter(
+      ([, { Type: type, Properties: properties }]) => type === TABLE && properties.DeletionProtectionEnabled,
+    );
+    if (wanted.length === 0) return;
+    const client = new CloudFormationClient(await provider.getAwsSdkV3Config());
+    const owned = await ownedBy(client, provider.naming.getStackName());
+    this.later = wanted.filter(([id]) => !owned.has(id)).map(([, { Properties: properties }]) => properties);
+    for (const properties of this.later) delete properties.DeletionProtectionEnabled;
+  }
+
+  async protect() {
+    if (this.later.length === 0 || this.serverless.service.provider.shouldNotDeploy) return;
+    const { DynamoDBClient, UpdateTableCommand } = require('@aws-sdk/client-dynamodb');
+    const client = new DynamoDBClient(await this.serverless.getProvider('aws').getAwsSdkV3Config());
+    for (const { TableName } of this.later) {
+      await client.send(new UpdateTableCommand({ TableName, DeletionProtectionEnabled: true }));
+    }
+  }
+}
+
+module.exports = DeletionProtection;

@@ -1,0 +1,43 @@
+// An osls plugin that has Step Functions log the machines where the stage's `machine_log_level` is not OFF: a log group
+// each, and what their roles need for it. A log holds names of states and errors, and no input or output.
+'use strict';
+
+// The machines' roles. AWS has these actions on no single resource.
+const ROLES = { Connections: 'ConnectionsRole', Start: 'StartRole' };
+const DELIVERY = {
+  Effect: 'Allow',
+  Action: [
+    'logs:CreateLogDelivery', 'logs:DeleteLogDelivery', 'logs:DescribeLogGroups', 'logs:DescribeResourcePolicies',
+    'logs:GetLogDelivery', 'logs:ListLogDeliveries', 'logs:PutResourcePolicy', 'logs:UpdateLogDelivery',
+  ],
+  Resource: '*',
+};
+
+class MachineLogs {
+  constructor(serverless) {
+    this.serverless = serverless;
+    this.hooks = { 'after:aws:package:finalize:mergeCustomProviderResources': () => this.add() };
+  }
+
+  add() {
+    const { provider, custom } = this.serverless.service;
+    const resources = provider.compiledCloudFormationTemplate.Resources;
+    const { machine_log_level: level, log_retention_days: days } = custom.settings;
+    if (level === 'OFF') return;
+    for (const [id, role] of Object.entries(ROLES)) {
+      const machine = resources[id];
+      const log = `${id}Log`;
+      // Names under this prefix need no resource policy of their own, of which an account has ten.
+      const name = `/aws/vendedlogs/states/${machine.Properties.StateMachineName}`;
+      resources[log] = { Type: 'AWS::Logs::LogGroup', Properties: { LogGroupName: name, RetentionInDays: days } };
+      machine.Properties.LoggingConfiguration = {
+        Level: level,
+        IncludeExecutionData: false,
+        Destinations: [{ CloudWatchLogsLogGroup: { LogGroupArn: { 'Fn::GetAtt': [log, 'Arn'] } } }],
+      };
+      resources[role].Properties.Policies[0].PolicyDocument.Statement.push(structuredClone(DELIVERY));
+    }
+  }
+}
+
+module.exports = MachineLogs;

@@ -1,0 +1,73 @@
+// An osls plugin that reserves concurrency for the functions, as the stage says: so many run at a time, and no others of
+// the account use them up. A setting of 0 reserves nothing; to Lambda a reservation of 0 would mean that none may run.
+// Before anything is deployed it asks Lambda whether the account has so many left. CloudFormation would learn that only
+// halfway through, and roll everything back: a new account has 10 in all, of which nobody may reserve any.
+'use strict';
+
+const SETTINGS = {
+  connectionManager: 'connection_concurrency',
+  connectionControl: 'control_concurrency',
+  connectionWatch: 'watch_concurrency',
+};
+// AWS Lambda Developer Guide, "Configuring reserved concurrency": "You can reserve up to the Unreserved account
+// concurrency value minus 100." An account with fewer in all keeps all of them.
+const KEPT = 100;
+
+// How many are reserved for the function already; 0 where there is none yet.
+async function reservedFor(client, FunctionName) {
+  const { GetFunctionConcurrencyCommand } = require('@aws-sdk/client-lambda');
+  try {
+    return (await client.send(new GetFunctionConcurrencyCommand({ FunctionName }))).ReservedConcurrentExecutions ?? 0;
+  } catch (error) {
+    if (error.name === 'ResourceNotFoundException') return 0;
+    throw error;
+  }
+}
+
+class ReservedConcurrency {
+  constructor(serverless, options, { log }) {
+    this.serverless = serverless;
+    this.log = log;
+    this.hooks = {
+      'before:package:compileFunctions': () => this.reserve(),
+      'before:deploy:deploy': () => this.check(),
+    };
+  }
+
+  reserve() {
+    const { custom, functions } = this.serverless.service;
+    for (const [key, setting] of Object.entries(SETTINGS)) {
+      const most = custom.settings[setting];
+      if (most > 0) functions[key].reservedConcurrency = most;
+    }
+  }
+
+  async check() {
+    const { custom, functions } = this.serverless.service;
+    const wanted = Object.entries(SETTINGS).filter(([, setting]) => custom.settings[setting] > 0);
+    if (wanted.length === 0) return;
+    const { GetAccountSettingsCommand, LambdaClient } = require('@aws-sdk/client-lambda');
+    let limit, more;
+    try {
+      const client = new LambdaClient(await this.serverless.getProvider('aws').getAwsSdkV3Config());
+      limit = (await client.send(new GetAccountSettingsCommand({}))).AccountLimit;
+      const known = await Promise.all(wanted.map(([key]) => reservedFor(client, functions[key].name)));
+      more = wanted.reduce((sum, [, setting], n) => sum + custom.settings[setting] - known[n], 0);
+    } catch (error) {
+      // Whoever may deploy need not be allowed to ask.
+      this.log.notice(`Nobody knows whether the account has the concurrency that the stage reserves: ${error.name}`);
+      return;
+    }
+    const { ConcurrentExecutions: quota, UnreservedConcurrentExecutions: left } = limit;
+    const kept = Math.min(KEPT, quota);
+    if (more <= 0 || left - more >= kept) return;
+    const settings = wanted.map(([, setting]) => `${setting} ${custom.settings[setting]}`).join(', ');
+    throw new this.serverless.classes.Error(
+      `The stage reserves concurrency (${settings}), ${more} more than now, and of this account's quota of ${quota} only ` +
+        `${Math.max(left - kept, 0)} may be reserved. Ask for a higher quota (Service Quotas, AWS Lambda, "Concurrent ` +
+        'executions"), or set these to 0 in the settings of the stage: docs/deploy.md, "Concurrency".',
+    );
+  }
+}
+
+module.exports = ReservedConcurrency;

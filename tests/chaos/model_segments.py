@@ -1,0 +1,334 @@
+"""The log's protocol in every order: writers that overlap, freeze, die and lose answers, and requests that land late.
+
+Each writer is an `Appender`, the one that is deployed. A writer claims the next token, looks where the log ends, goes
+on behind the cursor there, is sent events one at a time, and appends what it has whenever it likes; a frozen one is one
+that does nothing for long. The upstream resumes (each event is sent to whoever asked for it) or does not (an event is
+sent to those who are connected just then). It decides which steps there are and what must hold. Invariant: two
+explorations visit the same states.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from handlers.framing.events import StreamEvent
+from handlers.segments.appending import (
+    Anchor,
+    Answer,
+    Appended,
+    Appender,
+    LookBack,
+    Page,
+    Put,
+    ReadOn,
+    Request,
+    Segment,
+)
+from handlers.segments.known import KnownKeys
+
+FOREVER_MS = 10**12
+
+
+class Stored(NamedTuple):
+    """A segment of the log with the numbers of its events."""
+
+    segment: Segment
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One connection: `place` is the last event that it was sent, `waiting` are those that it has not begun to append.
+
+    `counted` is how many events it says that it has stored.
+    """
+
+    appender: Appender
+    request: Request | None = None
+    place: int = 0
+    is_open: bool = False
+    is_over: bool = False
+    waiting: tuple[int, ...] = ()
+    appending: tuple[int, ...] = ()
+    begun: int = 0
+    counted: int = 0
+    received: tuple[int, ...] = ()
+
+
+OVER = Writer(Appender(0, 0, anchors=False), is_over=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """The log, its writers in the order of their tokens, what is still on its way to the table, what may go wrong."""
+
+    log: tuple[Stored, ...] = ()
+    writers: tuple[Writer, ...] = ()
+    late: frozenset[Put] = frozenset()
+    emitted: int = 0
+    kills: int = 0
+    losses: int = 0
+    lates: int = 0
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is explored: how many events and connections there are, and how many faults of each kind.
+
+    `at_once` is how many connections may live at a time. `page` is how many segments one reading brings.
+    """
+
+    events: int = 3
+    connections: int = 3
+    kills: int = 1
+    losses: int = 1
+    lates: int = 1
+    resumes: bool = True
+    at_once: int = 2
+    page: int = 1
+    appender: type[Appender] = Appender
+    is_conditional: bool = True
+
+
+@dataclass
+class Result:
+    """What an exploration came to; `violation` is "" where nothing was broken, `trace` the steps to it."""
+
+    states: int = 0
+    transitions: int = 0
+    violation: str = ""
+    trace: list[str] = field(default_factory=list)
+
+
+class Broken(Exception):
+    """An invariant does not hold."""
+
+
+def event_of(number: int) -> StreamEvent:
+    """The event with this number; where to resume is the number, as in a stream with ids."""
+    return StreamEvent(f"k{number}", "", None, None, str(number), 0)
+
+
+def explore(search: Search) -> Result:
+    """Visits every state that the steps lead to, until none is new or an invariant is broken."""
+    start = World(kills=search.kills, losses=search.losses, lates=search.lates)
+    result = Result(states=1)
+    seen = {_key(start)}
+    ahead: list[tuple[World, tuple[str, ...]]] = [(start, ())]
+    while ahead:
+        world, trace = ahead.pop()
+        count = 0
+        try:
+            for name, after in steps(search, world):
+                count += 1
+                result.transitions += 1
+                key = _key(after)
+                if key not in seen:
+                    seen.add(key)
+                    result.states += 1
+                    ahead.append((after, (*trace, name)))
+            if not count:
+                rests(search, world)
+        except Broken as broken:
+            result.violation, result.trace = str(broken), list(trace)
+            return result
+    return result
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def steps(search: Search, world: World) -> Iterator[tuple[str, World]]:
+    """Every step that may come next, by its name, with the world after it; raises Broken."""
+    alive = sum(not writer.is_over for writer in world.writers)
+    if len(world.writers) < search.connections and alive < search.at_once:
+        yield "claims", _claims(search, world)
+    if not search.resumes and world.emitted < search.events:
+        yield "emits", _emits(world)
+    for put in sorted(world.late, key=lambda put: put.segment[:3]):
+        landed, _ = _put(search, replace(world, late=world.late - {put}), put)
+        yield f"{put.segment.fence} lands late", landed
+    for at, writer in enumerate(world.writers):
+        if not writer.is_over:
+            for name, after in _steps_of(search, world, at, writer):
+                yield f"{at + 1} {name}", after
+
+
+def _claims(search: Search, world: World) -> World:
+    appender = search.appender(len(world.writers) + 1, FOREVER_MS, anchors=False)
+    return replace(world, writers=(*world.writers, Writer(appender, appender.opens(1))))
+
+
+def _emits(world: World) -> World:
+    number = world.emitted + 1
+    writers = tuple(
+        replace(one, waiting=(*one.waiting, number), received=(*one.received, number))
+        if one.is_open and not one.is_over
+        else one
+        for one in world.writers
+    )
+    return replace(world, emitted=number, writers=writers)
+
+
+def _steps_of(search: Search, world: World, at: int, writer: Writer) -> Iterator[tuple[str, World]]:
+    if world.kills:
+        dead = _with(replace(world, kills=world.kills - 1), at, OVER)
+        yield "is killed", dead
+        if isinstance(writer.request, Put):
+            yield "is killed and its request goes on", replace(dead, late=dead.late | {writer.request})
+    request = writer.request
+    if request is not None:
+        after, answer = _performed(search, world, request)
+        yield type(request).__name__, _answered(after, at, writer, answer)
+        if isinstance(request, Put):
+            # The client sends it again: it hears what the second comes to.
+            if world.losses:
+                yield "loses an answer", replace(after, losses=world.losses - 1)
+            if world.lates:
+                yield "is slow", replace(world, lates=world.lates - 1, late=world.late | {request})
+        return
+    if writer.waiting:
+        yield "appends", _begins(world, at, writer)
+    if writer.is_open and search.resumes and writer.place < search.events:
+        sent = writer.place + 1
+        moved = replace(writer, place=sent, waiting=(*writer.waiting, sent), received=(*writer.received, sent))
+        yield "is sent an event", _with(world, at, moved)
+    if writer.is_open and not writer.waiting:
+        yield "leaves", _leaves(world, at, writer)
+
+
+def _leaves(world: World, at: int, writer: Writer) -> World:
+    """What must hold of one that ended by itself: all that it was sent is there, and it knows what it wrote."""
+    there = {number for stored in world.log for number in stored.events}
+    own = sum(len(stored.events) for stored in world.log if stored.segment.fence == at + 1)
+    if writer.counted != own:
+        raise Broken("counts")
+    if not there.issuperset(writer.received):
+        raise Broken("nothing is lost")
+    return _with(world, at, OVER)
+
+
+def _performed(search: Search, world: World, request: Request) -> tuple[World, Answer]:
+    segments = [stored.segment for stored in world.log]
+    match request:
+        case LookBack(before):
+            older = [one for one in reversed(segments) if before is None or one.number < before]
+            return world, Page(older[: search.page], len(older) <= search.page)
+        case ReadOn(number):
+            newer = [one for one in segments if one.number >= number]
+            return world, Page(newer[: search.page], len(newer) <= search.page)
+        case Anchor():
+            return world, None
+    return _put(search, world, request)
+
+
+def _put(search: Search, world: World, put: Put) -> tuple[World, bool]:
+    if search.is_conditional and any(stored.segment.number == put.segment.number for stored in world.log):
+        return world, False
+    numbers = tuple(int(event.key[1:]) for event in put.events)
+    kept = tuple(stored for stored in world.log if stored.segment.number != put.segment.number)
+    log = tuple(sorted((*kept, Stored(put.segment, numbers))))
+    _holds(search, world, log)
+    # What is on its way to a number that is taken will change nothing.
+    late = world.late if not search.is_conditional else _open(world.late, put.segment.number)
+    return replace(world, log=log, late=late), True
+
+
+def _open(late: frozenset[Put], number: int) -> frozenset[Put]:
+    return frozenset(put for put in late if put.segment.number != number)
+
+
+def _answered(world: World, at: int, writer: Writer, answer: Answer) -> World:
+    appender = _copied(writer.appender)
+    following = appender.answered(answer)
+    if isinstance(following, Appended):
+        counted = writer.counted + following.stored
+        if following.stored + following.duplicates != len(writer.appending):
+            raise Broken("counts")
+        return _with(world, at, replace(writer, appender=appender, request=None, appending=(), counted=counted))
+    if following is None:
+        place = int(appender.cursor.text) if appender.cursor is not None else 0
+        return _with(world, at, replace(writer, appender=appender, request=None, place=place, is_open=True))
+    return _with(world, at, replace(writer, appender=appender, request=following))
+
+
+def _begins(world: World, at: int, writer: Writer) -> World:
+    appender = _copied(writer.appender)
+    following = appender.append(1, writer.begun, [event_of(number) for number in writer.waiting])
+    begun = replace(
+        writer, appender=appender, waiting=(), appending=writer.waiting, begun=writer.begun + len(writer.waiting)
+    )
+    if isinstance(following, Appended):
+        return _with(world, at, replace(begun, appending=(), counted=writer.counted + following.stored))
+    return _with(world, at, replace(begun, request=following))
+
+
+def _with(world: World, at: int, writer: Writer) -> World:
+    return replace(world, writers=(*world.writers[:at], writer, *world.writers[at + 1 :]))
+
+
+def _copied(appender: Appender) -> Appender:
+    """A copy that shares nothing that changes."""
+    known: KnownKeys = appender.__dict__["_known"]
+    other, keys = copy.copy(appender), copy.copy(known)
+    keys.__dict__.update(_at_ms=dict(known.__dict__["_at_ms"]), _segments=known.__dict__["_segments"].copy())
+    other.__dict__["_known"] = keys
+    return other
+
+
+def _key(world: World) -> tuple[object, ...]:
+    """What decides all that follows; a writer that is over decides nothing."""
+    writers = tuple(
+        None
+        if one.is_over
+        else (
+            one.request,
+            *one.appender.__dict__["_known"].__dict__["_at_ms"],
+            *(one.appender.__dict__[name] for name in ("_next", "_back_to", "_anchor", "cursor")),
+            *(one.place, one.is_open, one.waiting, one.appending, one.begun, one.counted, one.received),
+        )
+        for one in world.writers
+    )
+    return (world.log, writers, world.late, world.emitted, world.kills, world.losses, world.lates)
+
+
+# --- what must hold ---------------------------------------------------------------------------------------------------
+
+
+def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
+    """What must hold of a log, whenever something was written to it."""
+    numbers = [number for stored in log for number in stored.events]
+    if len(set(numbers)) < len(numbers):
+        raise Broken("once")
+    if {number for one in world.log for number in one.events} - set(numbers):
+        raise Broken("stays")
+    if search.resumes and numbers != sorted(numbers):
+        raise Broken("in order")
+    for fence in range(1, search.connections + 1):
+        own = [number for stored in log if stored.segment.fence == fence for number in stored.events]
+        if own != sorted(own):
+            raise Broken("in order")
+    tokens = [0]
+    there: set[int] = set()
+    for stored in log:
+        there |= set(stored.events)
+        cursor = stored.segment.cursor
+        tokens.append(0 if cursor is None else cursor.fence)
+        passed = range(1, 0 if cursor is None else int(cursor.text) + 1)
+        if search.resumes and not there.issuperset(passed):
+            raise Broken("the cursor passes nothing")
+    if tokens != sorted(tokens):
+        raise Broken("the cursor stays")
+
+
+def rests(search: Search, world: World) -> None:
+    """What must hold where all connections are over: what is not in the log will be sent behind its cursor."""
+    there = {number for stored in world.log for number in stored.events}
+    if search.resumes:
+        last = world.log[-1].segment.cursor if world.log else None
+        behind = range(int(last.text) + 1 if last is not None else 1, search.events + 1)
+        if there | set(behind) != set(range(1, search.events + 1)):
+            raise Broken("nothing is lost")

@@ -1,0 +1,62 @@
+"""An upstream that refuses a stream for a while, and one that goes on refusing, in the world of faults."""
+
+import pytest
+
+from local.chaos.deployments import LIMITS
+from local.chaos.executions import over_as
+from local.chaos.invariants import violations
+from local.chaos.rests import RENEWAL_MS
+from local.chaos.schedule import POLICIES, Fault, Schedule
+from local.chaos.simulate import run_world
+from local.chaos.world import World
+
+FROM_MS = 20_000
+STATUSES = (403, 404)
+
+
+def refused(policy: str, lasts_ms: int, reject_after_s: int, status: int = 403, *, hot: bool = False) -> World:
+    """The world after so long a time of refusals, in which both lanes meet them, and a renewal is due."""
+    faults = (Fault(FROM_MS, "rejection", lasts_ms, status),)
+    return run_world(Schedule(7, policy, True, hot, 0, True, 300, 300, faults, reject_after_s=reject_after_s))
+
+
+def lanes(world: World, from_ms: int, to_ms: int) -> set[str]:
+    """The lanes whose functions began in the interval."""
+    life_ms = LIMITS["function_timeout_s"] * 1000 + world.origin_ms
+    begun = {(one.task.invocation.lane, one.task.invocation.deadline_ms - life_ms) for one in world.functions}
+    return {lane for lane, at_ms in begun if from_ms <= at_ms < to_ms}
+
+
+@pytest.mark.parametrize(("policy", "hot"), [*((policy, False) for policy in POLICIES), ("tolerates", True)])
+def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool) -> None:
+    """For 40 s, which is longer than any function lives: no letter, no rejection, and it is connected afterwards."""
+    world = refused(policy, 40_000, 300, hot=hot)
+    assert violations(world) == []
+    asked = [link for link in world.upstream.links if link.refused_with]
+    assert {link.client.execution for link in asked} <= {execution.arn for execution in world.executions}
+    assert len(asked) > 3
+    assert lanes(world, FROM_MS, FROM_MS + 40_000) == {"A", "B"}
+    assert (over_as(world), world.account.queue.messages) == ("", [])
+    assert world.upstream.open_links
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize(("policy", "hot"), [*((policy, False) for policy in POLICIES), ("tolerates", True)])
+def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status: int) -> None:
+    """After `reject_after` without a connection, with one message; then nobody asks any more."""
+    world = refused(policy, 10**6, 30, status, hot=hot)
+    assert [violation for violation in violations(world) if violation.kind != "stuck"] == []
+    assert over_as(world) == "rejected"
+    (message,) = world.account.queue.messages
+    assert message["error"] == "StreamRejected"
+    refusals = [link.closed_ms or 0 for link in world.upstream.links if link.refused_with]
+    connected_ms = max(link.closed_ms or 0 for link in world.upstream.links if link.opened_ms)
+    assert 30_000 - 600 - RENEWAL_MS <= max(refusals) - max(connected_ms, min(refusals)) <= 30_000 + 47_000
+    assert world.clock.now_ms() - max(refusals) > 20_000
+
+
+def test_zero_ends_it_at_once() -> None:
+    """As a profile may want it."""
+    world = refused("evicts", 10**6, 0)
+    assert len([link for link in world.upstream.links if link.refused_with]) == 1
+    assert over_as(world) == "rejected"

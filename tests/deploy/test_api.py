@@ -1,0 +1,89 @@
+"""Who may call the API, how often, and what is logged: by the settings, in the compiled template."""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from local import stages
+from local.service import osls
+from tests.deploy.test_template import resources, statements
+
+KEYS = ("AWS::ApiGateway::ApiKey", "AWS::ApiGateway::UsagePlan", "AWS::ApiGateway::UsagePlanKey")
+LOGGED = ["requestId", "requestTime", "identity.sourceIp", "identity.userArn", "identity.apiKeyId", "httpMethod"]
+LOGGED += ["path", "status", "responseLength", "responseLatency", "error.responseType"]
+THROTTLE = {"ResourcePath": "/*", "HttpMethod": "*", "ThrottlingRateLimit": 10, "ThrottlingBurstLimit": 20}
+
+
+@pytest.fixture(scope="module")
+def prod(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The template of a stage with prod's settings and with logs; under the name of a stage that packages quickly."""
+    folder = tmp_path_factory.mktemp("prod")
+    osls.snapshot(stages.ROOT, folder)
+    settings = (folder / "env" / "prod.yml").read_text().replace("machine_log_level: OFF", "machine_log_level: ERROR")
+    settings = settings.replace("api_access_log: false", "api_access_log: true")
+    (folder / "env" / "test.yml").write_text(settings)
+    command = ["npx", "--no", "sls", "package", "--stage", "test"]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    compiled: dict[str, Any] = json.loads((folder / ".serverless" / osls.COMPILED).read_text())
+    return compiled
+
+
+def methods(template: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Of each method of the API: how a caller is authorized, and whether a key is asked for."""
+    return [(one["AuthorizationType"], one["ApiKeyRequired"]) for one in resources(template, "AWS::ApiGateway::Method")]
+
+
+def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
+    template: dict[str, Any], prod: dict[str, Any]
+) -> None:
+    """Every method of prod is AWS_IAM's, without a key; every method of dev needs a key, of which there is one."""
+    assert methods(prod) == [("AWS_IAM", False)] * 6
+    assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
+    assert methods(template) == [("NONE", True)] * 6
+    assert [len(resources(template, kind)) for kind in KEYS] == [1, 1, 1]
+
+
+def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """Whoever calls; the stage has the newest deployment, and a usage plan waits for the stage."""
+    for compiled, name in ((template, "dev"), (prod, "test")):
+        (stage,) = resources(compiled, "AWS::ApiGateway::Stage")
+        (deployment,) = (key for key in compiled["Resources"] if key.startswith("ApiGatewayDeployment"))
+        assert (stage["StageName"], stage["DeploymentId"]) == (name, {"Ref": deployment})
+        assert stage["MethodSettings"] == [THROTTLE]
+        assert "StageName" not in compiled["Resources"][deployment]["Properties"]
+    (plan,) = (one for one in template["Resources"].values() if one["Type"] == KEYS[1])
+    assert plan["DependsOn"] == "ApiGatewayStage"
+
+
+def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """A log group for the API and for each machine, kept as long as the functions', without inputs and outputs."""
+    assert "AccessLogSetting" not in resources(template, "AWS::ApiGateway::Stage")[0]
+    assert [one.get("LoggingConfiguration") for one in resources(template, "AWS::StepFunctions::StateMachine")] == [
+        None,
+        None,
+    ]
+    groups = {one["LogGroupName"]: one["RetentionInDays"] for one in resources(prod, "AWS::Logs::LogGroup")}
+    logs = ("/aws/vendedlogs/states/streamkeeper-test-connections", "/aws/vendedlogs/states/streamkeeper-test-start")
+    api = "/aws/apigateway/streamkeeper-test"
+    assert {name: days for name, days in groups.items() if "lambda" not in name} == dict.fromkeys((*logs, api), 30)
+    (stage,) = resources(prod, "AWS::ApiGateway::Stage")
+    assert stage["AccessLogSetting"]["DestinationArn"]["Fn::Sub"].endswith(f":log-group:{api}")
+    # No message of an error: of a wrong signature it quotes the signed headers, a session token among them.
+    assert json.loads(stage["AccessLogSetting"]["Format"]) == {name: f"$context.{name}" for name in LOGGED}
+    for machine in ("Connections", "Start"):
+        logging = prod["Resources"][machine]["Properties"]["LoggingConfiguration"]
+        target = {"CloudWatchLogsLogGroup": {"LogGroupArn": {"Fn::GetAtt": [f"{machine}Log", "Arn"]}}}
+        assert logging == {"Level": "ERROR", "IncludeExecutionData": False, "Destinations": [target]}
+        (everywhere,) = (actions for actions, place in statements(prod, f"{machine}Role") if place == "*")
+        assert all(action.startswith("logs:") for action in everywhere)
+    assert not [one for role in ("ConnectionsRole", "StartRole") for one in statements(template, role) if one[1] == "*"]
+
+
+def test_tables_of_prod_cannot_be_deleted(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """prod's template protects both, dev's neither."""
+    for compiled, expected in ((prod, True), (template, False)):
+        tables = resources(compiled, "AWS::DynamoDB::Table")
+        assert [one["DeletionProtectionEnabled"] for one in tables] == [expected] * 2

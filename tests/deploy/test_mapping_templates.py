@@ -1,0 +1,237 @@
+"""The API's mapping templates with hostile input, in Apache Velocity and in the engine of the local run.
+
+Each claim is checked at what Apache Velocity renders, and the other engine renders the same, to the byte.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.profile.addresses import ProfileError, check_stream_id
+from local.service import osls, vtl
+from local.stack import Route, read
+from tests import shipped
+from tests.deploy.apache_velocity import Apache, Rendered, apache_velocity
+
+REQUEST_ID = "Kz9fTFtbIAMEWkQ="
+COULD_NOT = "Step Functions could not start the execution. Try again."
+NO_MORE = "Step Functions starts no more executions now. Try again in 5 s."
+MALFORMED = (
+    "The stream id must be the name of a profile, perhaps followed by a colon and any text in UTF-8 without control "
+    "characters; 256 characters at most, no part between colons '.' or '..'."
+)
+UNKNOWN = "There is no such stream: no profile has the name that the stream id begins with."
+ARN = "arn:aws:states:eu-central-1:123456789012:stateMachine:other"
+
+# What JSON, Velocity, a regular expression, JavaScript, JSONata, a path or an encoding could take for its own.
+HOSTILE = st.sampled_from(
+    [
+        *('"', "'", "\\", "\\'", '\\"', "\\\\", "\\u0022", "/", "</script>", "\n", "\r\n", "\t", "\0", "\x7f", "\x85"),
+        *("$", "#", "${", "}", "$id", "${id}", "$!{name}", "$context.requestId", "$util", "$input.body", "$foreach"),
+        *("#set($name = 'x')", '#set($id="demo")', "#end", "#if(true)", "#else", "#foreach($x in [1..9])", "#stop"),
+        *("##", "#*", "*#", "#[[", "]]#", "#parse('x')", "#include('/etc/passwd')", "#define($start)", "#{end}"),
+        *('","name":"mine', f'","stateMachineArn":"{ARN}', '"}', "}}", "{{", "{% $x %}", "$.", "*", "malformed*"),
+        *("%", "%2", "%25", "%zz", "%C0%AF", "%ED%A0%80", "%00", "%", "+", "&", "=", "..", ".", ":", " ", "?"),
+        *("é", "ß", "\u2028", "\ufeff", "\u202e", "\ufffd", "\uffff", "😀", "e\u0301", "\ud800", "\udfff", "x" * 300),
+    ]
+)
+TEXTS = st.lists(HOSTILE | st.characters(), max_size=6).map("".join)
+QUERIES = st.dictionaries(TEXTS, TEXTS, max_size=3)
+# As API Gateway hands a segment over: what is not ASCII was encoded, the rest as the client likes.
+ASCII = TEXTS.map(lambda text: re.sub(r"[^!-~]", "", text))
+ENCODED = st.builds(
+    lambda text, safe: quote(text.encode("utf-8", "replace"), safe=safe), TEXTS, st.sampled_from(["", "/$'+&=:#{}"])
+)
+SEGMENTS = st.builds(
+    lambda profile, colon, rest: profile + colon + rest,
+    st.sampled_from(["demo", "etcd", "demo", "nobody", ""]),
+    st.sampled_from([":", ":", "%3A", ""]),
+    ASCII | ENCODED,
+)
+
+
+@pytest.fixture(scope="module")
+def apache() -> Iterator[Apache]:
+    """Apache Velocity."""
+    with apache_velocity() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def route() -> Route:
+    """The route that starts a stream, as it is deployed."""
+    return next(route for route in read(osls.template("test"), {}).routes if isinstance(route, Route))
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, which has no key twice."""
+    assert len({key for key, _ in pairs}) == len(pairs), pairs
+    return dict(pairs)
+
+
+def strict(text: str) -> Any:
+    """What a JSON text says, that has no key twice and is nothing else."""
+    return json.loads(text, object_pairs_hook=unique)
+
+
+def profile_of(stream_id: str) -> str | None:
+    """The name of the profile, None where the function refuses the id."""
+    try:
+        return check_stream_id(stream_id)
+    except ProfileError:
+        return None
+
+
+def decoded(segment: str) -> str | None:
+    """The stream id of a path's segment, None where it is not percent-encoded UTF-8."""
+    if re.search(r"%(?![0-9A-Fa-f]{2})", segment):
+        return None
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        return None
+
+
+@settings(max_examples=1_000)
+@given(SEGMENTS, QUERIES, TEXTS, TEXTS)
+def test_a_start_says_exactly_the_stream_and_the_query(
+    apache: Apache, route: Route, segment: str, query: dict[str, str], body: str, header: str
+) -> None:
+    """Whatever a client sends: one machine, no name but the two that are refused, and neither header nor body."""
+    template = route.request_templates["application/json"]
+    headers = {"Authorization": f"Bearer secret {header}", "x-amzn-requestid": header}
+    params = {"path": {"streamId": segment}, "querystring": query, "header": headers}
+    context = {"requestId": header, "extendedRequestId": REQUEST_ID}
+    rendered = apache.render(template, body={"body": body}, params=params, context=context)
+    call = vtl.Call(body, {"streamId": segment}, query, headers, context)
+    assert rendered == {"text": vtl.render(template, call), "override": {"header": {}}}
+
+    start = strict(rendered["text"])
+    stream_id = decoded(segment)
+    profile = profile_of(stream_id) if stream_id is not None else None
+    name = {"name": "malformed*"} if profile is None else {}
+    if profile is not None and profile not in [path.stem for path in shipped.files()]:
+        name = {"name": "unknown*"}
+    machine = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-start"
+    assert start == {"input": start["input"], **name, "stateMachineArn": machine}
+    assert strict(start["input"]) == {
+        "pathParameters": {"streamId": "" if profile is None else stream_id},
+        "queryStringParameters": query,
+    }
+    assert start["input"].isascii()
+
+
+def test_both_content_types_have_one_template(route: Route) -> None:
+    """A form starts what JSON starts, and nothing else starts anything."""
+    (template,) = set(route.request_templates.values())
+    assert sorted(route.request_templates) == ["application/json", "application/x-www-form-urlencoded"]
+    # There are templates, so a request with another content type is 415.
+    assert (route.passthrough, bool(template)) == ("WHEN_NO_TEMPLATES", True)
+
+
+def chosen(route: Route, status: int) -> tuple[int, str]:
+    """Status and template of the one integration response for a status of Step Functions."""
+    matching = [one for one in route.responses if re.fullmatch(one["SelectionPattern"] or "[^45].*", str(status))]
+    ((code, template),) = [(one["StatusCode"], one["ResponseTemplates"]["application/json"]) for one in matching]
+    return int(code), template
+
+
+def answered(apache: Apache, route: Route, status: int, body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
+    """Status, headers and text of the API's answer where Step Functions answers so."""
+    code, template = chosen(route, status)
+    context = {"requestId": "a client's \"own", "extendedRequestId": REQUEST_ID}
+    rendered = apache.render(template, body=body, context=context)
+    override: Rendered = {"header": {}}
+    call = vtl.Call(json.dumps(body), context={**context, "responseOverride": override})
+    # White space around an answer is no part of it; the local run takes it away.
+    assert vtl.render(template, call).strip() == rendered["text"].strip()
+    assert override == rendered["override"]
+    return override.get("status", code), override["header"], rendered["text"].strip()
+
+
+LEAKING = st.builds(lambda a, b, arn: a + arn + b, TEXTS, TEXTS, st.sampled_from(["", ARN, f"'{ARN}'", "123456789012"]))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | LEAKING,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=4,
+)
+TYPES = st.sampled_from(
+    [
+        *("ThrottlingException", "KmsThrottlingException", "ExecutionLimitExceeded", "ServiceQuotaExceededException"),
+        *("TooManyRequestsException", "RequestLimitExceeded", "StateMachineDoesNotExist", "StateMachineDeleting"),
+        *("AccessDeniedException", "InvalidArn", "InvalidName", "ValidationException", "ExpiredTokenException"),
+        *("UnrecognizedClientException", "InternalServerError", "StateMachineTypeNotSupported"),
+    ]
+)
+KINDS = st.builds(lambda prefix, kind: prefix + kind, st.sampled_from(["", "com.amazonaws.swf.v2.model#"]), TYPES)
+THROTTLES = ("Throttl", "TooManyRequests", "LimitExceeded", "QuotaExceeded")
+
+
+@settings(max_examples=600)
+@given(
+    st.sampled_from([400, 401, 402, 403, 404, 413, 429, 500, 502, 503, 504]),
+    st.fixed_dictionaries({}, optional={"__type": KINDS | JSON, "message": LEAKING | JSON, "Message": JSON}),
+)
+def test_a_refusal_is_429_or_503_in_our_words(apache: Apache, route: Route, status: int, body: dict[str, Any]) -> None:
+    """However Step Functions refuses, no word of it reaches the caller; a throttle says when to try again."""
+    code, headers, text = answered(apache, route, status, body)
+    kind = body.get("__type", "")
+    throttled = status == 429 or (status < 500 and isinstance(kind, str) and any(one in kind for one in THROTTLES))
+    if isinstance(kind, str):
+        assert code == (429 if throttled else 503)
+    assert strict(text) == {"message": NO_MORE if code == 429 else COULD_NOT, "request_id": REQUEST_ID}
+    assert headers == ({"Retry-After": "5"} if code == 429 else {})
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(["FAILED", "TIMED_OUT", "ABORTED", None, "$status"]),
+    st.sampled_from(["Throttled", "NotStarted", "States.Runtime", "States.Timeout", None]) | JSON,
+    LEAKING,
+)
+def test_a_start_that_failed_is_429_or_503_in_our_words(
+    apache: Apache, route: Route, status: str | None, error: Any, cause: str
+) -> None:
+    """The execution's own error is a throttle or not; its cause has AWS's words, and stays here."""
+    body = {"executionArn": ARN, "input": cause, "cause": cause, "status": status, "error": error}
+    code, headers, text = answered(apache, route, 200, body)
+    assert (code, headers) == ((429, {"Retry-After": "5"}) if error == "Throttled" else (503, {}))
+    assert strict(text) == {"message": NO_MORE if code == 429 else COULD_NOT, "request_id": REQUEST_ID}
+
+
+@settings(max_examples=300)
+@given(
+    st.fixed_dictionaries({"executionArn": TEXTS, "startDate": st.floats(0, 1e10), "already_running": st.booleans()})
+)
+def test_the_output_of_a_start_is_the_answer(apache: Apache, route: Route, output: dict[str, Any]) -> None:
+    """As it is, to the byte."""
+    text = json.dumps(output)
+    assert answered(apache, route, 200, {"status": "SUCCEEDED", "output": text}) == (200, {}, text)
+
+
+@pytest.mark.parametrize(("name", "status", "sentence"), [("malformed", 400, MALFORMED), ("unknown", 404, UNKNOWN)])
+def test_a_name_that_is_refused_is_the_callers_mistake(
+    apache: Apache, route: Route, name: str, status: int, sentence: str
+) -> None:
+    """Step Functions refuses the two names of the request template."""
+    body = {"__type": "com.amazonaws.swf.service.v2.model#InvalidName", "message": f"Invalid Name: '{name}*'"}
+    code, headers, text = answered(apache, route, 400, body)
+    assert (code, headers, strict(text)) == (status, {}, {"message": sentence, "request_id": REQUEST_ID})
+
+
+FUNCTIONS = "$util.escapeJavaScript($input.params().path.v)|$util.urlEncode($input.params().path.v)"
+
+
+@settings(max_examples=300)
+@given(TEXTS)
+def test_the_functions_of_a_template_are_javas(apache: Apache, text: str) -> None:
+    """`escapeJavaScript` and `urlEncode` of the local run are those that API Gateway has from Java."""
+    text = text.encode("utf-8", "replace").decode()
+    rendered = apache.render(FUNCTIONS, params={"path": {"v": text}})
+    assert vtl.render(FUNCTIONS, vtl.Call("", {"v": text})) == rendered["text"]

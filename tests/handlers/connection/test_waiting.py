@@ -1,0 +1,121 @@
+"""Events of a stream with a log: how long they wait, and that none is forgotten when the connection leaves."""
+
+from handlers.connection.effects import CloseUpstream, Effect, Heartbeat, Release, SaveRecord, Write
+from handlers.connection.inputs import (
+    LOG,
+    Chunk,
+    Claimed,
+    Closed,
+    LeaseRead,
+    Opened,
+    Resumption,
+    Woken,
+    Written,
+)
+from handlers.connection.lease import Lease
+from handlers.connection.manager import Manager
+from handlers.segments.codec import WAITING_BYTES
+from tests.handlers.connection.managers import FENCE, event, fresh, kinds
+
+
+def gathering(flush_s: float = 2, partitions: int = LOG) -> Manager:
+    """A manager that was answered at 30 ms."""
+    manager = fresh("tolerates", store="log", flush_s=flush_s)
+    manager.start(0)
+    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7"), partitions=partitions))
+    manager.handle(30, Opened(200))
+    return manager
+
+
+def ids(effects: list[Effect]) -> list[str | None]:
+    """Of the events that the one write holds, which is first."""
+    assert isinstance(effects[0], Write)
+    return [one.id for one in effects[0].events]
+
+
+def test_events_wait_for_one_another() -> None:
+    """They are written together, at most so long after the first of them; the next begin to wait anew."""
+    manager = gathering()
+    assert manager.handle(1_000, Chunk(event(8) + event(9))) == []
+    assert manager.handle(2_999, Chunk(event(10))) == []
+    assert manager.wake_at_ms == 3_000
+    effects = manager.handle(3_000, Woken())
+    assert (kinds(effects), ids(effects), effects[0]) == (
+        [Write],
+        ["8", "9", "10"],
+        Write(FENCE, 0, effects[0].events),  # type: ignore[union-attr]
+    )
+    assert manager.wake_at_ms is not None
+    assert manager.wake_at_ms > 3_000
+    assert manager.handle(3_010, Written(3, 0)) == []
+    assert manager.handle(3_500, Chunk(event(11))) == []
+    effects = manager.handle(5_500, Woken())
+    assert (ids(effects), effects[0].first) == (["11"], 3)  # type: ignore[union-attr]
+
+
+def test_the_cursor_passes_nothing_that_waits() -> None:
+    """What moves it beside the events counts with the last of them."""
+    manager = gathering()
+    manager.handle(1_000, Chunk(event(8)))
+    manager.handle(1_500, Chunk(b"id: 9\n\n"))
+    saved = manager.handle(6_000, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
+    assert [one.cursor for one in saved if isinstance(one, Heartbeat)] == [None]
+    manager.handle(6_010, Woken())
+    manager.handle(6_020, Written(1, 0))
+    saved = manager.handle(12_000, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
+    assert [one.cursor for one in saved if isinstance(one, Heartbeat)] == ["9"]
+
+
+def test_a_connection_is_known_good_until_what_waits_had_come() -> None:
+    """Its function may be killed before that is appended, and then the gap begins there."""
+    manager = gathering(flush_s=10)
+    manager.handle(1_000, Chunk(event(8)))
+    manager.handle(4_000, Chunk(event(9)))
+    beats = manager.handle(6_000, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
+    assert [one.progress.seen_ms for one in beats if isinstance(one, Heartbeat)] == [1_000]
+    manager.handle(11_000, Woken())
+    manager.handle(11_010, Written(2, 0))
+    beats = manager.handle(16_100, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
+    assert [one.progress.seen_ms for one in beats if isinstance(one, Heartbeat)] == [16_100]
+
+
+def test_a_segment_that_is_full_waits_no_longer() -> None:
+    """As many bytes as one segment holds are written at once."""
+    manager = gathering()
+    body = b"a" * (WAITING_BYTES // 4)
+    for number in range(3):
+        assert manager.handle(1_000, Chunk(b"id: %d\ndata: %s\n\n" % (number, body))) == []
+    assert ids(manager.handle(1_000, Chunk(b"id: 3\ndata: %s\n\n" % body))) == ["0", "1", "2", "3"]
+
+
+def test_what_waits_is_written_when_the_connection_leaves() -> None:
+    """At once, and before the cursor is saved and the connection is marked as released."""
+    manager = gathering()
+    manager.handle(1_000, Chunk(event(8)))
+    effects = manager.handle(1_100, Closed("reset"))
+    assert (kinds(effects), ids(effects[1:])) == ([CloseUpstream, Write], ["8"])
+    saved, released = manager.handle(1_200, Written(1, 0))[:2]
+    assert isinstance(saved, SaveRecord)
+    assert isinstance(released, Release)
+    assert (released.cursor, saved.progress.stored) == ("8", 1)
+
+
+def test_what_is_read_while_it_leaves_is_written_too() -> None:
+    """The chunks that had come before the close."""
+    manager = gathering()
+    manager.handle(1_000, Chunk(event(8)))
+    manager.handle(1_100, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine", stop=True)))
+    assert manager.handle(1_110, Chunk(event(9))) == []
+    assert ids(manager.handle(1_120, Closed("closed_here"))) == ["8", "9"]
+
+
+def test_nothing_waits_where_the_profile_says_so() -> None:
+    """With `flush_s = 0` each chunk is a write."""
+    manager = gathering(flush_s=0)
+    assert ids(manager.handle(1_000, Chunk(event(8)))) == ["8"]
+
+
+def test_where_the_events_lie_is_what_the_first_claim_has_fixed() -> None:
+    """Not what the profile says by now: a stream of items writes at once."""
+    manager = gathering(partitions=1)
+    assert ids(manager.handle(1_000, Chunk(event(8)))) == ["8"]

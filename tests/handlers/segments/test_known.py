@@ -1,0 +1,73 @@
+"""What a writer remembers of the keys that came within its window."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.segments.known import HASH_BYTES, KnownKeys, key_hash
+
+
+def keys(*names: object) -> bytes:
+    return b"".join(key_hash(str(name)) for name in names)
+
+
+def known(of: KnownKeys, *names: object) -> list[object]:
+    return [name for name in names if key_hash(str(name)) in of]
+
+
+def test_keys_are_forgotten_when_the_window_has_passed() -> None:
+    """What was added before the instant, and nothing else."""
+    of = KnownKeys()
+    of.add(10, keys(1, 2))
+    of.add(20, keys(3))
+    of.forget(20)
+    assert known(of, 1, 2, 3) == [3]
+
+
+def test_a_key_that_came_again_is_as_young_as_its_last_coming() -> None:
+    """It was stored again behind the window; that its first coming is forgotten does not forget it."""
+    of = KnownKeys()
+    of.add(10, keys(1))
+    of.add(20, keys(1))
+    of.forget(15)
+    assert known(of, 1) == [1]
+
+
+def test_what_is_read_back_is_older() -> None:
+    """A writer looks back from the end of the log; what it reads last is forgotten first."""
+    of = KnownKeys()
+    of.add(30, keys(3, 1))
+    of.add_older(20, keys(2))
+    of.add_older(10, keys(1))
+    assert known(of, 1, 2, 3) == [1, 2, 3]
+    of.forget(15)
+    assert known(of, 1, 2, 3) == [1, 2, 3]
+    of.forget(25)
+    assert known(of, 1, 2, 3) == [1, 3]
+
+
+def test_memory_is_bounded() -> None:
+    """The oldest segments go first; the last stays whole, however large it is."""
+    of = KnownKeys(most_keys=3)
+    of.add(10, keys(1, 2))
+    of.add(11, keys(3))
+    assert (of.is_full, known(of, 1, 2, 3)) == (True, [1, 2, 3])
+    of.add(12, keys(4))
+    assert (of.is_full, known(of, 1, 2, 3, 4)) == (False, [3, 4])
+    of.add(13, keys(*range(10, 20)))
+    assert known(of, 3, 4, *range(10, 20)) == list(range(10, 20))
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=20), st.integers(0, 20))
+def test_a_key_is_known_as_long_as_its_last_coming_is_young_enough(segments: list[list[int]], before: int) -> None:
+    """As a list of all that was added says it."""
+    of = KnownKeys()
+    for at_ms, numbers in enumerate(segments):
+        of.add(at_ms, keys(*numbers))
+    of.forget(before)
+    young = {number for at_ms, numbers in enumerate(segments) for number in numbers if at_ms >= before}
+    assert set(known(of, *range(31))) == young
+
+
+def test_eight_bytes_of_a_key_are_remembered() -> None:
+    """They are the first of its SHA-256, so that every release computes the same."""
+    assert (key_hash("7").hex(), HASH_BYTES) == ("7902699be42c8a8e", 8)

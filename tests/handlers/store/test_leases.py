@@ -1,0 +1,249 @@
+"""How streams are listed and their leases read: nothing is missed, in so many requests and no more."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handlers.connection.lease import Lease
+from handlers.errors import StoreUnavailable
+from handlers.rounds import AT_ONCE, Rounds, Turn
+from handlers.store.batch_get import KEYS
+from handlers.store.leases import Leases
+from tests.handlers.aws import BY_RECORD, CONTROL, FORMER, Aws, keys
+
+NOW_MS = 1_800_000_000_000
+# So many streams are read between two looks at the clock.
+GROUP = KEYS * AT_ONCE
+GENERATED = settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Counted:
+    """A client that counts its requests; `before` is called with the name of each before it is sent."""
+
+    def __init__(self, real: Any, before: Callable[[str], None] = lambda _: None) -> None:
+        self._real = real
+        self._before = before
+        self.requests: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**parameters: Any) -> Any:
+            self._before(name)
+            self.requests.append(name)
+            return getattr(self._real, name)(**parameters)
+
+        return call
+
+
+def fill(aws: Aws, items: list[dict[str, Any]], table: str = CONTROL) -> None:
+    """Writes leases and other records, 25 in a request."""
+    for first in range(0, len(items), 25):
+        requests = [{"PutRequest": {"Item": item}} for item in items[first : first + 25]]
+        answer = aws.dynamodb.batch_write_item(RequestItems={table: requests})
+        assert not answer.get("UnprocessedItems")
+
+
+def lease(stream_id: str, *, held: bool, **more: Any) -> dict[str, Any]:
+    """A lease; who holds it is not connected."""
+    item = {"PK": {"S": stream_id}, "SK": {"S": "lease"}, "generation": {"N": "1"}}
+    item |= {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
+    return item | ({"execution": {"S": f"arn:{stream_id}"}} if held else {"ending": {"S": "StreamEnded"}}) | more
+
+
+def record(stream_id: str) -> dict[str, Any]:
+    """A connection's record, which names an execution too."""
+    return {"PK": {"S": stream_id}, "SK": {"S": "connection#000000000001"}, "execution": {"S": "arn"}}
+
+
+def walk(leases: Leases, limit: int) -> list[str]:
+    """All pages, one behind the other."""
+    shown: list[str] = []
+    while page := leases.started(shown[-1] if shown else "", limit):
+        shown += page
+    return shown
+
+
+@pytest.fixture(scope="module")
+def ids() -> list[str]:
+    """Five hundred ids, in their order."""
+    return [f"demo:{number:04d}" for number in range(500)]
+
+
+@pytest.fixture
+def filled(aws: Aws, ids: list[str]) -> Aws:
+    """Of five hundred streams every second is held; a stop request came before the start of fifty more."""
+    items = [lease(stream_id, held=number % 2 == 0) for number, stream_id in enumerate(ids)]
+    items += [record(stream_id) for stream_id in ids[:100]]
+    items += [
+        {"PK": {"S": f"demo:00{number:02d}x"}, "SK": {"S": "lease"}, "stop": {"BOOL": True}} for number in range(50)
+    ]
+    fill(aws, items)
+    return aws
+
+
+def test_a_page_costs_one_request_wherever_it_begins(filled: Aws, ids: list[str]) -> None:
+    """However many streams there are: nothing before it and nothing behind it is read."""
+    client = Counted(filled.dynamodb)
+    leases = Leases(client, CONTROL)
+    assert leases.started("demo:0399", 100) == ids[400:]
+    assert leases.started("demo:0300", 7) == ids[301:308]
+    assert client.requests == ["query", "query"]
+
+
+def test_a_page_is_full_and_no_fuller_where_some_were_never_started(filled: Aws, ids: list[str]) -> None:
+    """A lease that holds a stop request alone is no stream: the page goes on behind it, up to its limit."""
+    leases = Leases(filled.dynamodb, CONTROL)
+    assert [leases.started("", limit) for limit in (1, 7, 60)] == [ids[:1], ids[:7], ids[:60]]
+
+
+def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Aws, ids: list[str]) -> None:
+    """Beside the page that lists them; nothing of a stream that nobody holds is read."""
+    client = Counted(filled.dynamodb)
+    rounds = Rounds(Leases(client, CONTROL), 1, Turn(1000))
+    seen = rounds.look(NOW_MS, lambda: False)
+    assert (seen.is_whole, seen.wanted, seen.missing, list(seen.away_ms)) == (True, 250, 250, ids[::2])
+    assert client.requests == ["query", "batch_get_item", "batch_get_item", "batch_get_item"]
+
+
+@GENERATED
+@given(st.data())
+def test_pages_miss_nothing_that_was_there_throughout(filled: Aws, ids: list[str], data: st.DataObject) -> None:
+    """Whatever is started, stopped, renewed or deleted between them, a stream whose id ends a page too."""
+    limit = data.draw(st.sampled_from([37, 100, 250]))
+    touched: set[str] = set()
+
+    def change(_: str) -> None:
+        number = data.draw(st.integers(0, len(ids) - 1))
+        stream_id, kind = ids[number], data.draw(st.sampled_from(["renew", "hold", "release", "delete", "new"]))
+        if kind == "new":
+            stream_id += "-new"
+        if kind in ("delete", "new"):
+            touched.add(stream_id)
+        if kind == "delete":
+            filled.dynamodb.delete_item(TableName=CONTROL, Key={"PK": {"S": stream_id}, "SK": {"S": "lease"}})
+            return
+        generation = {"N": str(data.draw(st.integers(2, 9)))}
+        fill(filled, [lease(stream_id, held=kind != "release", generation=generation)])
+
+    shown = walk(Leases(Counted(filled.dynamodb, change), CONTROL), limit)
+    assert shown == sorted(set(shown))
+    assert [one for one in ids if one not in touched] == [one for one in shown if one in ids and one not in touched]
+    fill(filled, [lease(stream_id, held=True) for stream_id in touched & set(ids)])
+    for stream_id in touched - set(ids):
+        filled.dynamodb.delete_item(TableName=CONTROL, Key={"PK": {"S": stream_id}, "SK": {"S": "lease"}})
+
+
+@given(st.lists(st.sets(st.text("abc", max_size=3)), max_size=8), st.integers(1, 4))
+def test_every_suspect_has_its_turn(looks: list[set[str]], most: int) -> None:
+    """Whoever comes and goes: a bounded number at a time, and each that stays in as many turns as there are others."""
+    turn, stays = Turn(most), {"a", "b", "bc", "c"}
+    asked: set[str] = set()
+    for look in looks + [set()] * 5:
+        for stream_id in sorted(look | stays):
+            turn.offer(stream_id, Lease(execution=stream_id))
+        # However many are offered, few leases are remembered.
+        assert repr(turn).count("Lease(") <= 2 * most
+        those = list(turn.take())
+        assert len(those) == len(dict(those)) == min(most, len(look | stays))
+        asked |= {stream_id for stream_id, lease in those if lease.execution == stream_id}
+    assert asked >= stays
+
+
+def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
+    """The worst stream counts also in a run that did not look at it, until a whole round has found it well."""
+    known = {"expires_at_ms": {"N": str(NOW_MS - 5_000)}}
+    names = [f"demo:{number:04d}" for number in range(GROUP + 100)]
+    fill(aws, [lease(name, held=True, **known) for name in names[1:]])
+    fill(aws, [lease(names[0], held=True)])
+    rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(1))
+    worst_ms = NOW_MS - 1_767_225_600_000
+    always: Callable[[], bool] = lambda: True  # noqa: E731
+    lengths: list[tuple[int, int, int]] = []
+    seen: list[str] = []
+    for _ in range(2):
+        look = rounds.look(NOW_MS, always)
+        assert look.is_whole is (len(lengths) == 1)
+        seen += look.away_ms
+        lengths.append(rounds.numbers())
+    assert seen == names
+    every = len(names)
+    assert lengths == [(GROUP, GROUP, worst_ms), (every, every, worst_ms)]
+    fill(aws, [lease(names[0], held=True, **known)])
+    for expected in (worst_ms, 5_000):
+        rounds.look(NOW_MS, always)
+        assert rounds.numbers() == (every, every, expected)
+
+
+def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it saw before the refusal was told to nobody, so the next look sees it again."""
+    names = ["demo:a", "demo:b", "demo:c", "demo:d"]
+    fill(aws, [lease(name, held=True) for name in names])
+    # One stream is read between two looks at the clock.
+    for name in ("KEYS", "AT_ONCE"):
+        monkeypatch.setattr("handlers.rounds." + name, 1)
+    groups: list[str] = []
+
+    def refuse_the_third(name: str) -> None:
+        groups.append(name)
+        if name == "batch_get_item" and groups.count(name) == 3:
+            raise StoreUnavailable("refused")
+
+    rounds = Rounds(Leases(Counted(aws.dynamodb, refuse_the_third), CONTROL), 1, Turn(1))
+    with pytest.raises(StoreUnavailable):
+        rounds.look(NOW_MS, lambda: False)
+    assert list(rounds.look(NOW_MS, lambda: False).away_ms) == names
+    assert rounds.last is not None
+    assert list(rounds.last.away_ms) == names
+
+
+def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(aws: Aws) -> None:
+    """Pages of streams that nobody holds take time too: the next look goes on behind them."""
+    filler = {"ending": {"S": "x" * 900}}
+    ids = [f"{'x' * 900}{number:04d}" for number in range(1200)]
+    fill(aws, [lease(one, held=False, **filler) for one in ids] + [lease("y", held=True)])
+    client = Counted(aws.dynamodb)
+    rounds = Rounds(Leases(client, CONTROL), 1, Turn(1))
+    looks = [rounds.look(NOW_MS, lambda: True) for _ in range(2)]
+    assert [(look.is_whole, list(look.away_ms)) for look in looks] == [(False, []), (True, ["y"])]
+    assert client.requests == ["query", "query", "batch_get_item"]
+
+
+def test_a_table_of_an_older_release(aws: Aws) -> None:
+    """Its streams are found while the index is not there yet, and by the index that is made of what was there."""
+    table = "former"
+    attributes = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
+    attributes.append({"AttributeName": "generation", "AttributeType": "N"})
+    aws.dynamodb.create_table(
+        TableName=table, BillingMode="PAY_PER_REQUEST", KeySchema=keys("SK"), AttributeDefinitions=attributes,
+        GlobalSecondaryIndexes=[FORMER],
+    )  # fmt: skip
+    try:
+        names = [f"demo:{number}" for number in "31452"]
+        fill(aws, [lease(name, held=name != "demo:4") for name in names] + [record(name) for name in names], table)
+        for operations in (["query", "scan"], ["query"]):
+            if operations == ["query"]:
+                aws.dynamodb.update_table(
+                    TableName=table,
+                    AttributeDefinitions=attributes,
+                    GlobalSecondaryIndexUpdates=[{"Create": BY_RECORD}],
+                )
+            client = Counted(aws.dynamodb)
+            leases = Leases(client, table)
+            assert leases.started("", 9) == sorted(names)
+            assert client.requests == operations
+            assert leases.started("demo:2", 2) == ["demo:3", "demo:4"]
+            rounds = Rounds(leases, 1, Turn(9))
+            assert list(rounds.look(NOW_MS, lambda: False).away_ms) == ["demo:1", "demo:2", "demo:3", "demo:5"]
+    finally:
+        aws.dynamodb.delete_table(TableName=table)
+
+
+def test_reading_one_lease(filled: Aws) -> None:
+    """As it stands now; an empty one where there is none."""
+    leases = Leases(filled.dynamodb, CONTROL)
+    assert leases.read("demo:0001").ending == "StreamEnded"
+    assert leases.read("other") == Lease()

@@ -1,0 +1,48 @@
+"""The document of a connection: every number is in it, and the stage says which of them are metrics."""
+
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.steps import Report
+from handlers.connection_metrics import ENDS, By, document
+
+
+def described(by: By, *, error: str = "StreamTakenOver", connect_ms: int | None = 7, **counts: Any) -> dict[str, Any]:
+    """The document of a connection that ended by `error`."""
+    report = Report(Outcome(error, "", ""), Progress(1, 0, **counts), connect_ms)
+    return document(report, 3, profile="prices", service="sk", namespace="sk-prod", by=by, now_ms=5)
+
+
+def metrics(found: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """The dimensions and the names of the metrics in a document."""
+    (directive,) = found["_aws"]["CloudWatchMetrics"]
+    assert (found["_aws"]["Timestamp"], directive["Namespace"]) == (5, "sk-prod")
+    return directive["Dimensions"], [metric["Name"] for metric in directive["Metrics"]]
+
+
+def test_a_stage_has_few_metrics_and_no_profile_in_them() -> None:
+    """Events, and what went wrong; what is 0 or usual is a field alone, so a quiet hour is not billed."""
+    found = described("stage", stored=8, duplicates=2)
+    assert metrics(found) == ([["service"]], ["Stored"])
+    assert (found["profile"], found["Duplicates"], found["TakenOver"], found["ConnectMs"]) == ("prices", 2, 1, 7)
+    assert "_aws" not in described("stage", duplicates=2)
+    troubled = described("stage", error="StreamDropped", dead_lettered=1, conflicts=1)
+    assert metrics(troubled) == ([["service"]], ["DeadLettered", "Conflicts", "Dropped"])
+
+
+def test_a_profile_has_all_of_them_on_request() -> None:
+    """As fields of one document, 0 included, each with its unit."""
+    found = described("profile", stored=8)
+    names = ["Stored", "Duplicates", "DeadLettered", "BlockedMs", "ConnectMs", "TakenOver"]
+    assert metrics(found) == ([["profile", "service"]], names)
+    units = {each["Name"]: each["Unit"] for each in found["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
+    assert {name for name, unit in units.items() if unit == "Milliseconds"} == {"BlockedMs", "ConnectMs"}
+    assert metrics(described("profile", connect_ms=None, error=""))[1] == names[:4]
+
+
+@pytest.mark.parametrize("error", ENDS)
+def test_each_end_is_counted(error: str) -> None:
+    """By the name of its metric, whatever the stage keeps."""
+    assert (described("stage", error=error)[ENDS[error]], described("stage", error=error)["outcome"]) == (1, error)

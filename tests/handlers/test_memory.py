@@ -1,0 +1,74 @@
+"""What an event of 16 MB takes besides itself: a function of 128 MB has room for it once, and little more."""
+
+import gc
+import os
+import threading
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from handlers.connection.steps import Invocation
+from handlers.framing.events import StreamEvent
+from handlers.framing.sse import SseDecoder
+from handlers.store.event_items import event_item
+from handlers.store.worker import Worker
+
+MB = 1024 * 1024
+BOUND = 16 * MB
+READ = 64 * 1024
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """Counts what Python's objects take."""
+    gc.collect()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("traced")
+def test_an_event_is_decoded_in_twice_its_size() -> None:
+    """The bytes as they came and the text, whether or not other events follow in the read that ends it."""
+    body = os.urandom(BOUND // 2 - 100).hex().encode()
+    for behind in (b"", b"data: x\n\n" * 100):
+        wire = b"id: 1\ndata: " + body + b"\n\n" + behind
+        decoder, found = SseDecoder(BOUND), []
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        for at in range(0, len(wire), READ):
+            found += decoder.feed(wire[at : at + READ])
+        _, most = tracemalloc.get_traced_memory()
+        assert found[0].data == body.decode()
+        assert most - before < 2.3 * BOUND
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_text_is_compressed_piece_by_piece() -> None:
+    """Beside the text there is what came of it, and no copy of it in bytes."""
+    event = StreamEvent("1", "x" * BOUND, "1", None, None, 0)
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    item = event_item("demo", 1, 1, event)
+    _, most = tracemalloc.get_traced_memory()
+    assert len(item["data"]["B"]) < MB
+    assert most - before < 2 * MB
+
+
+class Held:
+    """Something that a request refers to."""
+
+
+def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
+    """While it waits for the next, which may come minutes later, the events of the last one are gone."""
+    invocation = Invocation("demo", "A", "", "r", 60_000, 1_000, 1_000, 1_000, 0)
+    worker = Worker(invocation, lambda: 0)
+    held, asked = Held(), threading.Event()
+    gone = weakref.ref(held, lambda _: asked.set())
+    worker.ask(lambda held=held: held and None)  # type: ignore[misc]
+    del held
+    assert asked.wait(60)
+    assert gone() is None
+    worker.stop()

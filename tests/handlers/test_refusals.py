@@ -1,0 +1,245 @@
+"""Refusals that may pass, in virtual time: the real decisions and the real store, on tables in memory."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.backoff import NO_REST, Pace, Rest
+from handlers.connection.effects import Progress
+from handlers.connection.inputs import Closed, Opened
+from handlers.connection.lease import Lease
+from handlers.connection.refusals import JITTER, PACE, Refusal, refused, since_ms
+from handlers.connection.steps import Invocation, Report
+from handlers.profile.parse import parse
+from handlers.store import control_items
+from handlers.store.connection_store import Store
+from local.replay.table import MemoryDynamoDB
+from tests.handlers.connection.performer import Action, PlainPerformer, Script
+
+LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]
+ANSWERED: Script = [(0, Opened(200)), (10, Closed("ended_by_upstream"))]
+ORIGIN_MS = 10**6
+DROPPED, REJECTED = "StreamDropped", "StreamRejected"
+
+
+def answered(status: int, **headers: str) -> Script:
+    """A connection that gets this answer at once."""
+    return [(0, Opened(status, {name.replace("_", "-"): value for name, value in headers.items()}))]
+
+
+class Machine(PlainPerformer):
+    """Calls functions one after the other, as the machine does after a drop: each at once."""
+
+    def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
+        self.tables = MemoryDynamoDB("events", "control")
+        store = Store(
+            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print
+        )
+        super().__init__(store, play, actions)
+        self.called = 0
+        self.lot = 0
+        self.now_ms = ORIGIN_MS
+
+    def act_at(self, at_ms: int, act: Callable[[], object]) -> None:
+        """Lets somebody else do something then."""
+        self._actions.append((at_ms, act))
+
+    @property
+    def asked(self) -> list[int]:
+        """When the upstream was asked."""
+        return [at_ms - ORIGIN_MS for at_ms in self.asked_ms]
+
+    def call(self, lane: str = "A", **fields: Any) -> Report:
+        """How the next function ends."""
+        self.called += 1
+        who = Invocation("demo", lane, "", f"r{self.called}", self.now_ms + 900_000, 4_000, 1_000, 1_000, 0)
+        table = {"address": "https://example.com", "framing": "sse", **fields}
+        return self.run(parse("demo", table, {}), who)
+
+    def until_rejected(self, **fields: Any) -> list[str]:
+        """The errors of all functions, in both lanes in turn, until one says that the stream is rejected."""
+        errors: list[str] = []
+        while len(errors) < 100 and (not errors or errors[-1] == DROPPED):
+            errors.append(self.call("AB"[len(errors) % 2], **fields).outcome.error)
+        return errors
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("overlap", ["evicts", "tolerates", "forbids"])
+def test_a_refusal_is_final_after_so_long_and_no_sooner(status: int, overlap: str) -> None:
+    """It is tried again at growing distances by both lanes, the last time when it is final, and rejected once."""
+    machine = Machine(lambda: answered(status))
+    errors = machine.until_rejected(overlap=overlap)
+    assert machine.asked == [0, 1_000, 3_000, 7_000, 15_000, *range(31_000, 300_000, 30_000), 300_000]
+    assert errors == [DROPPED] * 14 + [REJECTED]
+
+
+@pytest.mark.parametrize("status", [400, 402, 405, 410, 451])
+def test_another_refusal_is_final_at_once(status: int) -> None:
+    """A retry cannot help, as ever."""
+    machine = Machine(lambda: answered(status))
+    assert (machine.until_rejected(), machine.asked) == ([REJECTED], [0])
+
+
+def test_zero_makes_a_refusal_final_at_once() -> None:
+    """So does a profile that says of a status that it is rejected; and any status may be refused for a while."""
+    machine = Machine(lambda: answered(403))
+    report = machine.call(reject_after=0)
+    assert report.outcome.message == "the upstream answered 403: a retry cannot help"
+    assert (machine.store.read("demo").rest, machine.asked) == (NO_REST, [0])
+    assert Machine(lambda: answered(403)).until_rejected(statuses={"403": "rejected"}) == [REJECTED]
+    assert len(Machine(lambda: answered(410)).until_rejected(statuses={"410": "refused"}, reject_after=3)) == 3
+
+
+def test_the_words_say_for_how_long() -> None:
+    """Before, how much longer it may last; in the end, how long it did."""
+    machine = Machine(lambda: answered(403))
+    said = [machine.call(reject_after="3s").outcome for _ in range(3)]
+    assert [(one.message, one.http_status) for one in said] == [
+        ("the upstream answered 403: final if it goes on for 3 s", 403),
+        ("the upstream answered 403: final if it goes on for 2 s", 403),
+        ("the upstream answered 403 for 3 s: a retry cannot help", 403),
+    ]
+
+
+@pytest.mark.parametrize("other", [LIVED, ANSWERED, answered(503), answered(429), [(0, Closed("unreachable"))]])
+def test_whatever_else_comes_begins_the_row_anew(other: Script) -> None:
+    """A stream, a failure of another kind, or no answer: only refusals in a row are counted."""
+    scripts = [answered(403), answered(403), other]
+    machine = Machine(lambda: scripts.pop(0) if scripts else answered(403))
+    for _ in range(3):
+        machine.call(reject_after=60)
+    begun_ms = machine.now_ms
+    assert machine.until_rejected(reject_after=60)[-1] == REJECTED
+    assert machine.now_ms - begun_ms >= 60_000
+
+
+def test_a_post_begins_the_row_anew() -> None:
+    """Whoever sends it has reason to think that the cause is mended: it is not rejected by the first refusal."""
+    machine = Machine(lambda: answered(403))
+    assert machine.until_rejected(reject_after=20)[-1] == REJECTED
+    machine.wait_until(ORIGIN_MS + 100_000)
+    machine.tables.update_item(
+        TableName="control",
+        Key=control_items.key("demo", "lease"),
+        UpdateExpression="SET started_at = :at",
+        ExpressionAttributeValues={":at": {"S": "1970-01-01T00:18:20Z"}},
+    )
+    del machine.asked_ms[:]
+    assert machine.until_rejected(reject_after=20)[-1] == REJECTED
+    assert machine.asked == [100_000, 101_000, 103_000, 107_000, 115_000, 120_000]
+
+
+@pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
+def test_no_refusal_is_final_while_another_connection_lives(overlap: str) -> None:
+    """As long as events come the stream is not rejected; from the other's end on it may be refused as long as ever."""
+    machine = Machine(lambda: answered(403))
+    machine.store.claim("demo", execution="", holder="A/r0")
+    machine.store.mark_connected("demo", 1, ORIGIN_MS + 20_000)
+    open_ms = ORIGIN_MS - 5_000
+    for seen_ms in range(ORIGIN_MS, ORIGIN_MS + 200_001, 1_000):
+        record = Progress(1, open_ms, open_ms, seen_ms, seen_ms if seen_ms == ORIGIN_MS + 200_000 else None)
+        row = control_items.connection(record, lane="A", execution="", request_id="")
+        shown = {"live": control_items.live(row)}
+        machine.act_at(seen_ms, partial(machine.store.heartbeat, "demo", 1, seen_ms + 20_000, shown))
+    errors = machine.until_rejected(overlap=overlap, reject_after=20)
+    assert errors[-1] == REJECTED
+    assert 220_000 <= machine.asked[-1] < 250_000
+
+
+def test_the_upstream_may_ask_for_more() -> None:
+    """Its Retry-After is the least, also where the refusal would be final before."""
+    machine = Machine(lambda: answered(403, retry_after="40"))
+    assert machine.until_rejected(reject_after=60) == [DROPPED, DROPPED, REJECTED]
+    assert machine.asked == [0, 40_000, 80_000]
+
+
+def test_the_profile_may_have_a_pace_of_its_own() -> None:
+    """`backoff.refused`."""
+    machine = Machine(lambda: answered(403))
+    machine.until_rejected(reject_after=20, backoff={"refused": {"start_s": 8}})
+    assert machine.asked == [0, 8_000, 16_000, 20_000]
+
+
+def test_in_place_as_well() -> None:
+    """A function that reconnects by itself waits as long, and ends by the same word."""
+    machine = Machine(lambda: answered(404))
+    assert machine.call(reject_after=7, reconnect_tries=20).outcome.error == REJECTED
+    assert machine.asked == [0, 1_000, 3_000, 7_000]
+
+
+def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
+    """Its execution has let go of the stream: the lane's function leaves, and the rejection is counted once."""
+
+    def rejects() -> None:
+        ended = {"ending": {"S": REJECTED}, "ended_at": {"S": "1970-01-01T00:16:45Z"}}
+        machine.tables.put_item(TableName="control", Item=control_items.key("demo", "lease") | ended)
+
+    machine = Machine(lambda: answered(403), [(ORIGIN_MS + 5_000, rejects)])
+    machine.store.change_rest("demo", NO_REST, Rest("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")
+    outcome = machine.call("B").outcome
+    assert ((outcome.error, outcome.status), machine.asked, machine.now_ms - ORIGIN_MS) == (
+        ("", "superseded"),
+        [],
+        5_000,
+    )
+
+
+def test_after_a_rejection_the_others_wait_until_the_lease_says_so() -> None:
+    """Three readings of it; a POST that comes later has nothing to wait for."""
+    machine = Machine(lambda: answered(403))
+    machine.until_rejected(reject_after=3)
+    assert machine.store.read("demo").rest.until_ms == machine.now_ms + 3_000
+
+
+instants = st.integers(1, 10**6)
+
+
+@given(instants, instants, instants, st.none() | instants)
+def test_a_row_is_never_longer_than_the_facts(
+    first_ms: int, started_ms: int, now_ms: int, connected_ms: int | None
+) -> None:
+    """It begins with the first refusal, not before a POST, and not before the last that was connected was gone."""
+    before, lease = Rest("refused", 3, 5, refused_since_ms=first_ms), Lease(started_at_ms=started_ms)
+    is_row = first_ms >= started_ms
+    expected = min(now_ms, max(first_ms, connected_ms or 0)) if is_row else now_ms
+    assert since_ms(before, lease, connected_ms, now_ms) == expected
+    assert since_ms(NO_REST, lease, connected_ms, now_ms) == now_ms
+
+
+@given(instants, instants, instants, st.integers(0, 10**6), st.floats(0, 1), st.integers(0, 40))
+def test_a_rest_is_as_long_as_its_pace_and_some_chance_but_ends_with_the_row(
+    first_ms: int, moved_ms: int, later_ms: int, limit_ms: int, jitter: float, failures: int
+) -> None:
+    """At least the pace, at most half as much again; the last ends when the next refusal is final.
+
+    So it does where another connection has ended meanwhile, and the row begins with its end.
+    """
+    since = first_ms + moved_ms
+    now_ms = since + later_ms
+    before = Rest("refused", failures, 0, refused_since_ms=first_ms)
+    after = refused(before, Refusal(since, limit_ms), now_ms, PACE, jitter, None)
+    least_ms = PACE.rest_ms(failures + 1)
+    left_ms = max(0, since + limit_ms - now_ms)
+    assert min(least_ms, left_ms) <= after.until_ms - now_ms <= min(least_ms * (1 + JITTER) + 1, left_ms)
+    assert (after.failures, after.refused_since_ms) == (failures + 1, since)
+    assert after.final_ms == since + limit_ms
+
+
+def test_what_another_lane_met_meanwhile_is_not_forgotten() -> None:
+    """The later row holds: it has seen more of what ends one."""
+    theirs = Rest("refused", 4, 9_000, refused_since_ms=7_000)
+    after = refused(theirs, Refusal(5_000, 60_000), 8_000, Pace(2), 0, None)
+    assert after == Rest("refused", 5, 10_000, refused_since_ms=7_000, final_ms=67_000)
+
+
+def test_a_row_survives_the_store() -> None:
+    """Whatever is written of it is read again."""
+    store = Machine(lambda: LIVED).store
+    row = Rest("refused", 4, 9_000, 3, 1, "x", 7_000, 67_000)
+    assert store.change_rest("demo", NO_REST, row, "A/r1")
+    assert store.read("demo").rest == row

@@ -1,0 +1,199 @@
+"""The verb `request` shows who asks; the gateway of a stage with `api_auth: iam` checks every signature."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.api_client.client import Api
+from local.cli import main
+from local.functions.sandbox import Answer
+from local.service.signature_check import SignatureCheck, Signed
+from local.user_error import UserError
+from tests.local.service.test_gateway import service
+from tests.local.support import in_thread
+from tests.local.test_stack import recorded
+
+KEY, SECRET = "local", "secret"
+STATUS = {"statusCode": 200, "headers": {}, "body": "{}"}
+PATHS = st.text("abcXYZ019-._~:@=+%2F/ &?é", max_size=30).map(
+    lambda text: (
+        "/connections/" + text.replace("%", "%25").replace(" ", "%20").replace("?", "%3F").replace("é", "%C3%A9")
+    )
+)
+QUERIES = st.lists(st.sampled_from(["limit=5", "after=%2Fx%3D", "a=b+c", "limit=", "z"]), max_size=3).map("&".join)
+NOT_SIGNED = "Missing Authentication Token"
+HINT = "there is no such route; or the stage asks for a signature, and none was sent"
+MISMATCH = "The request signature we calculated does not match"
+
+
+def signed(method: str, url: str, body: bytes = b"", secret: str = SECRET, service: str = "execute-api") -> Signed:
+    """The request as botocore signs it, as it arrives."""
+    request = AWSRequest(method, url, headers={"Content-Type": "application/json"}, data=body)
+    SigV4Auth(Credentials(KEY, secret, "token"), service, "eu-central-1").add_auth(request)
+    host, _, target = url.removeprefix("https://").partition("/")
+    headers = {name.lower(): value for name, value in request.headers.items()} | {"host": host}
+    return Signed(method, f"/{target}", headers, body)
+
+
+def problem(request: Signed, now: datetime | None = None) -> str:
+    """Why it is refused."""
+    found = SignatureCheck(KEY, SECRET).problem(request, now or datetime.now(UTC))
+    return "" if found is None else found.message
+
+
+@given(st.sampled_from(["GET", "POST", "DELETE"]), PATHS, QUERIES, st.binary(max_size=20))
+def test_what_is_signed_is_served_and_what_was_changed_is_not(method: str, path: str, query: str, body: bytes) -> None:
+    """Whatever the path, the query and the body; a change of any of them, or of a header, is seen."""
+    url = f"https://localhost:3000{path}" + (f"?{query}" if query else "")
+    request = signed(method, url, body)
+    assert problem(request) == ""
+    other = {"GET": "DELETE"}.get(method, "GET")
+    for changed in (
+        Signed(other, request.target, request.headers, body),
+        Signed(method, f"{request.target}x", request.headers, body),
+        Signed(method, request.target, request.headers, body + b"x"),
+        Signed(method, request.target, {**request.headers, "host": "localhost:3001"}, body),
+        Signed(method, request.target, {**request.headers, "x-amz-content-sha256": "0" * 64}, body + b"x"),
+        signed(method, url, body, secret="another"),
+    ):
+        assert problem(changed).startswith(MISMATCH)
+
+
+def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
+    """More than five minutes away, of another key or service, without the date among what is signed, and none."""
+    url = "https://localhost:3000/connections/demo"
+    request, now = signed("GET", url), datetime.now(UTC)
+    assert problem(request, now + timedelta(seconds=290)) == problem(request, now - timedelta(seconds=290)) == ""
+    for minutes in (-6, 6):
+        assert problem(request, now + timedelta(minutes=minutes)).startswith("Signature expired or not yet current")
+    assert problem(signed("GET", url, service="s3")).startswith("Credential should be scoped to correct service")
+    authorization = request.headers["authorization"]
+
+    def with_authorization(text: str) -> str:
+        return problem(Signed("GET", request.target, {**request.headers, "authorization": text}, b""))
+
+    assert with_authorization(authorization.replace("Credential=local", "Credential=other")).startswith("The security ")
+    assert with_authorization(authorization.replace(";x-amz-date", "")).startswith("'Host' and 'X-Amz-Date' must be ")
+    assert with_authorization(authorization.replace(";host", ";host;x-none")).startswith("'Host' and 'X-Amz-Date' must")
+    for text in ("", "Basic x", authorization[:-1], authorization.replace("SHA256", "SHA1")):
+        assert with_authorization(text) == NOT_SIGNED
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a gateway all of whose methods are AWS_IAM's; the SDK has its pair of keys."""
+    template = recorded()
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::ApiGateway::Method":
+            resource["Properties"] |= {"AuthorizationType": "AWS_IAM", "ApiKeyRequired": False}
+
+    async def answered(_: str, payload: bytes) -> Answer:
+        event = json.loads(payload)
+        shown = {"method": event["httpMethod"], "path": event["path"], "query": event["queryStringParameters"]}
+        return Answer(json.dumps({**STATUS, "body": json.dumps(shown)}).encode(), None, "id")
+
+    @contextlib.asynccontextmanager
+    async def gateway() -> AsyncIterator[str]:
+        async with service(tmp_path, invoke=answered, template=template) as (url, _):
+            yield url
+
+    for name, value in (("ACCESS_KEY_ID", KEY), ("SECRET_ACCESS_KEY", SECRET), ("REGION", "eu-central-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    with in_thread(gateway) as url:
+        yield url
+
+
+def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --sign, whatever the id is spelt like; without, each method is refused, and the line says why."""
+    path = "/connections/etcd:config%2Fa%20b=+@?limit=5&after=%2Fx"
+    assert main(["request", "get", path, "--url", address, "--sign"]) == 0
+    shown = {"method": "GET", "path": path.partition("?")[0], "query": {"limit": "5", "after": "/x"}}
+    assert json.loads(capsys.readouterr().out) == shown
+    assert main(["request", "POST", "/connections/demo", "--url", f"{address}/", "--sign"]) == 0
+    assert "executionArn" in capsys.readouterr().out
+    for mark in "-._~!$&'()*+,;=:@|^[]":
+        assert main(["request", "GET", f"/connections/demo:a{mark}b", "--url", address, "--sign"]) == 0, mark
+        assert unquote(json.loads(capsys.readouterr().out)["path"]) == f"/connections/demo:a{mark}b"
+    for method in ("GET", "POST", "DELETE"):
+        assert main(["request", method, "/connections/wikimedia", "--url", address]) == 1
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["message"] == NOT_SIGNED
+        assert printed.err == f"streamkeeper: 403 Forbidden ({HINT})\n"
+
+
+def test_what_cannot_be_sent_is_one_sentence(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No credentials, no region, a path or an address that is none, a key that others could read, nobody there."""
+
+    def sentence(*arguments: str) -> str:
+        assert main(["request", *arguments]) == 2
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        return printed.err.removeprefix("streamkeeper: ").strip()
+
+    assert sentence("PATCH", "/", "--url", address) == "The method must be one of GET, POST, DELETE."
+    assert sentence("GET", "connections", "--url", address).startswith("The path must begin with a slash")
+    assert sentence("DELETE", "/connections/demo:#a", "--url", address).startswith("The path has a #, which is never ")
+    assert sentence("GET", "/", "--url", address.replace("http:", "https:")).endswith(
+        "has no TLS, or a certificate that is not trusted."
+    )
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a\nb")
+    assert sentence("GET", "/", "--url", address, "--sign").endswith("has a character that no header may have.")
+    monkeypatch.setenv("STREAMKEEPER_API_KEY", "k\ny")
+    assert sentence("GET", "/", "--url", address).startswith("A key has letters of ASCII, digits and signs alone;")
+    monkeypatch.delenv("STREAMKEEPER_API_KEY")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    for url in ("127.0.0.1:3000", "ftp://x", "http://user@x", "https://x?y", "http://", "http://[x"):
+        assert sentence("GET", "/", "--url", url).startswith("The address of the API must be such as "), url
+    assert sentence("GET", "/", "--url", "http://127.0.0.1:1") == "http://127.0.0.1:1 does not answer."
+    monkeypatch.setenv("STREAMKEEPER_API_KEY", "k3y")
+    assert sentence("GET", "/", "--url", "http://example.org") == (
+        "A key is sent to https:// addresses alone, and http://example.org is none."
+    )
+    monkeypatch.delenv("STREAMKEEPER_API_KEY")
+    monkeypatch.delenv("AWS_REGION")
+    assert sentence("GET", "/", "--url", address, "--sign").startswith("There is no region to sign the request for")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert sentence("GET", "/", "--url", address, "--sign").startswith("The request cannot be signed: ")
+    monkeypatch.delenv("AWS_PROFILE")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert sentence("GET", "/", "--url", address, "--sign").startswith("There are no AWS credentials to sign ")
+
+
+def test_an_address_of_aws_is_signed_for_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of the host, in every partition, unless there is a key."""
+    sent: list[Any] = []
+
+    def send(_: Any, request: Any) -> Any:
+        sent.append(request)
+        raise UserError("sent")
+
+    monkeypatch.setattr("botocore.httpsession.URLLib3Session.send", send)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    for region, end in (("eu-central-1", "com"), ("cn-north-1", "com.cn"), ("us-gov-west-1", "com")):
+        url = f"https://abc123.execute-api.{region}.amazonaws.{end}/prod"
+        for key in ("", "k3y"):
+            with pytest.raises(UserError, match="sent"):
+                Api(url, key).request("GET", "/connections")
+            headers = {name.lower(): value for name, value in sent[-1].headers.items()}
+            credential = f"Credential={KEY}/{headers['x-amz-date'][:8]}/{region}/execute-api/" if not key else ""
+            assert headers.get("x-api-key", "") == key
+            assert (credential in headers["authorization"]) if credential else ("authorization" not in headers)
+            assert sent[-1].url == f"{url}/connections"

@@ -1,0 +1,165 @@
+"""What the pages quote is what the command says now, and every amount follows from what was used."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from local.cli import main
+from local.costs import model, month, page, prices
+from local.costs.counted_run import Counted
+from local.costs.model import PARTS, Costs, Load
+from local.costs.month import Month, Months
+from local.costs.page import IDLE, Quoted
+from local.costs.prices import MILLION
+
+LISTED = prices.read()
+# What a replay would say; the pages are held to a real one.
+MONTHS = Months(Month(6_500, 2_640_000_000, 3_100, 14), Month(6_000, 5_256_000_000, 6_000, 2))
+SOURCE = month.scenario("prod")
+COUNTED = model.counted
+
+
+@pytest.fixture(scope="module")
+def quoted() -> Quoted:
+    """What the pages are to say, by a replay of a month."""
+    return page.quoted()
+
+
+@cache
+def counted(load: Load) -> tuple[Counted, Counted]:
+    """What the load requests."""
+    return COUNTED(SOURCE, load)
+
+
+def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: Any) -> Costs:
+    """What a load costs, by default a stream alone without events."""
+    asked = replace(IDLE, **load)
+    changed = {**SOURCE.settings, **(settings or {})}
+    return model.priced(changed, MONTHS, replace(asked, streams=streams), *counted(asked), LISTED)
+
+
+def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
+    """`python -m local.costs.page` writes them."""
+    assert sorted(path.name for path in page.changes(quoted)) == []
+
+
+def test_a_page_that_says_something_else_is_written(quoted: Quoted) -> None:
+    """Amounts in sentences and whole tables, and nothing besides."""
+    idle = quoted.idle.stream_month["sum"]
+    old = "It is $0.01 an idle\nstream, $3.33 a month.\n<!-- cost: stream -->\n| old |\n<!-- /cost -->\nEnd."
+    new = page.rewritten(old, quoted)
+    assert new.startswith(f"It is ${idle:.2f} an idle\nstream, $3.33 a month.\n<!-- cost: stream -->\n| part |")
+    assert "| old |" not in new
+    assert new.endswith("\n<!-- /cost -->\nEnd.")
+    assert page.rewritten(new, quoted) == new
+
+
+def test_the_parts_are_all_there_and_make_the_sum() -> None:
+    """What costs nothing is 0; without events there is no price of a million of them."""
+    found = costs()
+    assert tuple(found.stream_month) == (*PARTS, "sum")
+    assert found.stream_month["sum"] == pytest.approx(sum(found.stream_month[part] for part in PARTS), abs=1e-12)
+    assert (found.stream_month["events"], found.stream_month["metrics"]) == (0, 0)
+    assert (found.million_events, found.million_kept) == (None, None)
+    gb_s = 2_640_000 * 128 / 1024
+    assert found.stream_month["lambda"] == pytest.approx(gb_s * 0.0000133334 + 3_100 * 0.20 / MILLION)
+    assert found.stream_month["step_functions"] == pytest.approx(6_500 * 25 / MILLION)
+
+
+def test_a_stage_costs_two_dollars_at_the_most() -> None:
+    """With all its alarms, and whatever is printed each minute."""
+    assert costs().fixed_month["sum"] <= 2.00
+
+
+def test_an_event_is_an_item_and_an_index_entry() -> None:
+    """Two units of 1 KB each, and a third from 1 KB on; of one that is alone, as of many."""
+    million = [costs(events_per_s=rate, event_bytes=size) for rate, size in ((0.1, 200), (20, 1200), (0.001, 200))]
+    events = [(found.million_events or {})["events"] for found in million]
+    assert events == [pytest.approx(1.25, rel=0.02), pytest.approx(1.875, rel=0.01), pytest.approx(1.25, rel=0.1)]
+    assert million[0].stream_month["events"] == pytest.approx(1.25 * 0.1 * month.MONTH_S / MILLION, rel=0.01)
+    assert million[2].stream_month["events"] == pytest.approx(1.25 * 0.001 * month.MONTH_S / MILLION, rel=0.1)
+
+
+def test_a_million_events_in_a_log_cost_cents() -> None:
+    """At 100/s of 200 bytes, readable within a second: some six units for each segment of a hundred."""
+    asked: dict[str, Any] = {"events_per_s": 100, "event_bytes": 200, "store": "log"}
+    assert (costs(**asked).million_events or {})["sum"] <= 0.05
+    _, flow = counted(replace(IDLE, **asked))
+    (puts,) = (count.requests for kind, count in flow.counts.by_kind.items() if kind.operation == "PutItem")
+    assert puts == pytest.approx(flow.events / 100, rel=0.1)
+
+
+def test_what_the_settings_change() -> None:
+    """Memory, backups, how long events are kept, and what has metrics."""
+    found = costs(events_per_s=0.1)
+    larger = costs({"memory_mb": 256}, events_per_s=0.1).stream_month["lambda"]
+    assert larger == pytest.approx(2 * found.stream_month["lambda"], rel=0.001)
+    backed_up = costs({"point_in_time_recovery": True}, events_per_s=0.1).stream_month["storage"]
+    assert backed_up == pytest.approx(found.stream_month["storage"] * 0.45 / 0.25)
+    longer = costs({"keep_days": 60}, events_per_s=0.1).million_kept
+    assert longer == pytest.approx(2 * (found.million_kept or 0), rel=0.001)
+    assert found.stream_month["metrics"] == pytest.approx(0.30)
+    by_profile = costs({"metrics_by": "profile"}, events_per_s=0.1).stream_month["metrics"]
+    assert by_profile == pytest.approx(6 * 0.30)
+    shared = costs(events_per_s=0.1, streams=100).stream_month
+    assert shared == found.stream_month | {
+        "metrics": pytest.approx(0.003),
+        "sum": pytest.approx(found.stream_month["sum"] - 0.297),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--events-per-s -1", "--events-per-s must be a number from 0 to 100000, not '-1'"),
+        ("--events-per-s nan", "--events-per-s must be a number from 0 to 100000, not 'nan'"),
+        ("--events-per-s 1e9", "--events-per-s must be a number from 0 to 100000, not '1e9'"),
+        ("--event-bytes 0", "--event-bytes must be a whole number from 1 to 262144, not '0'"),
+        ("--event-bytes 1.5", "--event-bytes must be a whole number from 1 to 262144, not '1.5'"),
+        ("--streams 0", "--streams must be a whole number from 1 to 1000000, not '0'"),
+        ("--streams ٣", "--streams must be a whole number from 1 to 1000000, not '٣'"),
+        ("--per-function 2", "--per-function: a function keeps one stream connected, so it must be 1"),
+        ("--per-function x", "--per-function must be a whole number from 1 to 1000000, not 'x'"),
+        ("--store heap", "--store must be one of items, log, not 'heap'"),
+        ("--flush-s 1", "--flush-s belongs to --store log: an item is written at once"),
+        ("--store log --flush-s 61", "--flush-s must be a number from 0 to 60, not '61'"),
+        (
+            "--events-per-s 5000",
+            "--events-per-s: a function of 128 MB stores about 3,429 events of 200 bytes a second; "
+            "spread them over more streams, or raise memory_mb",
+        ),
+        ("--stage nope", "There is no stage 'nope': env/nope.yml does not exist"),
+    ],
+)
+def test_what_cannot_be_answered(options: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence that names the option, and 2."""
+    assert main(["cost", *options.split()]) == 2
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("", f"streamkeeper: {sentence}.\n")
+
+
+def test_both_forms_of_the_answer_say_the_same(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a program with all parts, for a person with the sums; a hot stream is said to need partitions."""
+    monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
+    monkeypatch.setattr(model, "counted", lambda _, load: counted(load))
+    options = ["--events-per-s", "350", "--event-bytes", "3000", "--streams", "3"]
+    assert main(["cost", *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["stage"], found["streams"], found["events_per_s"], found["store"]) == ("prod", 3, 350, "items")
+    assert found["fixed_month"] == pytest.approx(found["fixed_month_parts"]["sum"])
+    assert found["million_events"] == pytest.approx(found["million_events_parts"]["sum"])
+    assert found["stage_month"] == pytest.approx(found["fixed_month"] + 3 * found["stream_month"]["sum"])
+    assert found["beside"]["fargate"] == pytest.approx(10.86, abs=0.005)
+    assert "about 333 such events a second" in found["notes"][0]
+    assert main(["cost", *options]) == 0
+    written = capsys.readouterr()
+    lines = {line[:20].strip(): line[20:].split()[0] for line in written.out.splitlines() if line[20:32].strip()}
+    assert lines["a stream"] == f"{found['stream_month']['sum']:.2f}"
+    assert lines["together"] == f"{found['stage_month']:.2f}"
+    assert lines["a million events"] == f"{found['million_events']:.2f}"
+    assert "about 333 such events a second" in written.err

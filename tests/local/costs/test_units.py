@@ -1,0 +1,101 @@
+"""Units are those that DynamoDB bills: by KB, by index, for a refused condition, half for a read that may be stale."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.costs.command import rows
+from local.costs.tables import control_table, events_table
+from local.costs.units import Index, Item, item_bytes, read_units, refused_units, stored_bytes, value_bytes, write_units
+
+KEYS = ("PK", "SK")
+POSITION = Index(("PK", "position"))
+HELD = Index(("generation",), ("execution",))
+
+
+def item(size: int, **more: str) -> Item:
+    """An item of so many bytes, with these texts besides."""
+    texts = {"PK": "a", "SK": "b"} | more
+    found = {name: {"S": text} for name, text in texts.items()}
+    return found | {"data": {"S": "x" * (size - item_bytes(found) - len("data"))}}
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        ({"S": "é"}, 2),
+        ({"B": b"123"}, 3),
+        ({"N": "0"}, 2),
+        ({"N": "1767225600000"}, 5),  # 17672256: leading and trailing zeros are trimmed
+        ({"N": "-12.5"}, 4),
+        ({"BOOL": True}, 1),
+        ({"NULL": True}, 1),
+        ({"SS": ["ab", "c"]}, 3),
+        ({"NS": ["1", "12"]}, 4),
+        ({"BS": [b"ab"]}, 2),
+        ({"L": [{"S": "ab"}, {"BOOL": True}]}, 8),
+        ({"M": {"k": {"S": "ab"}}}, 7),
+    ],
+)
+def test_the_size_of_a_value(value: dict[str, object], size: int) -> None:
+    """As the developer guide says it for each type; a name counts with its value."""
+    assert value_bytes(value) == size
+    assert item_bytes({"é": value}) == 2 + size
+
+
+def test_a_write_is_of_the_larger_item_and_of_each_index_that_changes() -> None:
+    """1,024 bytes are a unit and one more is two; an index that sees no change takes none."""
+    assert write_units(None, item(1024), (), KEYS) == 1
+    assert write_units(None, item(1025), (), KEYS) == 2
+    assert write_units(item(3000), item(100), (), KEYS) == 3
+    first, moved = item(3000, position="1"), item(3000, position="2")
+    assert write_units(None, first, [POSITION], KEYS) == 3 + 1
+    assert write_units(first, item(2900, position="1"), [POSITION], KEYS) == 3
+    assert write_units(first, moved, [POSITION], KEYS) == 3 + 2
+    assert write_units(first, None, [POSITION], KEYS) == 3 + 1
+    held = item(500, generation="1", execution="x")
+    assert write_units(item(500), held, [HELD], KEYS) == 1 + 1
+    assert write_units(held, item(500, generation="1", execution="y"), [HELD], KEYS) == 1 + 1
+    assert write_units(held, item(600, generation="1", execution="x"), [HELD], KEYS) == 1
+
+
+def test_a_refused_condition_costs_what_stands_there() -> None:
+    """One unit where nothing does."""
+    assert (refused_units(None), refused_units(item(1024)), refused_units(item(2500))) == (1, 1, 3)
+
+
+def test_a_read_is_rounded_by_item_or_together() -> None:
+    """A Query adds up before it rounds, what gets items by key rounds each; nothing found costs as much as one."""
+    assert read_units([4096], consistent=True) == 1
+    assert read_units([4097], consistent=True) == 2
+    assert read_units([0], consistent=False) == 0.5
+    assert read_units([100, 100], consistent=True) == 2
+    assert read_units([100] * 40, consistent=True, together=True) == 1
+    assert read_units([100] * 41, consistent=False, together=True) == 1
+    assert read_units([], consistent=False, together=True) == 0.5
+
+
+def test_storage_has_a_hundred_bytes_besides() -> None:
+    """For the item and for an entry alike."""
+    assert (stored_bytes(None), stored_bytes(item(300))) == (0, 400)
+
+
+@given(st.integers(20, 9000), st.integers(20, 9000))
+def test_a_write_never_costs_less_than_its_refusal(old: int, new: int) -> None:
+    """Nor than it would without an index."""
+    before, after = item(old), item(new)
+    assert 1 <= refused_units(before) <= write_units(before, after, (), KEYS)
+    assert write_units(before, after, (), KEYS) <= write_units(before, after, [HELD], KEYS)
+
+
+def test_the_tables_are_those_that_are_deployed() -> None:
+    """Their keys and indexes are read from the template's source."""
+    assert events_table().keys == control_table().keys == KEYS
+    assert events_table().indexes["by-position"] == POSITION
+    assert (events_table().has_events, control_table().has_events) == (True, False)
+    assert all(index.projected is not None for index in control_table().indexes.values())
+
+
+def test_no_part_of_a_price_is_shown_as_less_than_nothing() -> None:
+    """A part that a busy stream has less of than an idle one, by less than is shown, is nothing."""
+    assert rows({"lambda": -0.0001}, {"lambda": "why"}) == ["  lambda                   0.000  why"]

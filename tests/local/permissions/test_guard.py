@@ -1,0 +1,259 @@
+"""AccessDenied as boto3 and a state machine hear it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from local.listener import Listener, bind
+from local.permissions import guard
+from local.stack import read
+from local.stepfunctions.parameters import Refusal
+from local.user_error import UserError
+from states_language import TaskCall, TaskFailure
+from tests.local.permissions.test_roles import allow, template
+from tests.local.support import in_thread
+
+USER = "User: arn:aws:sts::000000000000:assumed-role/R/f is not authorized to perform: "
+NOT = " because no identity-based policy allows the "
+STATEMENTS = [allow("s3:GetObject", "arn:aws:s3:::b/*"), allow("dynamodb:GetItem", "*")]
+
+
+def stack_template() -> dict[str, Any]:
+    """A function, a machine and a route that act in one role."""
+    made = template(*STATEMENTS)
+    role = {"Fn::GetAtt": ["R", "Arn"]}
+    machine = {"StateMachineName": "f", "DefinitionString": "{}", "RoleArn": role}
+    made["Resources"]["M"] = {"Type": "AWS::StepFunctions::StateMachine", "Properties": machine}
+    route = {"HttpMethod": "POST", "Integration": {"Credentials": role}}
+    made["Resources"]["P"] = {"Type": "AWS::ApiGateway::Method", "Properties": route}
+    return made
+
+
+class Endpoint:
+    """A guarded endpoint that answers every request, 404 to one of S3's; `passed` are the bodies that it was sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lines: list[str] = []
+        self.passed: list[bytes] = []
+        self.guard = guard.Guard(stack_template(), folder / guard.RECORD, self.lines.append)
+        (self.function,) = self.guard.functions(read(stack_template(), {}).functions)
+        self.port = 0
+
+    async def answer(self, request: Request) -> Response:
+        self.passed.append(await request.body())
+        return Response("{}", 404 if request.method == "GET" else 200, media_type="application/x-amz-json-1.0")
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator["Endpoint"]:
+        app = Starlette(routes=[Route("/{path:path}", self.answer, methods=["GET", "POST", "PUT"])])
+        listener = Listener(self.guard.serving(app), bind(0, "a test"))
+        await listener.start()
+        self.port = listener.port
+        yield self
+        await listener.close()
+
+    def client(self, service: str, key: str) -> Any:
+        return boto3.client(
+            service, endpoint_url=f"http://127.0.0.1:{self.port}", region_name="us-east-1", aws_access_key_id=key,
+            aws_secret_access_key="-", config=Config(retries={"total_max_attempts": 1}),
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    made = Endpoint(tmp_path_factory.mktemp("guard"))
+    with in_thread(made.serving) as served:
+        yield served
+
+
+def denied(call: Callable[[], Any]) -> tuple[str, str, int]:
+    """Code, message and status of a refused request."""
+    with pytest.raises(ClientError) as refusal:
+        call()
+    answer = refusal.value.response
+    return answer["Error"]["Code"], answer["Error"]["Message"], answer["ResponseMetadata"]["HTTPStatusCode"]
+
+
+@pytest.mark.parametrize(
+    ("service", "method", "parameters", "code", "status", "needed"),
+    [
+        (
+            "dynamodb",
+            "scan",
+            {"TableName": "t"},
+            "AccessDeniedException",
+            400,
+            ("dynamodb:Scan", "arn:aws:dynamodb:us-east-1:000000000000:table/t"),
+        ),
+        ("s3", "put_object", {"Bucket": "b", "Key": "k"}, "AccessDenied", 403, ("s3:PutObject", "arn:aws:s3:::b/k")),
+        (
+            "sns",
+            "publish",
+            {"TopicArn": "arn:aws:sns:us-east-1:000000000000:t", "Message": "m"},
+            "AuthorizationError",
+            403,
+            ("sns:Publish", "arn:aws:sns:us-east-1:000000000000:t"),
+        ),
+        (
+            "lambda",
+            "invoke",
+            {"FunctionName": "f"},
+            "AccessDeniedException",
+            403,
+            ("lambda:InvokeFunction", "arn:aws:lambda:us-east-1:000000000000:function:f"),
+        ),
+        (
+            "ssm",
+            "get_parameter",
+            {"Name": "/p"},
+            "AccessDeniedException",
+            400,
+            ("ssm:GetParameter", "arn:aws:ssm:us-east-1:000000000000:parameter/p"),
+        ),
+        (
+            "sqs",
+            "send_message",
+            {"QueueUrl": "http://127.0.0.1/000000000000/q", "MessageBody": "m"},
+            "AccessDenied",
+            400,
+            ("sqs:SendMessage", "arn:aws:sqs:us-east-1:000000000000:q"),
+        ),
+    ],
+)
+def test_a_refusal_is_awss_and_reaches_no_service(
+    endpoint: Endpoint, service: str, method: str, parameters: Any, code: str, status: int, needed: tuple[str, str]
+) -> None:
+    """With the code and the status of its service's protocol, and AWS's sentence, which the run prints too."""
+    passed = len(endpoint.passed)
+    client = endpoint.client(service, endpoint.function.environment["AWS_ACCESS_KEY_ID"])
+    sentence = f"{USER}{needed[0]} on resource: {needed[1]}{NOT}{needed[0]} action"
+    assert denied(lambda: getattr(client, method)(**parameters)) == (code, sentence, status)
+    assert len(endpoint.passed) == passed
+    assert f"ALERT: refused: {sentence}" in endpoint.lines
+
+
+def test_what_is_allowed_passes_whole_and_a_person_may_do_everything(endpoint: Endpoint) -> None:
+    """The service gets the body as it was sent; a key that is no function's is not looked at."""
+    own, mine = endpoint.function.environment["AWS_ACCESS_KEY_ID"], "local"
+    key = {"PK": {"S": "x" * 100_000}}
+    endpoint.client("dynamodb", own).get_item(TableName="t", Key=key)
+    assert json.loads(endpoint.passed[-1]) == {"TableName": "t", "Key": key}
+    lines = list(endpoint.lines)
+    endpoint.client("dynamodb", mine).scan(TableName="t")
+    assert json.loads(endpoint.passed[-1]) == {"TableName": "t"}
+    assert endpoint.lines == lines
+
+
+def test_an_absent_object_is_hidden_from_who_may_not_list(endpoint: Endpoint) -> None:
+    """Without s3:ListBucket it is AccessDenied, as from S3; it is not said to be a missing permission."""
+    client = endpoint.client("s3", endpoint.function.environment["AWS_ACCESS_KEY_ID"])
+    sentence = f"{USER}s3:ListBucket on resource: arn:aws:s3:::b{NOT}s3:ListBucket action"
+    lines = list(endpoint.lines)
+    assert denied(lambda: client.get_object(Bucket="b", Key="k")) == ("AccessDenied", sentence, 403)
+    assert endpoint.lines == lines
+
+
+def call(
+    resource: str, service: str, action: str, parameters: Any, machine: str, function: str | None = None
+) -> TaskCall:
+    """A Task's attempt in an execution of a machine."""
+    arn = f"arn:aws:states:us-east-1:000000000000:execution:{machine}:x"
+    return TaskCall(
+        resource, service, action, ":aws-sdk:" in resource, function, parameters, None, arn, "Do", 0, None
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "error"),
+    [
+        (
+            call("arn:aws:states:::dynamodb:updateItem", "dynamodb", "updateItem", {"TableName": "t"}, "f"),
+            "DynamoDB.AmazonDynamoDBException",
+        ),
+        (
+            call("arn:aws:states:::lambda:invoke", "lambda", "invoke", {"FunctionName": "g"}, "f", "g"),
+            "Lambda.AWSLambdaException",
+        ),
+        (
+            call("arn:aws:states:::states:startExecution", "states", "startExecution", {"StateMachineArn": "m"}, "f"),
+            "StepFunctions.AWSStepFunctionsException",
+        ),
+        (
+            call(
+                "arn:aws:states:::aws-sdk:sfn:describeExecution", "sfn", "describeExecution", {"ExecutionArn": "e"}, "f"
+            ),
+            "Sfn.SfnException",
+        ),
+    ],
+)
+def test_a_task_fails_by_its_services_general_error(endpoint: Endpoint, task: TaskCall, error: str) -> None:
+    """The machine's role does not allow it; the cause has AWS's sentence and its code."""
+
+    async def never(_: TaskCall) -> Any:
+        raise AssertionError("it was performed")
+
+    perform = endpoint.guard.performing(never, lambda service: endpoint.client(service, "local"))
+    with pytest.raises(TaskFailure) as failure:
+        asyncio.run(perform(task))  # type: ignore[arg-type]
+    assert failure.value.error == error
+    assert str(failure.value.cause).startswith(USER)
+    assert error.startswith("Sfn") or "Error Code: AccessDeniedException" in str(failure.value.cause)
+
+
+def test_a_task_that_is_allowed_or_of_a_persons_machine_is_performed(endpoint: Endpoint) -> None:
+    """The template says nothing of a machine that somebody created at the endpoint."""
+
+    async def done(_: TaskCall) -> Any:
+        return "done"
+
+    perform = endpoint.guard.performing(done, lambda service: endpoint.client(service, "local"))
+    get = call("arn:aws:states:::dynamodb:getItem", "dynamodb", "getItem", {"TableName": "t"}, "f")
+    other = call("arn:aws:states:::dynamodb:deleteTable", "dynamodb", "deleteTable", {"TableName": "t"}, "mine")
+    assert [asyncio.run(perform(task)) for task in (get, other)] == ["done", "done"]  # type: ignore[arg-type]
+
+
+def test_the_api_is_refused_by_step_functions(endpoint: Endpoint) -> None:
+    """The role of the route does not allow the start."""
+
+    async def never(_action: str, _parameters: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("it was called")
+
+    with pytest.raises(Refusal) as refusal:
+        asyncio.run(endpoint.guard.calling(never)("StartSyncExecution", {"stateMachineArn": "m"}))  # type: ignore[arg-type]
+    assert refusal.value.code == "AccessDeniedException"
+    assert "perform: states:StartSyncExecution on resource: m because" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"STREAMKEEPER_PERMISSIONS": "on"}, "STREAMKEEPER_PERMISSIONS must be enforce, or not set, not 'on'."),
+        (
+            {"STREAMKEEPER_PERMISSIONS": "enforce", "AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:1"},
+            "STREAMKEEPER_PERMISSIONS needs the embedded services: "
+            "unset AWS_ENDPOINT_URL_SQS, whose service knows its own roles.",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_obeyed_is_refused(environment: dict[str, str], sentence: str, tmp_path: Path) -> None:
+    """Another word, and endpoints that are the user's own."""
+    with pytest.raises(UserError) as refusal:
+        guard.at_edges(environment, stack_template(), tmp_path, print)
+    assert str(refusal.value) == sentence
+
+
+def test_without_the_setting_nothing_is_looked_at(tmp_path: Path) -> None:
+    """The edges are what they are."""
+    assert not guard.at_edges({}, {}, tmp_path, print).is_enforcing

@@ -1,0 +1,115 @@
+"""What each request to AWS needs, as the service authorization reference names it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from local.permissions import needs
+from local.permissions.roles import Need
+
+AT = "us-east-1:000000000000"
+TABLE = f"arn:aws:dynamodb:{AT}:table/t"
+EXECUTION, MACHINE = f"arn:aws:states:{AT}:execution:m:x", f"arn:aws:states:{AT}:stateMachine:m"
+FUNCTION, TOPIC = f"arn:aws:lambda:{AT}:function:f", f"arn:aws:sns:{AT}:t"
+
+
+def target(operation: str, parameters: Any) -> tuple[str, str, str, str, bytes]:
+    """Method, path, query, target and body of a request in AWS's JSON protocol."""
+    return "POST", "/", "", f"Any_20120810.{operation}", json.dumps(parameters).encode()
+
+
+def batch(*statements: str) -> dict[str, Any]:
+    return {"Statements": [{"Statement": statement} for statement in statements]}
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "expected"),
+    [
+        ("GetItem", {"TableName": "t"}, [("GetItem", TABLE)]),
+        ("GetItem", {"TableName": TABLE}, [("GetItem", TABLE)]),
+        ("Query", {"TableName": "t", "IndexName": "i"}, [("Query", f"{TABLE}/index/i")]),
+        ("Scan", {"TableName": "t"}, [("Scan", TABLE)]),
+        (
+            "BatchGetItem",
+            {"RequestItems": {"t": {}, "u": {}}},
+            [("BatchGetItem", TABLE), ("BatchGetItem", f"{TABLE[:-1]}u")],
+        ),
+        ("BatchExecuteStatement", batch("INSERT INTO \"t\" VALUE {'a': ?}"), [("PartiQLInsert", TABLE)]),
+        (
+            "BatchExecuteStatement",
+            batch("insert into t value {'a': ?}", "INSERT INTO t value {}"),
+            [("PartiQLInsert", TABLE)],
+        ),
+        (
+            "ExecuteStatement",
+            {"Statement": 'SELECT a, b FROM "t"."i" WHERE a = ?'},
+            [("PartiQLSelect", f"{TABLE}/index/i")],
+        ),
+        ("ExecuteStatement", {"Statement": 'UPDATE "t" SET a = 1 WHERE b = 2'}, [("PartiQLUpdate", TABLE)]),
+        ("ExecuteStatement", {"Statement": "DELETE FROM t WHERE b = 2"}, [("PartiQLDelete", TABLE)]),
+        ("ExecuteStatement", {"Statement": "what is this"}, [("ExecuteStatement", "*")]),
+        (
+            "ExecuteTransaction",
+            {"TransactStatements": [{"Statement": "UPDATE t SET a = 1"}]},
+            [("PartiQLUpdate", TABLE)],
+        ),
+        (
+            "TransactWriteItems",
+            {
+                "TransactItems": [
+                    {kind: {"TableName": "t"}} for kind in ("Put", "Update", "Delete", "ConditionCheck", "Put")
+                ]
+            },
+            [(action, TABLE) for action in ("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem")],
+        ),
+        ("TransactGetItems", {"TransactItems": [{"Get": {"TableName": "t"}}]}, [("GetItem", TABLE)]),
+        ("ListTables", {}, [("ListTables", "*")]),
+        ("TransactWriteItems", {"TransactItems": [{"Put": {}}]}, [("TransactWriteItems", "*")]),
+    ],
+)
+def test_dynamodb(operation: str, parameters: Any, expected: list[tuple[str, str]]) -> None:
+    """A statement and a part of a transaction need the action of their own, and an index has an ARN of its own."""
+    found = needs.of_http("dynamodb", *target(operation, parameters))
+    assert found == [Need(f"dynamodb:{action}", resource) for action, resource in expected]
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "parameters", "expected"),
+    [
+        ("sqs", "SendMessage", {"QueueUrl": "http://127.0.0.1:1/000000000000/q"}, f"arn:aws:sqs:{AT}:q"),
+        ("sqs", "GetQueueUrl", {"QueueName": "q"}, f"arn:aws:sqs:{AT}:q"),
+        ("states", "StartExecution", {"stateMachineArn": MACHINE}, MACHINE),
+        ("states", "DescribeExecution", {"ExecutionArn": EXECUTION}, EXECUTION),
+        ("states", "StopExecution", {"executionArn": EXECUTION}, EXECUTION),
+        ("ssm", "GetParameter", {"Name": "/a/b"}, f"arn:aws:ssm:{AT}:parameter/a/b"),
+        ("ssm", "GetParameter", {"Name": "b"}, f"arn:aws:ssm:{AT}:parameter/b"),
+        ("secretsmanager", "GetSecretValue", {"SecretId": "/a"}, f"arn:aws:secretsmanager:{AT}:secret:/a-000000"),
+        ("s3", "GetObject", {"Bucket": "b", "Key": "k/l"}, "arn:aws:s3:::b/k/l"),
+        ("kms", "Decrypt", {"KeyId": "k"}, "*"),
+    ],
+)
+def test_other_services(service: str, operation: str, parameters: Any, expected: str) -> None:
+    """The resource is the one that is named; of a service that is not known here it is every one."""
+    assert needs.of_call(service, operation, parameters) == [Need(f"{service}:{operation}", expected)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (("s3", "PUT", "/b/a%20key/x", "", "", b"..."), ("s3:PutObject", "arn:aws:s3:::b/a key/x")),
+        (("s3", "HEAD", "/b/k", "", "", b""), ("s3:GetObject", "arn:aws:s3:::b/k")),
+        (("s3", "GET", "/b", "list-type=2", "", b""), ("s3:ListBucket", "arn:aws:s3:::b")),
+        (("lambda", "POST", "/2015-03-31/functions/f/invocations", "", "", b"{}"), ("lambda:InvokeFunction", FUNCTION)),
+        (
+            ("lambda", "POST", "/2015-03-31/functions/f/invocations", "Qualifier=2", "", b"{}"),
+            ("lambda:InvokeFunction", f"{FUNCTION}:2"),
+        ),
+        (("sns", "POST", "/", "", "", f"Action=Publish&TopicArn={TOPIC}".encode()), ("sns:Publish", TOPIC)),
+        (("xray", "POST", "/TraceSegments", "", "", b"{}"), ("xray:POST", "*")),
+        (("dynamodb", "POST", "/", "", "D.GetItem", b"no JSON"), ("dynamodb:GetItem", "*")),
+    ],
+)
+def test_requests_over_http(request_: tuple[str, str, str, str, str, bytes], expected: tuple[str, str]) -> None:
+    """S3 and Lambda name the resource in the path, SNS in a form; what cannot be read needs every resource."""
+    assert needs.of_http(*request_) == [Need(*expected)]

@@ -1,0 +1,171 @@
+"""No request of a page in the user's browser reaches the service: by a name bound anew, or from another origin."""
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local import own_hosts
+from local.service import embedded_dynamodb
+from local.user_error import UserError
+from tests import harness
+from tests.local.support import PROJECT, client
+
+PORT = 3000
+OWN = ["localhost", "127.0.0.1", "[::1]", "LOCALHOST", "LocalHost.", "127.0.0.1.", "[0:0::1]"]
+FOREIGN = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil-localhost", "10.0.0.1", "0.0.0.0"]
+FOREIGN += ["127.0.0.2", "[::]", "[::ffff:127.0.0.1]", "localhost..", "user@localhost", "localhost,evil.example", ""]
+
+
+def refused(
+    hosts: list[str], origins: list[str], names: tuple[str, ...] = (), port: int = PORT, site: str | None = None
+) -> str:
+    """The header that a request is refused for, "" for one that is not."""
+    headers = [(b"host", host.encode("latin-1")) for host in hosts]
+    headers += [(b"origin", origin.encode("latin-1")) for origin in origins]
+    headers += [(b"sec-fetch-site", site.encode())] if site is not None else []
+    sentence = own_hosts.refusal(headers, port, names)
+    match = re.fullmatch(
+        r"This address serves [a-z0-9:.,\[\] ]+ alone, and the request's (\w+) is another; .+", sentence
+    )
+    return match[1] if match else sentence
+
+
+def test_an_image_of_another_page_is_refused() -> None:
+    """A browser sends no Origin with it; a page whose Origin is allowed may be of another port or name."""
+    for site in ("cross-site", "same-site", "", "None", "none,none"):
+        assert "another site" in refused(["localhost:3000"], [], site=site)
+    for site in ("none", "same-origin"):
+        assert refused(["localhost:3000"], [], site=site) == ""
+    assert refused(["localhost:3000"], ["https://devbox.example"], ("devbox.example",), site="cross-site") == ""
+
+
+def test_its_own_names_are_served_in_any_spelling() -> None:
+    """By name and address, with the port; at port 80 a client leaves the port out."""
+    for name in OWN:
+        assert refused([f"{name}:3000"], []) == refused([f"{name}:3000"], [f"http://{name}:3000"]) == ""
+        assert refused([name], [f"http://{name}"], port=80) == ""
+        assert refused([name], []) == refused([f"{name}:"], []) == refused([f"{name}:3001"], []) == "Host"
+
+
+def test_other_names_and_origins_are_refused() -> None:
+    """Other names, other ports, other schemes, no Host, two of them, and the origin of a page in a sandbox."""
+    for name in FOREIGN:
+        assert refused([f"{name}:3000"], []) == "Host"
+        assert refused(["localhost:3000"], [f"http://{name}:3000"]) == "Origin"
+    assert refused([], []) == refused(["localhost:3000"] * 2, []) == "Host"
+    for origin in ("null", "", "http://localhost", "https://localhost:3000", "http://localhost:8080", "localhost:3000"):
+        assert refused(["localhost:3000"], [origin]) == "Origin"
+    assert refused(["localhost:3000"], ["http://localhost:3000"] * 2) == "Origin"
+
+
+def test_more_names_are_served_by_setting() -> None:
+    """A name alone has any port and scheme, one with a port that one, one that begins with a dot what ends so."""
+    names = own_hosts.more({own_hosts.VARIABLE: " Devbox.example, proxy:8080 ,.test "})
+    for host in ("devbox.example", "devbox.example:1", "proxy:8080", "a.b.test:9", "localhost:3000"):
+        assert refused([host], [], names) == ""
+    for host in ("proxy", "proxy:8081", "a.devbox.example", "test", "atest"):
+        assert refused([host], [], names) == "Host"
+    assert refused(["proxy:8080"], ["https://devbox.example"], names) == ""
+    for text in ("http://devbox", "a b", "*", "devbox:port"):
+        with pytest.raises(UserError, match=r"^STREAMKEEPER_HOSTS must be names "):
+            own_hosts.more({own_hosts.VARIABLE: text})
+
+
+@given(st.text(st.characters(max_codepoint=255), max_size=30), st.sampled_from([":3000", ""]))
+def test_any_other_text_is_refused(text: str, port: str) -> None:
+    """Whatever stands in Host, it is served only where it is a spelling of the loopback with the port."""
+    is_own = re.fullmatch(r"(localhost|127\.0\.0\.1|\[[0:]*:0*1\])\.?:3000", (text + port).lower()) is not None
+    assert (refused([text + port], []) == "") <= is_own
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
+    """A service that runs as a person starts it."""
+    with harness.running(tmp_path_factory.mktemp("service")) as service:
+        yield service
+
+
+def exchanged(address: tuple[str, int], head: str, body: str = "") -> tuple[int, str]:
+    """Status and body of the answer to a request as it is written."""
+    with socket.create_connection(address, 60) as peer:
+        peer.sendall(f"{head}\nConnection: close\nContent-Length: {len(body)}\n\n{body}".replace("\n", "\r\n").encode())
+        answer = b"".join(iter(lambda: peer.recv(65536), b"")).decode()
+    return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
+
+
+def listening(pids: list[int]) -> set[tuple[str, int]]:
+    """The addresses of IPv4 and IPv6 at which processes listen, from /proc."""
+    inodes = set()
+    for pid in pids:
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            if (link := os.readlink(path)).startswith("socket:"):
+                inodes.add(link[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                host, port = fields[1].split(":")
+                found.add((socket.inet_ntoa(bytes.fromhex(host)[::-1]) if len(host) == 8 else host, int(port, 16)))
+    return found
+
+
+def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service) -> None:
+    """Each port of each process listens on the loopback; all but the database's, which has an address drawn at random,
+    refuse a name that is bound anew and a page of another origin with 403."""
+    assert service.process is not None
+    service.post("demo")
+    addresses = listening([service.process.pid, *service.descendants()])
+    assert len(addresses) >= 6
+    assert [host for host, _ in addresses if not host.startswith("127.")] == []
+    checked = 0
+    for host, port in addresses:
+        if host != "127.0.0.1":
+            assert embedded_dynamodb.program(PROJECT) is not None
+            continue
+        for head in (
+            f"GET / HTTP/1.1\nHost: rebound.example:{port}",
+            f"GET / HTTP/1.1\nHost: localhost:{port}\nOrigin: http://evil.example",
+            f"GET / HTTP/1.1\nHost: localhost:{port}\nOrigin: null",
+            f"GET http://rebound.example:{port}/ HTTP/1.1\nHost: localhost:{port}",
+            "GET / HTTP/1.0\nAccept: */*",
+        ):
+            code, body = exchanged((host, port), head)
+            assert (code, "This address serves localhost:" in body) == (403, True), (port, head, body)
+            checked += 1
+        assert exchanged((host, port), f"GET http://[::1]:{port}/ HTTP/1.1\nHost: rebound.example")[0] != 403
+    assert checked >= 5 * 5
+    assert len([host for host, _ in addresses if host != "127.0.0.1"]) <= 1
+
+
+def test_a_page_starts_stops_and_writes_nothing(service: harness.Service) -> None:
+    """A POST that a browser sends without asking first is refused before anything happens, whatever it holds."""
+    api, aws = ("127.0.0.1", service.port), ("127.0.0.1", service.port + 1)
+    form = "Content-Type: text/plain\nOrigin: http://evil.example"
+    before = client("dynamodb", f"http://127.0.0.1:{aws[1]}").list_tables()["TableNames"]
+    table = '{"TableName": "evil", "AttributeDefinitions": [], "KeySchema": [], "BillingMode": "PAY_PER_REQUEST"}'
+    for address, path, body in (
+        (api, "/connections/demo:page", ""),
+        (aws, "/?X-Amz-Target=DynamoDB_20120810.CreateTable", table),
+        (aws, f"/2015-03-31/functions/streamkeeper-{harness.STAGE}-connection-control/invocations", "{}"),
+    ):
+        head = f"POST {path} HTTP/1.1\nHost: localhost:{address[1]}\n{form}"
+        assert exchanged(address, head, body)[0] == 403
+        rebound = (
+            f"POST {path} HTTP/1.1\nHost: rebound.example:{address[1]}\nX-Amz-Target: DynamoDB_20120810.CreateTable"
+        )
+        assert exchanged(address, rebound, body)[0] == 403
+    queues = client("sqs", f"http://127.0.0.1:{aws[1]}").list_queues()["QueueUrls"]
+    deletion = f"GET /?Action=DeleteQueue&QueueUrl={queues[0]}&Version=2012-11-05 HTTP/1.1\nHost: localhost:{aws[1]}"
+    for site in ("cross-site", "same-site", "none"):
+        assert exchanged(aws, f"{deletion}\nSec-Fetch-Site: {site}")[0] == 403
+    assert client("sqs", f"http://127.0.0.1:{aws[1]}").list_queues()["QueueUrls"] == queues
+    assert service.ask("GET", "demo:page")[0] == 404
+    assert client("dynamodb", f"http://localhost:{aws[1]}").list_tables()["TableNames"] == before
+    assert exchanged(api, f"GET / HTTP/1.1\nHost: [::1]:{api[1]}\nOrigin: http://localhost:{api[1]}")[0] == 200

@@ -1,0 +1,149 @@
+"""What a local run asks of AWS, by role, and what a policy evaluator says of it.
+
+The run makes every kind of request that the project can make: `everything` drives a stream through all that happens to
+it. The evaluator is `@cloud-copilot/iam-simulate`, which knows each action and the resources that it takes.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from local.permissions import guard, roles
+from local.permissions.roles import Need, Role
+from local.stages import ROOT
+from local.template import ACCOUNT
+from tests.handlers.servers import CHUNKED, Peer, Server
+from tests.harness import STAGE, Service
+from tests.local.support import client, until
+
+EVALUATOR = ROOT / "tests" / "real" / "evaluate-permissions.cjs"
+STREAM = "demo:all"
+ORPHAN = "demo:orphan"
+LOGGED = "demo-log:all"
+# Larger than an item when compressed, and smaller than the longest frame.
+LARGE = os.urandom(450_000).hex().encode()
+OVERSIZE = b"x" * 1_100_000
+
+
+def upstream(peer: Peer) -> None:
+    """Several events at once, one alone, one too large for an item, one longer than a frame may be; then silence.
+
+    Each connection sends other bodies under the same ids, so that what is stored is read back.
+    """
+    mark = str(id(peer)).encode()
+    peer.send(CHUNKED)
+    peer.chunk(b"".join(b"id: %d\ndata: %s\n\n" % (number, mark) for number in range(3)))
+    peer.chunk(b"id: large\ndata: %s%s\n\n" % (mark, LARGE))
+    peer.chunk(b"id: oversize\ndata: %s\n\n" % OVERSIZE)
+    peer.chunk(b"id: last\ndata: last\n\n")
+    peer.wait_until_gone()
+
+
+def breaks_off(peer: Peer) -> None:
+    """One event, and the end of the connection in the midst of the next: a gap follows."""
+    peer.send(CHUNKED)
+    peer.chunk(b"id: 0\ndata: first\n\n")
+    peer.reset()
+
+
+def everything(service: Service, server: Server) -> None:
+    """Starts, renews, shows, lists and stops a stream, has one rejected, and lets the watch find an orphan."""
+    aws = f"http://127.0.0.1:{service.port + 1}"
+    client("secretsmanager", aws).create_secret(Name="/streamkeeper/test/oanda/token", SecretString="token")
+    # Its parameter is missing: rejected before anybody connects to the provider.
+    service.post("oanda:one")
+    reach(service, lambda: service.ask("GET", "oanda:one")[1]["status"] == "rejected")
+    first = service.post(STREAM)["executionArn"]
+    reach(service, lambda: any("object" in item for item in service.items("events", STREAM)))
+    assert service.post(STREAM)["already_running"]
+    reach(service, lambda: len(server.peers) >= 3)
+    reach(service, lambda: service.execution(first)["status"] != "RUNNING")
+    second_claim(service, first.replace(":execution:", ":stateMachine:").rpartition(":")[0], aws)
+    assert len(service.events(STREAM)) >= 5
+    service.ask("GET", STREAM)
+    service.ask("GET", "")
+    look_for_orphans(aws)
+    for stream in (STREAM, ORPHAN):
+        stop(service, stream)
+    # There is room for one stream at a time.
+    assert until(lambda: service.ask("POST", LOGGED)[0] == 200, 30), service.log
+    assert until(lambda: len(service.events(LOGGED)) >= 3, 30), service.log
+    stop(service, LOGGED)
+
+
+def stop(service: Service, stream: str) -> None:
+    """Returns once nobody is connected to the stream."""
+    service.ask("DELETE", stream)
+    reach(service, lambda: service.ask("GET", stream)[1]["holder"] is None)
+
+
+def reach(service: Service, condition: Callable[[], object]) -> None:
+    """Returns once the condition holds; fails at once where a permission is missing."""
+    answer = until(lambda: condition() or "ALERT: refused" in service.log, 30)
+    service.check_permissions()
+    assert answer, service.log
+
+
+def second_claim(service: Service, machine_arn: str, aws: str) -> None:
+    """An execution that is started beside the one that holds the stream asks about that, and ends."""
+    body = json.dumps({"pathParameters": {"streamId": STREAM}})
+    arn = client("stepfunctions", aws).start_execution(stateMachineArn=machine_arn, input=body)["executionArn"]
+    reach(service, lambda: service.execution(arn)["status"] == "SUCCEEDED")
+
+
+def look_for_orphans(aws: str) -> None:
+    """The deployed watch runs once, where a lease names an execution that nobody knows."""
+    gone = f"arn:aws:states:us-east-1:{ACCOUNT}:execution:streamkeeper-{STAGE}-connections:gone"
+    lease = {
+        "PK": {"S": ORPHAN}, "SK": {"S": "lease"}, "execution": {"S": gone}, "generation": {"N": "1"},
+        "started_at": {"S": time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() - 600))},
+    }  # fmt: skip
+    client("dynamodb", aws).put_item(TableName=f"streamkeeper-{STAGE}-control", Item=lease)
+    answer = client("lambda", aws).invoke(FunctionName=f"streamkeeper-{STAGE}-connection-watch", Payload=b"{}")
+    seen = json.load(answer["Payload"])
+    assert seen["orphans"] == [ORPHAN], seen
+
+
+def recorded(data: Path) -> list[tuple[str, Need, bool]]:
+    """Each (role, need, whether it was allowed) of a run."""
+    lines = [json.loads(line) for line in (data / guard.RECORD).read_text().splitlines()]
+    return [(line["role"], Need(line["action"], line["resource"]), line["allowed"]) for line in lines]
+
+
+def of_the_platform(read: roles.Roles) -> list[tuple[str, Need]]:
+    """What Lambda itself asks in the role of each function: it writes what the function prints to the log group."""
+    place = f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/aws/lambda"
+    return [
+        (role.name, Need(f"logs:{action}", f"{place}/{name}:log-stream:2026/01/31/[$LATEST]0"))
+        for name, role in read.functions.items()
+        for action in ("CreateLogStream", "PutLogEvents")
+    ]
+
+
+def verdicts(asked: list[tuple[Role, Need]]) -> list[str]:
+    """What iam-simulate says of each request: Allowed, ImplicitlyDenied, ExplicitlyDenied, or what is wrong with it."""
+    node = shutil.which("node")
+    assert node is not None
+    requests = [
+        {"role": role.name, "statements": statements(role), "action": need.action, "resource": need.resource}
+        for role, need in asked
+    ]
+    run = subprocess.run(
+        [node, str(EVALUATOR)], input=json.dumps({"account": ACCOUNT, "requests": requests}), cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    answers: list[str] = json.loads(run.stdout)
+    return answers
+
+
+def statements(role: Role) -> list[dict[str, Any]]:
+    """The statements of a role, as a policy has them."""
+    return [
+        {"Effect": one.effect, "Action": list(one.actions), "Resource": list(one.resources)} for one in role.statements
+    ]

@@ -1,0 +1,157 @@
+"""What the roles allow is what a local run asks of AWS: nothing less, and nothing more without a word about it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from local.permissions import roles
+from local.permissions.roles import Need, Role, Statement
+from local.service import osls
+from local.stages import ROOT
+from tests.handlers.servers import serving
+from tests.harness import STAGE, Service, running
+from tests.local.support import until
+from tests.real import permissions
+from tests.real.test_redeploy import changed, copied
+
+# A row of the table in docs/permissions.md: role, action, resource, why.
+ROW = re.compile(r"^\| `(\w+)` \| `([\w:]+)` \| `([^`]+)` \| (.+) \|$", re.MULTILINE)
+
+Permission = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Story:
+    """The roles of a stage, and what was asked of AWS in each; `refused` is what followed from a missing permission."""
+
+    read: roles.Roles
+    asked: tuple[tuple[str, Need], ...]
+    refused: tuple[int, str]
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles, in the order of their names."""
+        return tuple(self.read.all())
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """A run that enforces the permissions, in which everything happens that a stream can meet."""
+    folder = tmp_path_factory.mktemp("permissions")
+    project = folder / "project"
+    project.mkdir()
+    copied(project)
+    with (
+        serving(permissions.breaks_off, permissions.upstream) as server,
+        running(folder, project, UPSTREAM_DEMO=server.address, STREAMKEEPER_STREAMS="1") as service,
+    ):
+        try:
+            permissions.everything(service, server)
+        finally:
+            service.check_permissions()
+        read = roles.read(osls.template(STAGE, project))
+        asked = [(role, need) for role, need, _ in permissions.recorded(folder / "data")]
+        yield Story(read, tuple(asked), refusal(service, project))
+
+
+def refusal(service: Service, project: Path) -> tuple[int, str]:
+    """How the API answers when an index may no longer be read, as a changed file says, and the line of the run."""
+    path = project / "packaging" / "resources" / "roles.yml"
+    changed(path, ("Action: dynamodb:Query\n", "Action: dynamodb:Scan\n"))
+    service.refused = {"ConnectionControlRole dynamodb:Query"}
+    assert until(lambda: "ConnectionControlRole" in service.log, 20), service.log
+    status, _ = service.ask("GET", f"{permissions.STREAM}/events?limit=100")
+    return status, next(line for line in service.log.splitlines() if "ALERT: refused" in line)
+
+
+def refused(roles_: tuple[Role, ...], asked: tuple[tuple[str, Need], ...]) -> list[tuple[str, str]]:
+    """Each (role, action) of a request that is not allowed."""
+    by_name = {role.name: role for role in roles_}
+    return sorted({(name, need.action) for name, need in asked if by_name[name].refusal(need)})
+
+
+def unused(roles_: tuple[Role, ...], asked: tuple[tuple[str, Need], ...]) -> list[Permission]:
+    """Each (role, action, resource) that is allowed and that no request needed."""
+    return sorted(
+        (role.name, action, resource)
+        for role, statement, action, resource in single(roles_)
+        if not any(name == role.name and statement.matches(need) for name, need in asked)
+    )
+
+
+def single(roles_: tuple[Role, ...]) -> list[tuple[Role, Statement, str, str]]:
+    """Each permission of the roles by itself, as a statement with one action and one resource."""
+    return [
+        (role, Statement(statement.effect, (action,), (resource,)), action, resource)
+        for role in roles_
+        for statement in role.statements
+        for action, resource in product(statement.actions, statement.resources)
+    ]
+
+
+def explained() -> list[Permission]:
+    """What docs/permissions.md explains that no run uses."""
+    rows = ROW.findall((ROOT / "docs" / "permissions.md").read_text())
+    return sorted((role, action, resource.replace("<stage>", STAGE)) for role, action, resource, _ in rows)
+
+
+def test_every_request_is_allowed(story: Story) -> None:
+    """The run refused none, and the evaluator, which knows AWS's actions and their resources, allows each.
+
+    So it does what Lambda itself asks in the role of each function.
+    """
+    by_name = {role.name: role for role in story.roles}
+    asked = [(by_name[name], need) for name, need in (*story.asked, *permissions.of_the_platform(story.read))]
+    assert {name for name, _ in story.asked} == set(by_name)
+    verdicts = permissions.verdicts(asked)
+    wrong = [(role.name, need, said) for (role, need), said in zip(asked, verdicts, strict=True) if said != "Allowed"]
+    assert wrong == []
+
+
+def test_what_is_allowed_is_used_or_explained(story: Story) -> None:
+    """What no request needed is what docs/permissions.md explains, row by row."""
+    spare, known = set(unused(story.roles, story.asked)), set(explained())
+    assert (spare - known, known - spare) == (set(), set()), "not explained, and explained though used or not allowed"
+
+
+def test_each_permission_that_is_taken_away_is_missed(story: Story) -> None:
+    """Without any one of those that are used, a request of the run is refused, and that is said by its name."""
+    kept = set(unused(story.roles, story.asked))
+    for role, _, action, resource in single(story.roles):
+        if (role.name, action, resource) in kept:
+            continue
+        others = tuple(one for _, one, *place in single((role,)) if place != [action, resource])
+        poorer = tuple(replace(one, statements=others) if one == role else one for one in story.roles)
+        assert refused(poorer, story.asked) == [(role.name, action)]
+
+
+def test_a_permission_that_nobody_uses_is_named(story: Story) -> None:
+    """One more than is used stands among those that must be explained."""
+    spare = Statement("Allow", ("dynamodb:DeleteTable",), ("*",))
+    richer = tuple(replace(role, statements=(*role.statements, spare)) for role in story.roles)
+    more = set(unused(richer, story.asked)) - set(unused(story.roles, story.asked))
+    assert more == {(role.name, "dynamodb:DeleteTable", "*") for role in story.roles}
+
+
+def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
+    """Of each request in each role, also where it is another's, both say the same."""
+    asked = [(role, need) for role in story.roles for need in dict.fromkeys(need for _, need in story.asked)]
+    ours = ["ImplicitlyDenied" if role.refusal(need) else "Allowed" for role, need in asked]
+    assert permissions.verdicts(asked) == ours
+    assert set(ours) == {"ImplicitlyDenied", "Allowed"}
+
+
+def test_a_run_that_enforces_answers_as_aws_does(story: Story) -> None:
+    """A permission that is taken away while it runs is missed at once: the API fails, and a line says why."""
+    status, line = story.refused
+    user = f"arn:aws:sts::000000000000:assumed-role/ConnectionControlRole/streamkeeper-{STAGE}-connection-control"
+    index = f"arn:aws:dynamodb:us-east-1:000000000000:table/streamkeeper-{STAGE}-events/index/by-position"
+    assert status == 503
+    assert line.endswith(
+        f"ALERT: refused: User: {user} is not authorized to perform: dynamodb:Query on resource: {index}"
+        " because no identity-based policy allows the dynamodb:Query action"
+    )

@@ -1,0 +1,163 @@
+"""Many streams at a bound of their function's concurrency, in virtual time, under the settings of prod.
+
+A function that finds no room fails as Lambda says it: `Lambda.TooManyRequestsException`. The machine holds every
+stream: no execution ends, nobody is orphaned, and whoever found no room connects once there is.
+"""
+
+import asyncio
+
+import pytest
+
+from local.bounds import ALLOWED
+from local.replay.shared_tasks import setter
+from states_language import TaskFailure
+from states_language.clock import VirtualClock
+from tests.statemachines.outages import HOUR_MS, LIFE_MS, World
+
+# How long two are connected at a handover: the older reads the lease and drains.
+OVERLAP_MS = 4_000
+# A connection that has expired is called anew by its machine at once.
+AT_ONCE_MS = 100
+
+
+class Lambda:
+    """The function's concurrency in one account: how many run, and may run."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.busy = self.peak = self.refused = self.busy_ms = 0
+
+    def take(self) -> None:
+        """Takes a place; raises what Step Functions makes of Lambda's refusal."""
+        if self.busy >= self.most:
+            self.refused += 1
+            raise TaskFailure("Lambda.TooManyRequestsException", "Rate Exceeded.")
+        self.busy += 1
+        self.peak = max(self.peak, self.busy)
+
+
+class Stream(World):
+    """One stream, each of whose connections needs a place; `spans` are their intervals, None where one goes on."""
+
+    def __init__(self, clock: VirtualClock, account: Lambda) -> None:
+        super().__init__(set(), 0, 0)
+        self.clock = clock
+        self.account = account
+        self.spans: list[tuple[int, int | None]] = []
+        self.open: list[tuple[str, asyncio.Future[str]]] = []
+
+    async def connect(self, execution: str) -> str:
+        """How the function ends: taken over soon after another has connected, or at its deadline.
+
+        One of an execution that is superseded already claims nothing, and ends at once.
+        """
+        self.account.take()
+        if self.holder not in (execution, None):
+            self.account.busy -= 1
+            return "superseded"
+        now_ms = self.clock.now_ms()
+        end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        for other, older in self.open:
+            why = "StreamTakenOver" if other == execution else "superseded"
+            self.clock.call_at(now_ms + OVERLAP_MS, lambda older=older, why=why: setter(older)(why))  # type: ignore[misc]
+        self.open.append((execution, end))
+        deadline = self.clock.call_at(now_ms + LIFE_MS, lambda: setter(end)("ConnectionExpired"))
+        number = len(self.spans)
+        self.spans.append((now_ms, None))
+        why = await end
+        deadline.cancel()
+        self.open.remove((execution, end))
+        self.spans[number] = (now_ms, self.clock.now_ms())
+        self.account.busy -= 1
+        self.account.busy_ms += self.clock.now_ms() - now_ms
+        if why == "superseded":
+            return why
+        raise TaskFailure(why, "as usual")
+
+    def gaps_ms(self) -> list[int]:
+        """For how long nobody was connected each time, since the first connection."""
+        gaps, until_ms = [], self.spans[0][0]
+        for began_ms, ended_ms in self.spans:
+            if began_ms > until_ms:
+                gaps.append(began_ms - until_ms)
+            until_ms = max(until_ms, self.clock.now_ms() if ended_ms is None else ended_ms)
+        return gaps
+
+
+class Crowd:
+    """So many streams on one clock, each started `apart_s` after the one before, with places for `most` functions."""
+
+    def __init__(self, streams: int, most: int, apart_s: float = 0) -> None:
+        self.clock = VirtualClock()
+        self.account = Lambda(most)
+        self.apart_ms = round(apart_s * 1000)
+        self.streams = [Stream(self.clock, self.account) for _ in range(streams)]
+        self.begins_ms = self.clock.now_ms()
+
+    async def begin(self) -> None:
+        """Posts all streams."""
+        for number, stream in enumerate(self.streams):
+            await self.clock.sleep_until(self.begins_ms + number * self.apart_ms)
+            stream.post()
+
+    async def hours(self, hours: float) -> None:
+        """Lets so many hours pass; no execution has ended but for a successor, and each stream is held by one."""
+        await self.clock.sleep_until(self.clock.now_ms() + round(hours * HOUR_MS))
+        for stream in self.streams:
+            assert [one.error for one in stream.executions if one.status == "FAILED"] == []
+            assert set(stream.ends()) <= {"superseded"}
+            assert stream.holder in stream.alive
+            assert max(len(one.history) for one in stream.executions) <= ALLOWED
+
+    @property
+    def connected(self) -> int:
+        """How many streams have a connection now."""
+        return sum(bool(stream.open) for stream in self.streams)
+
+    @property
+    def gaps_ms(self) -> list[int]:
+        """The gaps of all streams that were ever connected."""
+        return [gap for stream in self.streams if stream.spans for gap in stream.gaps_ms()]
+
+
+def test_streams_beyond_the_bound_connect_once_there_is_room() -> None:
+    """Of 130 streams 100 are connected; two minutes after the bound is raised all are."""
+    crowd = Crowd(130, 100)
+
+    async def story() -> None:
+        await crowd.begin()
+        await crowd.hours(0.1)
+        assert (crowd.connected, crowd.account.busy) == (100, 100)
+        crowd.account.most = 1_000
+        await crowd.hours(1 / 30)
+        assert crowd.connected == 130
+
+    crowd.clock.run(story())
+    assert crowd.account.refused > 0
+
+
+def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
+    """A place for each stream and none for an overlap: each handover is a break, and nobody stays away for long."""
+    crowd = Crowd(30, 30, apart_s=5)
+
+    async def story() -> None:
+        await crowd.begin()
+        await crowd.hours(1)
+
+    crowd.clock.run(story())
+    assert crowd.account.peak == 30
+    assert 0 < max(crowd.gaps_ms) <= 120_000
+    assert crowd.connected >= 28
+
+
+@pytest.mark.parametrize("apart_s", [0, 8])
+def test_a_tenth_more_places_than_streams_is_enough(apart_s: float) -> None:
+    """Also where all hand over at once: who finds no room tries again before the older leaves."""
+    crowd = Crowd(100, 110, apart_s)
+
+    async def story() -> None:
+        await crowd.begin()
+        await crowd.hours(0.8)
+
+    crowd.clock.run(story())
+    assert (crowd.connected, crowd.gaps_ms) == (100, [])
