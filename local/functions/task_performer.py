@@ -113,9 +113,8 @@ class TaskPerformer:
         """Raises Refusal for an Express machine: nobody can wait for an execution that cannot be described."""
         machine_arn = {"stateMachineArn": arguments.get("stateMachineArn")}
         if (await self._states.call("DescribeStateMachine", machine_arn))["type"] == "EXPRESS":
-            raise Refusal(
-                "StateMachineTypeNotSupported", "This operation is not supported by this type of state machine"
-            )
+            message = "This operation is not supported by this type of state machine"
+            raise Refusal("StateMachineTypeNotSupported", message)
 
     def _given_up(self, outcome: "asyncio.Future[Any]", execution_arn: str) -> None:
         """Stops a nested execution when the Task that waits for it is aborted or timed out.
