@@ -108,6 +108,7 @@ class Requests:
             holder=invocation.holder,
             after_fence=step.after_fence,
             partitions=LOG if profile.store == "log" else profile.partitions,
+            order=profile.order,
             rest_until_ms=step.rest_until_ms,
         )
         lease, rest = reply.record.lease, reply.record.rest
@@ -126,7 +127,7 @@ class Requests:
                 invocation.stream_id, lease.fence, self._now_ms, window_ms=window_ms, keep_days=keep_days
             )
         else:
-            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict)
+            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict, record.order)
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
         waits = profile.overlap == "forbids"
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)

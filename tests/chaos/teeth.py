@@ -13,7 +13,7 @@ from tests.handlers.api import test_standing, test_status
 from tests.handlers.connection import test_waiting
 from tests.handlers.framing import test_events
 from tests.handlers.segments import test_log
-from tests.handlers.store import test_event_items
+from tests.handlers.store import test_event_items, test_unordered
 
 # What any proof of a handover must catch; the table names them first.
 FOREMOST = (
@@ -136,6 +136,16 @@ ELSEWHERE = {
     "what no segment holds is marked before it is sent": (
         test_log,
         "test_what_no_segment_holds_is_in_the_queue_before_its_mark",
+    ),
+    "keys are read one partition after the other": (
+        test_unordered,
+        "test_keys_of_several_partitions_are_read_as_one",
+    ),
+    "a stream gets its order back": (test_unordered, "test_an_order_that_is_gone_does_not_come_back"),
+    "a stream without an order pays for one": (test_unordered, "test_an_order_that_is_gone_does_not_come_back"),
+    "events leave the index before the lease says so": (
+        test_unordered,
+        "test_what_no_index_has_is_not_looked_for_there",
     ),
     "two streams share a partition": (test_event_items, "test_a_stream_may_be_called_as_a_partition_of_another"),
     "a hash depends on how JSON is spelled": (test_events, "test_the_hash_of_a_bare_line_is_that_of_its_bytes"),
