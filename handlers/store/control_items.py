@@ -248,7 +248,7 @@ def known_numbers(item: Item) -> list[int] | None:
 
 _REST = (
     *("kind", "failures", "until_ms", "reconnection_ms", "same_ends", "same_end"),
-    *("refused_since_ms", "final_ms"),
+    *("refused_since_ms", "final_ms", "tried_ms"),
 )
 
 
@@ -266,6 +266,7 @@ def rest_of(item: Item, prefix: str = "rest_") -> Rest:
         same_end=text(item, f"{prefix}same_end") or "",
         refused_since_ms=count(item, f"{prefix}refused_since_ms") or 0,
         final_ms=count(item, f"{prefix}final_ms") or 0,
+        tried_ms=count(item, f"{prefix}tried_ms") or 0,
     )
 
 
