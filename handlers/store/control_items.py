@@ -139,6 +139,7 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "forgot_ms": progress.forgot_ms,
         "saved_ms": progress.saved_ms,
         "deadline_ms": progress.deadline_ms,
+        "heard_ms": progress.heard_ms,
         # Mostly there is none.
         "conflicts": progress.conflicts or None,
         "http_status": progress.http_status or None,
@@ -163,6 +164,7 @@ def records(item: Item) -> list[Record]:
         since_ms=count(item, "since_ms"),
         live_ms=count(item, "live_ms"),
         saved_ms=count(item, "saved_ms") or 0,
+        heard_ms=count(item, "heard_ms"),
     )
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
