@@ -17,7 +17,7 @@ from typing import Any
 
 from local.costs import prices
 from local.history import sources
-from local.history.pictures import write
+from local.history.pictures import checked, write
 from local.printable import columns_of, in_marks_of, printable, printable_lines
 from local.user_error import UserError
 from timeline import picture, svg
@@ -57,7 +57,7 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError for what is no history."""
-    memory_mb = _memory_mb(arguments.memory_mb)
+    memory_mb, path = _memory_mb(arguments.memory_mb), checked(arguments.picture)
     if bool(arguments.files) == bool(arguments.execution):
         raise UserError("timeline: give files with histories, or --execution ARN, and not both.")
     if arguments.execution:
@@ -66,10 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         found = analyse(sources.of_files(arguments.files))
     usd = cost_usd(found, memory_mb, prices.read())
-    if arguments.picture is not None:
+    if path is not None:
         title = printable(", ".join(execution.name for execution in found.executions))
         group = svg.Group("execution", note(found), found.spans, found.tasks, found.gaps)
-        write(arguments.picture, svg.draw([group], found.until_ms, title), title)
+        write(path, svg.draw([group], found.until_ms, title), title)
     if arguments.json:
         print(json.dumps(as_json(found, usd), indent=1))
         return 0
