@@ -74,7 +74,7 @@ class Requests:
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case SaveRecord(progress):
-                return [lambda: _unheeded(store.ledger.save(stream_id, self._of(progress)))]
+                return [lambda: self._save_record(progress)]
             case Claim():
                 return [lambda: self._claim(step)]
             case TakeTurn():
@@ -85,8 +85,8 @@ class Requests:
                 return [lambda: self._mark_connected(step)]
             case Release():
                 return [lambda: self._release(step)]
-            case ReplaceCursor(cursor):
-                return [lambda: _unheeded(self._replace_cursor(cursor))]
+            case ReplaceCursor(cursor, progress):
+                return [lambda: self._save_record(progress), lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
                 return [lambda: self._record_gaps(dead_after_ms)]
             case RecordLoss():
@@ -236,6 +236,9 @@ class Requests:
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
         return self._row
+
+    def _save_record(self, progress: Progress) -> None:
+        self._store.ledger.save(self._invocation.stream_id, self._of(progress))
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)

@@ -172,7 +172,13 @@ OF_THE_LEDGER = {
     "a loss is told from the opening": (
         "test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up"
     ),
-    "the cursor is given up before the ledger says so": "test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes",
+    "a silent connection counts as heard": "test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well",
+    "the cursor is given up before the ledger says so": (
+        "test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old"
+    ),
+    "the cursor is given up though the ledger says nothing": (
+        "test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old"
+    ),
 }
 UNITS = (
     OF_THE_MANAGER
