@@ -22,10 +22,15 @@ text-align:right}}td:first-child,th:first-child{{text-align:left}}.scroll{{overf
 """
 
 
-def write(path: Path, picture: str, title: str, table: str = "") -> None:
-    """Writes the SVG as it is, or in a page with an HTML table below it; UserError for other endings."""
-    if path.suffix not in (".svg", ".html"):
+def checked(path: Path | None) -> Path | None:
+    """Returns the path; UserError where a picture cannot be written by its ending."""
+    if path is not None and path.suffix not in (".svg", ".html"):
         raise UserError(f"--picture must end in .svg or .html, not {path.name!r}.")
+    return path
+
+
+def write(path: Path, picture: str, title: str, table: str = "") -> None:
+    """Writes the SVG as it is, or in a page with an HTML table below it; UserError where that fails."""
     text = picture if path.suffix == ".svg" else _PAGE.format(title=escape(title), picture=picture, table=table)
     try:
         path.write_text(text, encoding="utf-8")
