@@ -147,6 +147,7 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "forgot_ms": progress.forgot_ms,
         "saved_ms": progress.saved_ms,
         "deadline_ms": progress.deadline_ms,
+        "heard_ms": progress.heard_ms,
         # Mostly there is none.
         "conflicts": progress.conflicts or None,
         "http_status": progress.http_status or None,
@@ -171,6 +172,7 @@ def records(item: Item) -> list[Record]:
         since_ms=count(item, "since_ms"),
         live_ms=count(item, "live_ms"),
         saved_ms=count(item, "saved_ms") or 0,
+        heard_ms=count(item, "heard_ms"),
     )
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
@@ -256,7 +258,7 @@ def known_numbers(item: Item) -> list[int] | None:
 
 _REST = (
     *("kind", "failures", "until_ms", "reconnection_ms", "same_ends", "same_end"),
-    *("refused_since_ms", "final_ms"),
+    *("refused_since_ms", "final_ms", "tried_ms"),
 )
 
 
@@ -274,6 +276,7 @@ def rest_of(item: Item, prefix: str = "rest_") -> Rest:
         same_end=text(item, f"{prefix}same_end") or "",
         refused_since_ms=count(item, f"{prefix}refused_since_ms") or 0,
         final_ms=count(item, f"{prefix}final_ms") or 0,
+        tried_ms=count(item, f"{prefix}tried_ms") or 0,
     )
 
 

@@ -14,7 +14,7 @@ _INSTANTS = ("started_at", "ended_at", "stop_at")
 ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "order", "stop")
 _OTHER_NUMBERS = (
     *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
-    *("rest_refused_since_ms", "rest_final_ms"),
+    *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms"),
 )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from local import stages
-from local.compare import faults
+from local.compare import checkpoints, faults
 from local.compare.strategies import STRATEGIES, Result
 from local.costs import prices
 from local.costs.prices import Prices
@@ -26,6 +26,7 @@ from local.replay.scenario import DERIVED, POLICIES, Scenario, Upstream
 from local.user_error import UserError
 from timeline import svg
 
+WHAT = ("strategies", "checkpoints")
 HOURS, MOST_HOURS = 24.0, 24.0 * 31
 LIMIT_S, WAIT_S, LONG_S = 900, 840, 300
 # What was measured on AWS, in milliseconds (tests/timelines/recorded.json).
@@ -67,6 +68,9 @@ def add(subparsers: Any) -> None:
         "  streamkeeper compare --faults rough --picture compare.html\n"
         "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS",
     )
+    parser.add_argument(
+        "--what", default=WHAT[0], metavar="W", help="strategies, or checkpoints: durable functions beside SQS by hand"
+    )
     parser.add_argument("--hours", default=f"{HOURS:g}", metavar="H", help=f"how long, in virtual time ({HOURS:g})")
     parser.add_argument(
         "--faults", default="none", metavar="KIND", help="none, calm, rough, or a file with drops, stalls, refusals"
@@ -85,6 +89,16 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError for what cannot be run."""
+    if arguments.what not in WHAT:
+        raise UserError(f"--what must be one of {', '.join(WHAT)}, not {arguments.what!r}.")
+    if arguments.what == "checkpoints":
+        listed = prices.read()
+        print(json.dumps(checkpoints.as_json(listed), indent=1) if arguments.json else checkpoints.text(listed))
+        return 0
+    return _strategies(arguments)
+
+
+def _strategies(arguments: argparse.Namespace) -> int:
     asked, listed, path = question(arguments), prices.read(), checked(arguments.picture)
     names = arguments.strategy or [one.name for one in STRATEGIES]
     for name in names:

@@ -338,6 +338,23 @@ TWO_OUTAGES = Schedule(
     ),
     memory=Memory(keeps_ms=10_000),
 )
+# The peer of the first is dead when it is let go, and whoever goes on is killed while it is sent what that kept back.
+DEAD_PEER = replace(
+    TWO_OUTAGES,
+    policy="forbids",
+    events_every_ms=300,
+    faults=(Fault(12_000, "stall"), Fault(17_000, "vanish"), Fault(17_000, "no functions", 9_000)),
+)
+# The answers of the store are lost while the upstream says that the cursor is too old.
+LOST_ANSWERS = replace(
+    TWO_OUTAGES,
+    faults=(
+        Fault(10_000, "reset"),
+        Fault(10_000, "no listener", 9_000),
+        Fault(18_000, "unknown outcomes", 6_000),
+    ),
+    memory=Memory(keeps_ms=6_000, word="status"),
+)
 OF_THE_LEDGER = [
     Defect(
         "a gap is closed by its length",
@@ -391,7 +408,19 @@ OF_THE_LEDGER = [
         "the cursor is given up before the ledger says so",
         {"cursor-ahead"},
         function=LEDGER["the cursor is given up before the ledger says so"],
-        among=lambda schedule: _forgets(schedule) and schedule.memory.word != "",
+        among=lambda schedule: _forgets(schedule) and schedule.memory.word == "status",
+    ),
+    Defect(
+        "the cursor is given up though the ledger says nothing",
+        {"cursor-ahead"},
+        function=LEDGER["the cursor is given up though the ledger says nothing"],
+        like=LOST_ANSWERS,
+    ),
+    Defect(
+        "a silent connection counts as heard",
+        {"lost"},
+        function=LEDGER["a silent connection counts as heard"],
+        like=DEAD_PEER,
     ),
 ]
 _APPENDER, _WRITER = "handlers.segments.appending.Appender", "handlers.store.segment_writer.SegmentWriter"
