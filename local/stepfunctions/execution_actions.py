@@ -3,16 +3,30 @@
 Invariant: times are epoch seconds.
 """
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from local.stepfunctions.executions import Executions, KnownExecution, description
+from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
+from local.stepfunctions.known_executions import KnownExecution, description
 from local.stepfunctions.machine_actions import configuration, missing
-from local.stepfunctions.map_run_actions import child, children
+from local.stepfunctions.map_run_actions import child, children, stop_child
 from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
+from local.stepfunctions.versions import split
 
-_LISTED = {"executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount"}
+_LISTED = {
+    "executionArn",
+    "stateMachineArn",
+    "stateMachineVersionArn",
+    "stateMachineAliasArn",
+    "name",
+    "status",
+    "startDate",
+    "stopDate",
+    "redriveCount",
+}
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
 
@@ -36,8 +50,8 @@ class ExecutionActions:
         }
 
     def _start(self, parameters: Parameters) -> Answer:
-        machine_arn, text = arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input") or "{}"
-        entry = self._executions.machines.get(machine_arn)
+        machine_arn, text = arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input", "{}")
+        entry = self._executions.machines.get(split(machine_arn)[0])
         if entry is not None and entry.described.type == "EXPRESS":
             run = self._express.start(machine_arn, text, parameters.get("name"))
             return {"executionArn": run.arn, "startDate": run.started_ms / 1000}
@@ -46,10 +60,10 @@ class ExecutionActions:
 
     async def _start_sync(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        entry = self._executions.machines.get(machine_arn)
+        entry = self._executions.machines.get(split(machine_arn)[0])
         if entry is not None and entry.described.type != "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
-        text = parameters.get("input") or "{}"
+        text = parameters.get("input", "{}")
         answer = await self._express.run_to_end(machine_arn, text, parameters.get("name"))
         if "traceHeader" in parameters:
             answer["traceHeader"] = parameters["traceHeader"]
@@ -92,40 +106,51 @@ class ExecutionActions:
             raise Refusal("ValidationException", "Must provide a StateMachine ARN or MapRun ARN")
         if "mapRunArn" in parameters:
             return children(self._executions, parameters)
-        machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        if machine_arn not in self._executions.machines:
-            raise missing(machine_arn)
+        listed_arn = arn(parameters, "stateMachineArn", "stateMachine")
+        machine_arn = split(listed_arn)[0]
+        try:
+            self._executions.machines.started(listed_arn)
+        except KeyError:
+            raise missing(listed_arn) from None
         if self._executions.machines[machine_arn].described.type == "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter") == "REDRIVEN"
         chosen = [
             known
-            for known in reversed(self._executions.all())
-            if known.opening.machine_arn == machine_arn and wanted in (None, known.status) and not redriven
+            for known in self._executions.all()
+            if listed_arn in (known.opening.machine_arn, known.opening.version_arn, known.opening.alias_arn)
+            and wanted in (None, known.status)
+            and not redriven
         ]
-        shown, rest = page(parameters, "executions", chosen, lambda known: known.serial, descending=True)
+        shown, rest = page(
+            parameters, f"executions {listed_arn} {wanted}", chosen, lambda known: known.serial, descending=True
+        )
         listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
         return {"executions": listed} | rest
 
-    def _history(self, parameters: Parameters) -> Answer:
+    async def _history(self, parameters: Parameters) -> Answer:
         of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        events: Sequence[dict[str, Any]]
         if of_run is None:
-            events = self._executions.history(self._get(parameters))
+            # The first look at a stored history reads all of it, and nobody else waits for that.
+            events = await asyncio.to_thread(self._executions.history, self._get(parameters))
         elif of_run[1] is None:
             raise Refusal("ExecutionDoesNotExist", "Only the first hundred executions of a Map Run keep their history.")
         else:
             events = of_run[1]
         with_data = parameters.get("includeExecutionData") is not False
-        backwards = bool(parameters.get("reverseOrder"))
         # By the event's id: one that runs adds events while its history is read backwards.
-        shown, rest = page(
-            parameters, "events", events[::-1] if backwards else events, lambda event: event["id"], descending=backwards
-        )
+        backwards = bool(parameters.get("reverseOrder"))
+        shown, rest = page(parameters, "events", events, lambda event: event["id"], descending=backwards)
         return {"events": [_wire(event, with_data) for event in shown]} | rest
 
     def _stop(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
-        known = self._executions.stop(execution_arn, parameters.get("error"), parameters.get("cause"))
+        error, cause = parameters.get("error"), parameters.get("cause")
+        of_run = child(self._executions, execution_arn)
+        if of_run is not None:
+            return {"stopDate": stop_child(self._executions, execution_arn, error, cause) / 1000}
+        known = self._executions.stop(execution_arn, error, cause)
         assert known.closing is not None
         return {"stopDate": known.closing.stopped_ms / 1000}
 

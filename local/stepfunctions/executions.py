@@ -5,17 +5,17 @@ Invariants: an ARN belongs to one execution for ever; an execution that this pro
 
 import asyncio
 import json
+import random
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from local.observers import harmless
 from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
 from local.stepfunctions.json_messages import message_and_place
-from local.stepfunctions.machines import Entry, Machines
+from local.stepfunctions.known_executions import KnownExecution, ended
+from local.stepfunctions.machines import Machines, Started
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from states_language import Execution, Perform
 from states_language.clock import Clock
@@ -26,42 +26,6 @@ from states_language.values import compact, same
 _STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
-
-
-@dataclass
-class KnownExecution:
-    """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts."""
-
-    opening: Opening
-    path: Path
-    live: Execution | None
-    closing: Closing | None = None
-    journal: Journal | None = field(default=None, repr=False)
-    serial: int = 0
-    listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
-
-    @property
-    def status(self) -> str:
-        """AWS's status of it."""
-        if self.closing is not None:
-            return self.closing.status
-        return "RUNNING"
-
-    @property
-    def map_runs(self) -> list[dict[str, Any]]:
-        """Its Map Runs, described; times in milliseconds."""
-        if self.live is not None:
-            return map_runs.described(self.live)
-        return self.closing.map_runs if self.closing is not None else []
-
-    @property
-    def stream_id(self) -> str:
-        """The stream id in its input, or ""."""
-        try:
-            value = json.loads(self.opening.input)["pathParameters"]["streamId"]
-        except (ValueError, KeyError, TypeError):
-            return ""
-        return value if isinstance(value, str) else ""
 
 
 class Executions:
@@ -96,29 +60,30 @@ class Executions:
         """Returns one execution; KeyError for an unknown ARN."""
         return self._known[arn]
 
-    def history(self, known: KnownExecution) -> list[dict[str, Any]]:
+    def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
         """Returns its history events, as far as they are stored."""
         return known.live.history if known.live is not None else self._records.history(known.path)
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
-        entry, data = self.checked(machine_arn, text, name)
+        started, data = self.checked(machine_arn, text, name)
         name = name or str(uuid.uuid4())
-        arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        arn = f"{started.described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         existing = self._known.get(arn)
         if existing is not None:
             # The same answer for a running execution with the same input; otherwise the name is in use.
             if existing.closing is None and _same(existing.opening.input, data):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        return self._begin(entry, arn, name, text, data)
+        return self._begin(started, arn, name, text, data)
 
-    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Entry, Any]:
-        """Returns the machine and the input as data; raises Refusal for a bad machine, input or name."""
-        entry = self.machines.get(machine_arn)
-        if entry is None:
-            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
-        if entry.deleting:
+    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Any]:
+        """Returns what an ARN starts and the input as data; raises Refusal for a bad machine, input or name."""
+        try:
+            started = self.machines.started(machine_arn, random.random())
+        except KeyError:
+            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'") from None
+        if started.deleting:
             raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
         try:
             size, data = len(text.encode()), parsed(text)
@@ -129,22 +94,31 @@ class Executions:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None and not is_name(name):
             raise Refusal("InvalidName", f"Invalid Name: '{name}'")
-        return entry, data
+        return started, data
 
     def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
         """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
         known = self._known[arn]
         if known.closing is not None:
-            listener(_ended(known, known.closing))
+            listener(ended(known, known.closing))
         else:
             known.listeners.append(listener)
 
     def forget_deleted(self) -> None:
         """Removes the machines that are being deleted and of which no execution runs."""
-        running = {known.opening.machine_arn for known in self.running()}
-        for arn, entry in list(self.machines.items()):
-            if entry.deleting and arn not in running:
-                self.machines.remove(arn)
+        deleting = [arn for arn, entry in self.machines.items() if entry.deleting]
+        if deleting:
+            running = {known.opening.machine_arn for known in self.running()}
+            for arn in deleting:
+                if arn not in running:
+                    self.machines.remove(arn)
+                    self._forget(known for known in self.all() if known.opening.machine_arn == arn)
+
+    def _forget(self, gone: Iterable[KnownExecution]) -> None:
+        removed = {known.opening.arn: known.path for known in gone}
+        self._records.remove(removed.values())
+        for arn in removed:
+            del self._known[arn]
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
         """Returns the execution, ABORTED at once if it ran; raises Refusal. Running functions are not killed."""
@@ -188,15 +162,16 @@ class Executions:
             if known.live is not None:
                 known.live.stop()
 
-    def _begin(self, entry: Entry, arn: str, name: str, text: str, data: Any) -> KnownExecution:
+    def _begin(self, started: Started, arn: str, name: str, text: str, data: Any) -> KnownExecution:
         assert self.perform is not None
-        described = entry.described
+        described = started.described
         opening = Opening(
             arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
             role_arn=described.role_arn, revision_id=described.revision_id, machine_updated_ms=described.updated_ms,
+            version_arn=started.version_arn, alias_arn=started.alias_arn,
         )  # fmt: skip
         journal = self._records.journal(opening)
-        live = entry.machine.start(
+        live = started.machine.start(
             data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
             machine_arn=described.arn, role_arn=described.role_arn, on_event=journal.event,
         )  # fmt: skip
@@ -230,7 +205,7 @@ class Executions:
         listeners, known.listeners = known.listeners, []
         for listener in listeners:
             with harmless("the report of an execution's end"):
-                listener(_ended(known, known.closing))
+                listener(ended(known, known.closing))
         with harmless("the removal of old executions"):
             self._prune()
             self.forget_deleted()
@@ -262,39 +237,6 @@ class Executions:
         removed = set(self._records.prune({known.path for known in self.running()}))
         if removed:
             self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
-
-
-def _ended(known: KnownExecution, closing: Closing) -> Ended:
-    opening = known.opening
-    return Ended(
-        arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,
-        input=opening.input, started_ms=opening.started_ms, stopped_ms=closing.stopped_ms, output=closing.output,
-        error=closing.error, cause=closing.cause,
-    )  # fmt: skip
-
-
-def description(known: KnownExecution) -> dict[str, Any]:
-    """Returns DescribeExecution's answer; dates are epoch seconds."""
-    opening, closing = known.opening, known.closing
-    answer: dict[str, Any] = {
-        "executionArn": opening.arn,
-        "stateMachineArn": opening.machine_arn,
-        "name": opening.name,
-        "status": known.status,
-        "startDate": opening.started_ms / 1000,
-        "input": opening.input,
-        "inputDetails": {"included": True},
-        "redriveCount": 0,
-        "redriveStatus": "NOT_REDRIVABLE",
-    }
-    if closing is not None:
-        answer["stopDate"] = closing.stopped_ms / 1000
-        if closing.output is not None:
-            answer |= {"output": closing.output, "outputDetails": {"included": True}}
-        answer |= {
-            name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
-        }
-    return answer
 
 
 def _first_input(text: str) -> str:
