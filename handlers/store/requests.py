@@ -58,6 +58,7 @@ class Requests:
         self._record = to_record(None)  # as the claim or the turn found it
         self._is_former = False  # whether that has the cursor elsewhere
         self._row: Item = {}  # the connection's own record, as it was last written somewhere
+        self._unsaved: Item | None = None  # that record, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
         self._looked: int | None = None  # who looked for gaps, where the control record does not say so yet
 
@@ -74,7 +75,8 @@ class Requests:
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case SaveRecord(progress):
-                return [lambda: _unheeded(store.ledger.save(stream_id, self._of(progress)))]
+                self._unsaved = self._of(progress)
+                return [self._save]
             case Claim():
                 return [lambda: self._claim(step)]
             case TakeTurn():
@@ -84,9 +86,9 @@ class Requests:
             case MarkConnected():
                 return [lambda: self._mark_connected(step)]
             case Release():
-                return [lambda: self._release(step)]
+                return [*self._owed(), lambda: self._release(step)]
             case ReplaceCursor(cursor):
-                return [lambda: _unheeded(self._replace_cursor(cursor))]
+                return [*self._owed(), lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
                 return [lambda: self._record_gaps(dead_after_ms)]
             case RecordLoss():
@@ -205,6 +207,18 @@ class Requests:
     def _heartbeat(self, step: Heartbeat) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
         return self._answer(self._store.heartbeat(self._invocation.stream_id, fence, step.expires_at_ms, shown))
+
+    def _save(self) -> None:
+        if self._unsaved is not None:
+            self._store.ledger.save(self._invocation.stream_id, self._unsaved)
+            self._unsaved = None
+
+    def _owed(self) -> list[Request]:
+        """What is tried again before a connection that has ended lets go: the ledger must know of it first.
+
+        Nobody else would write down how it ended, nor that the upstream has forgotten what the next cursor passes.
+        """
+        return [] if self._unsaved is None else [self._save]
 
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)

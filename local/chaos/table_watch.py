@@ -208,12 +208,12 @@ class Watch:
 
     def _lease(self, item: Item) -> None:
         self._partitions = control_items.partitions(item)
-        if "cursor" in item:
-            self._cursor(item)
         live = control_items.live_record(item)
         if live is not None and live != self._live:
             self._live = live
             self._connection(live)
+        if "cursor" in item:
+            self._cursor(item)
         self._held_by(item.get("execution", {}).get("S", ""))
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:

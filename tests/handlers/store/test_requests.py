@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from handlers.connection.effects import (
     Claim,
@@ -12,6 +13,7 @@ from handlers.connection.effects import (
     Progress,
     RecordGaps,
     Release,
+    ReplaceCursor,
     SaveRecord,
     TakeTurn,
 )
@@ -35,6 +37,7 @@ class Table:
     def __init__(self) -> None:
         self.requests: list[str] = []
         self.written: list[str] = []
+        self.refused = 0  # so many of the next requests
         self.tables = MemoryDynamoDB(
             "events", "control", on_change=lambda _table, key, _item: self.written.append(key[1])
         )
@@ -42,6 +45,9 @@ class Table:
     def __getattr__(self, name: str) -> Any:
         def request(**parameters: Any) -> Any:
             self.requests.append(name)
+            if self.refused:
+                self.refused -= 1
+                raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
             return getattr(self.tables, name)(**parameters)
 
         return request
@@ -91,6 +97,27 @@ def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
     for effect in effects[:-1]:
         function.ask(effect)
     assert [key for key in table.written if key in ("connection#000000000003", "lease")] == ["connection#000000000003"]
+
+
+@pytest.mark.parametrize("end", [Release("6", row(1, 2_500, closed_ms=2_500)), ReplaceCursor("")], ids=["is", "is not"])
+def test_a_connection_lets_go_only_once_the_ledger_has_its_record(end: Effect) -> None:
+    """Whether it was answered or not: the record is tried again first, and where that fails nothing is let go."""
+    table = Table()
+    function = Function(table, "r1")
+    function.claim()
+    if isinstance(end, Release):
+        function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    before = table.item()
+    table.refused = 2
+    for effect in (SaveRecord(row(1, 2_500, closed_ms=2_500)), end):
+        with pytest.raises(StoreUnavailable):
+            function.ask(effect)
+    assert (table.item(), table.item("connection#000000000001")) == (before, {})
+    function.ask(end)
+    assert table.item("connection#000000000001")["closed_ms"] == {"N": "2500"}
+    requests = len(table.requests)
+    function.ask(end)
+    assert len(table.requests) == requests + 1
 
 
 def test_opening_takes_a_claim_and_a_mark() -> None:
