@@ -49,6 +49,8 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("partitions", 3),
     ("store", "items"),
 )
+# It may shorten the limit as well, and the wait with it: below the wait of the executions that run already.
+SHORTER, SHORTER_BY_S = "function_timeout_s", 4
 # The profile's rests. What a long one comes to is more than a function has left of its life.
 PACES: Mapping[str, Mapping[str, Any]] = {
     "short": {
@@ -82,7 +84,7 @@ def versions(schedule: Schedule) -> list[Version]:
     """The first version and one more for each redeployment of the schedule, in order of time."""
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
-    names = [name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)]
+    names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
     names.remove("partitions" if schedule.store == "log" else "store")
     if schedule.policy != "tolerates":
         names.remove("standby")
@@ -106,7 +108,10 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
     for name, other in OTHER_PROFILE:
         if name in changed:
             table[name] = other if first[name] != other else {"standby": "cold"}.get(name, 0)
-    overrides = tuple((name, other) for name, other in OTHER_SETTINGS if name in changed)
+    limits = {name: other for name, other in OTHER_SETTINGS if name in changed}
+    if SHORTER in changed:
+        limits |= {name: limits.get(name, LIMITS[name]) - SHORTER_BY_S for name in (SHORTER, "wait_s")}
+    overrides = tuple(limits.items())
     return Version(
         number,
         settings=stage_settings(schedule.renews, overrides),
@@ -129,7 +134,7 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
 def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
     """The function's settings, read from the environment that serverless.yml gives it."""
     limits, names = stage_settings(renews, overrides), stages.names(STAGE)
-    seconds = ("margin_s", "lease_every_s", "progress_every_s", "overlap_max_s")
+    seconds = ("margin_s", "lease_every_s", "progress_every_s", "wait_s")
     return load(
         {name.upper(): str(limits[name]) for name in seconds}
         | {

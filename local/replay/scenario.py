@@ -69,7 +69,7 @@ class Scenario:
     redeployments: tuple[Redeployment, ...] = ()
 
 
-DERIVED = ("claim_tries", "task_timeout_s", "overlap_max_s")
+DERIVED = ("claim_tries", "task_timeout_s")
 LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 
 
