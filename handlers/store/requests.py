@@ -58,7 +58,7 @@ class Requests:
         self._record = to_record(None)  # as the claim or the turn found it
         self._is_former = False  # whether that has the cursor elsewhere
         self._row: Item = {}  # the connection's own record, as it was last written somewhere
-        self._unsaved: Item | None = None  # that record, where the ledger has refused it
+        self._unsaved: Progress | None = None  # the same, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
         self._looked: int | None = None  # who looked for gaps, where the control record does not say so yet
 
@@ -75,8 +75,7 @@ class Requests:
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case SaveRecord(progress):
-                self._unsaved = self._of(progress)
-                return [self._save]
+                return [lambda: self._save_record(progress)]
             case Claim():
                 return [lambda: self._claim(step)]
             case TakeTurn():
@@ -87,8 +86,8 @@ class Requests:
                 return [lambda: self._mark_connected(step)]
             case Release():
                 return [*self._owed(), lambda: self._release(step)]
-            case ReplaceCursor(cursor):
-                return [*self._owed(), lambda: _unheeded(self._replace_cursor(cursor))]
+            case ReplaceCursor(cursor, progress):
+                return [lambda: self._save_record(progress), lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
                 return [lambda: self._record_gaps(dead_after_ms)]
             case RecordLoss():
@@ -110,6 +109,7 @@ class Requests:
             holder=invocation.holder,
             after_fence=step.after_fence,
             partitions=LOG if profile.store == "log" else profile.partitions,
+            order=profile.order,
             rest_until_ms=step.rest_until_ms,
         )
         lease, rest = reply.record.lease, reply.record.rest
@@ -128,7 +128,7 @@ class Requests:
                 invocation.stream_id, lease.fence, self._now_ms, window_ms=window_ms, keep_days=keep_days
             )
         else:
-            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict)
+            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict, record.order)
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
         waits = profile.overlap == "forbids"
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
@@ -208,17 +208,9 @@ class Requests:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
         return self._answer(self._store.heartbeat(self._invocation.stream_id, fence, step.expires_at_ms, shown))
 
-    def _save(self) -> None:
-        if self._unsaved is not None:
-            self._store.ledger.save(self._invocation.stream_id, self._unsaved)
-            self._unsaved = None
-
     def _owed(self) -> list[Request]:
-        """What is tried again before a connection that has ended lets go: the ledger must know of it first.
-
-        Nobody else would write down how it ended, nor that the upstream has forgotten what the next cursor passes.
-        """
-        return [] if self._unsaved is None else [self._save]
+        """What is tried again before a connection that was answered lets go: nobody else writes down how it ended."""
+        return [] if self._unsaved is None else [functools.partial(self._save_record, self._unsaved)]
 
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
@@ -249,6 +241,11 @@ class Requests:
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
         return self._row
+
+    def _save_record(self, progress: Progress) -> None:
+        self._unsaved = progress
+        self._store.ledger.save(self._invocation.stream_id, self._of(progress))
+        self._unsaved = None
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)

@@ -48,6 +48,7 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("standby", "hot"),
     ("partitions", 3),
     ("store", "items"),
+    ("order", "none"),
 )
 # It may shorten the limit as well, and the wait with it: below the wait of the executions that run already.
 SHORTER, SHORTER_BY_S = "function_timeout_s", 4
@@ -84,16 +85,23 @@ def versions(schedule: Schedule) -> list[Version]:
     """The first version and one more for each redeployment of the schedule, in order of time."""
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
-    names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
-    names.remove("partitions" if schedule.store == "log" else "store")
-    if schedule.policy != "tolerates":
-        names.remove("standby")
+    names = changeable(schedule)
     for fault in schedule.faults:
         if fault.kind == "redeploy":
             flipped = frozenset(name for at, name in enumerate(names) if fault.value >> at & 1)
             changed = changed ^ (flipped or frozenset(names))
             deployed.append(_version(schedule, len(deployed) + 1, changed))
     return deployed
+
+
+def changeable(schedule: Schedule) -> list[str]:
+    """What a redeployment may change; of a fault's value each has a bit."""
+    names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
+    for name in ("partitions", "order") if schedule.store == "log" else ("store",):
+        names.remove(name)
+    if schedule.policy != "tolerates":
+        names.remove("standby")
+    return names
 
 
 def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Version:
@@ -103,11 +111,12 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
         "standby": "hot" if schedule.hot else "cold",
         "partitions": schedule.partitions,
         "store": schedule.store,
+        "order": schedule.order,
     }
     table: dict[str, Any] = dict(first)
     for name, other in OTHER_PROFILE:
         if name in changed:
-            table[name] = other if first[name] != other else {"standby": "cold"}.get(name, 0)
+            table[name] = other if first[name] != other else {"standby": "cold", "order": "index"}.get(name, 0)
     limits = {name: other for name, other in OTHER_SETTINGS if name in changed}
     if SHORTER in changed:
         limits |= {name: limits.get(name, LIMITS[name]) - SHORTER_BY_S for name in (SHORTER, "wait_s")}
@@ -153,7 +162,7 @@ def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
 
 def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     if table["store"] == "log":
-        table = {**table, "flush_s": schedule.flush_s}
+        table = {name: value for name, value in table.items() if name != "order"} | {"flush_s": schedule.flush_s}
     fields: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",

@@ -147,7 +147,8 @@ def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
     newest = before[-1]
     assert newest.opened_ms is not None
     asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest))
-    end_ms = min(link.opened_ms, _end_ms(world, records, newest))
+    # What came in a silence before that one's end is sent as well: its peer may have been dead.
+    end_ms = min(link.opened_ms, _end_ms(world, records, newest), newest.last_byte_ms)
     has_caught_up = end_ms - newest.opened_ms >= CATCH_UP * (newest.opened_ms - asked_ms)
     return end_ms if has_caught_up else asked_ms
 

@@ -1,9 +1,11 @@
 """Changed code and a changed definition take effect at a handover and at a renewal, with the stream connected."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from local.chaos.deployments import SHORTER, changeable
 from local.chaos.invariants import FORBIDDEN_HANDOVER_MS, quiet_ms, violations
 from local.chaos.losses import uncovered
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
@@ -12,8 +14,6 @@ from local.chaos.world import World
 
 AT_MS = 20_000
 ALL_CHANGES = 0b111111
-# The bit of the function's limit is the last: what else changes depends on the policy.
-SHORTER_LIMIT = {"tolerates": 1 << 7, "evicts": 1 << 6}
 # A shorter wait, which leaves room for a longer overlap; that; and a longer interval in which a takeover is noticed.
 LONGER_OVERLAP = 0b10101
 OUTAGE = Fault(AT_MS + 1_000, "no functions", 25_000)
@@ -101,7 +101,7 @@ def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
 
 def test_without_the_machines_word_each_pass_leaves_a_moment_uncovered() -> None:
     """The rule sees it, for as long as the execution lives: what the test above holds is no matter of luck."""
-    for policy in SHORTER_LIMIT:
+    for policy in ("tolerates", "evicts"):
         world = shortened(policy, False, (), machine_of=machines(_says_no_wait))
         assert {violation.kind for violation in violations(world)} == {"stuck"}
         assert world.definitions == [1]
@@ -118,9 +118,9 @@ def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:
 
 def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Machines = DEPLOYED) -> World:
     """The world after a redeployment that shortens the limit, in which no renewal is due by count."""
-    redeployment = Fault(AT_MS, "redeploy", 0, SHORTER_LIMIT[policy])
-    schedule = Schedule(5, policy, False, is_hot, 0, False, 0, 300, (redeployment, *more))
-    return run_world(schedule, machine_of, more_ms=MORE_MS)
+    schedule = Schedule(5, policy, False, is_hot, 0, False, 0, 300, ())
+    redeployment = Fault(AT_MS, "redeploy", 0, 1 << changeable(schedule).index(SHORTER))
+    return run_world(replace(schedule, faults=(redeployment, *more)), machine_of, more_ms=MORE_MS)
 
 
 def late_holes(world: World) -> list[tuple[int, int]]:
