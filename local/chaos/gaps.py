@@ -115,9 +115,12 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
         return True
     if reach_ms is not None and gap.to_ms - gap.from_ms + ASKED_BEFORE_MS + slack_ms > reach_ms:
         return True
-    about = [
-        link for link in world.upstream.links if gap.from_ms - slack_ms <= (link.opened_ms or 0) <= gap.to_ms + slack_ms
+    # Who is told by a status that its cursor is too old is never connected.
+    answered = [
+        (link, link.closed_ms if link.opened_ms is None and link.has_forgotten else link.opened_ms)
+        for link in world.upstream.links
     ]
+    about = [link for link, at_ms in answered if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms]
     afresh = any(link.cursor is None or link.has_forgotten for link in about)
     # Where nobody is connected, what is open is for the next one.
     return afresh or any(part.is_refused for part in parts) or not world.upstream.open_links
