@@ -13,6 +13,7 @@ Pure. Invariant: a record of a version that kept the cursor in an item of its ow
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
@@ -21,6 +22,9 @@ from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
 from handlers.store import control_items
 from handlers.store.control_items import Item
+
+if TYPE_CHECKING:
+    from handlers.segments.appending import Cursor
 
 # The version of the layout; an item without it has its cursor and its rest in items of their own.
 LAYOUT = 2
@@ -69,6 +73,16 @@ class ControlRecord:
         if former.cursor is None or not is_newer:
             return record
         return replace(record, cursor=former.cursor, cursor_fence=former.cursor_fence, saved_ms=former.saved_ms)
+
+    def with_logged(self, logged: Cursor | None) -> ControlRecord:
+        """The record with the cursor of the stream's log, where that is later; None where there is none.
+
+        The record's own is the later one where the upstream moved on without an event, or has forgotten a cursor.
+        """
+        is_own = self.saved_ms is not None and logged is not None and (self.cursor_fence, self.saved_ms) >= logged[:2]
+        if logged is None or is_own:
+            return self
+        return replace(self, cursor=logged.text, cursor_fence=logged.fence, saved_ms=logged.at_ms)
 
 
 @dataclass(frozen=True, slots=True)

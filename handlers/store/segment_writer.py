@@ -36,7 +36,6 @@ from handlers.store.objects import Objects
 from handlers.store.segment_items import (
     ANCHOR,
     BEHIND,
-    HEAD,
     MAX_SEGMENT_BYTES,
     elsewhere,
     is_segment,
@@ -45,9 +44,7 @@ from handlers.store.segment_items import (
     segment_of,
     sort_key,
 )
-
-_NAMES = {f"#{name}": name for name in HEAD}
-_PROJECTION = ", ".join((*_NAMES, "#number"))
+from handlers.store.segment_reader import heads
 
 
 class SegmentWriter:
@@ -129,17 +126,10 @@ class SegmentWriter:
 
     def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
         """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows."""
-        with translate_errors("Query"):
-            response = self._dynamodb.query(
-                TableName=self._table,
-                KeyConditionExpression=f"PK = :partition AND {condition}",
-                ProjectionExpression=_PROJECTION,
-                ExpressionAttributeNames={**_NAMES, "#number": "number"},
-                ExpressionAttributeValues={":partition": {"S": log_key(self._stream_id)}, ":bound": {"S": bound}},
-                ScanIndexForward=not newest_first,
-                ConsistentRead=True,
-                **({} if most is None else {"Limit": most}),
-            )
+        limit = {} if most is None else {"Limit": most}
+        response = heads(
+            self._dynamodb, self._table, self._stream_id, condition, bound, ScanIndexForward=not newest_first, **limit
+        )
         items = response["Items"]
         anchor = next((count(item, "number") or 0 for item in items if not is_segment(item)), 0)
         segments = [segment_of(item) for item in items if is_segment(item)]
