@@ -6,7 +6,7 @@ one unfinished frame is kept, of `max_frame_bytes` at most. A decoder that `skip
 body of a longer one; another fails there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import ClassVar, NamedTuple, Protocol, cast
 
@@ -15,6 +15,8 @@ from handlers.framing.oversize import Oversize, Skipping
 # The byte order mark in UTF-8. One at the start of a stream is not content: it would make the first line differ from
 # the same line read in the middle of another connection.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# As much of a body as is encoded at once.
+PIECE = 256 * 1024
 # Where no line ends within so many characters, lines are taken for long.
 LONG = 512
 # What may stand between JSON texts. RFC 8259, section 2.
@@ -169,6 +171,13 @@ class Head:
     def held_bytes(self) -> int:
         """How many bytes are held back, 0 to 2."""
         return len(self._held)
+
+
+def encoded(body: str | bytes) -> Iterator[bytes]:
+    """The body's bytes, a text's in UTF-8, in pieces: one of 16 MB has no room twice."""
+    for at in range(0, len(body), PIECE):
+        piece = body[at : at + PIECE]
+        yield piece.encode() if isinstance(piece, str) else piece
 
 
 def text_or_bytes(data: bytes) -> str | bytes:

@@ -172,8 +172,12 @@ class SegmentWriter:
         if len(data) <= MAX_SEGMENT_BYTES:
             return segment_item(self._stream_id, segment, events, self._keep_days, data)
         assert is_lone
+        packed_bytes = len(data)
+        del data  # the body is compressed once more for the bucket, and may have 16 MB
         if not self._objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
-            return self._item_of_lone(put, self._dead_letter(events[0], f"too large for a segment: {len(data)} bytes"))
+            return self._item_of_lone(
+                put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
+            )
         return self._item_of_lone(put, self._put_object(events[0]))
 
     def _item_of_lone(self, put: Put, says: Item) -> Item:
@@ -186,9 +190,8 @@ class SegmentWriter:
         return segment_item(self._stream_id, put.segment, put.events, self._keep_days, data) | says
 
     def _put_object(self, event: StreamEvent) -> Item:
-        key, says = elsewhere(self._stream_id, self._fence, event)
-        assert not isinstance(event.data, Oversize)
-        self._objects.put(key, event.data.encode() if isinstance(event.data, str) else event.data)
+        key, content, says = elsewhere(self._stream_id, self._fence, event)
+        self._objects.put(key, content)
         return says
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
