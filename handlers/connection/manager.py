@@ -379,15 +379,15 @@ class Manager:
             return unfinished
         record.unterminated_bytes = self._intake.tail_bytes()
         progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
-        effects: list[Effect] = [SaveRecord(progress)]
-        if record.shows_gaps:
-            effects += record.gaps(self.lease_ttl_ms, leaves_some=draining.asks_lease)
         # Of one that was not answered an older connection may still be open, and must not count as closed.
         is_released = record.opened_ms is not None or self._has_turn
+        effects: list[Effect] = [SaveRecord(progress)]
+        if cursor is not None and not is_released:
+            effects = [ReplaceCursor(cursor, progress)]
+        if record.shows_gaps:
+            effects += record.gaps(self.lease_ttl_ms, leaves_some=draining.asks_lease)
         if is_released:
             effects.append(Release(cursor, progress))
-        elif cursor is not None:
-            effects.append(ReplaceCursor(cursor))
         if not draining.asks_lease:
             return [*effects, Finish(draining.outcome)]
         draining.until_ms = self._lifetime.watches_until_ms(now_ms, draining.watch_ms)

@@ -180,12 +180,12 @@ def encoded(body: str | bytes) -> Iterator[bytes]:
         yield piece.encode() if isinstance(piece, str) else piece
 
 
-def text_or_bytes(data: bytes) -> str | bytes:
+def text_or_bytes(data: bytes | bytearray) -> str | bytes:
     """`data` as text where it is UTF-8, else as it is: bytes are stored as binary, never replaced."""
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data
+        return bytes(data)
 
 
 def whole_lines(text: str) -> list[str]:

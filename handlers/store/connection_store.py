@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
-from handlers.connection.inputs import Written
+from handlers.connection.inputs import Order, Written
 from handlers.connection.lease import FINAL_ENDINGS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
@@ -133,13 +133,15 @@ class Store:
         holder: str,
         after_fence: int = 0,
         partitions: int = 1,
+        order: Order = "index",
         rest_until_ms: int = 0,
     ) -> Reply:
         """The reply to the claim; `execution` "" asks for no execution's right.
 
         `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already.
-        `partitions` is what the stream's events are spread over from its first claim on. `rest_until_ms` is until when
-        the upstream is owed a rest as far as is known; 0 for none.
+        `partitions` is what the stream's events are spread over from its first claim on. Whoever claims with the
+        `order` "none" takes it from the stream for good. `rest_until_ms` is until when the upstream is owed a rest as
+        far as is known; 0 for none.
         """
         condition, values = _claim_condition(execution, rest_until_ms)
         names: tuple[str, ...] = ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms")
@@ -151,6 +153,9 @@ class Store:
             "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
             "#partitions = if_not_exists(#partitions, :partitions)"
         )
+        if order == "none":
+            # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
+            update, names, values = f"{update}, #order = :order", (*names, "order"), values | {":order": {"S": order}}
         try:
             reply = self._change(stream_id, update, condition, names, values)
             if reply.is_done or reply.record.is_converted or reply.record.lease.stop:

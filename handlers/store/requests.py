@@ -74,7 +74,7 @@ class Requests:
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case SaveRecord(progress):
-                return [lambda: _unheeded(store.ledger.save(stream_id, self._of(progress)))]
+                return [lambda: self._save_record(progress)]
             case Claim():
                 return [lambda: self._claim(step)]
             case TakeTurn():
@@ -85,8 +85,8 @@ class Requests:
                 return [lambda: self._mark_connected(step)]
             case Release():
                 return [lambda: self._release(step)]
-            case ReplaceCursor(cursor):
-                return [lambda: _unheeded(self._replace_cursor(cursor))]
+            case ReplaceCursor(cursor, progress):
+                return [lambda: self._save_record(progress), lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
                 return [lambda: self._record_gaps(dead_after_ms)]
             case RecordLoss():
@@ -108,6 +108,7 @@ class Requests:
             holder=invocation.holder,
             after_fence=step.after_fence,
             partitions=LOG if profile.store == "log" else profile.partitions,
+            order=profile.order,
             rest_until_ms=step.rest_until_ms,
         )
         lease, rest = reply.record.lease, reply.record.rest
@@ -126,7 +127,7 @@ class Requests:
                 invocation.stream_id, lease.fence, self._now_ms, window_ms=window_ms, keep_days=keep_days
             )
         else:
-            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict)
+            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict, record.order)
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
         waits = profile.overlap == "forbids"
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
@@ -229,6 +230,9 @@ class Requests:
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
         return self._row
+
+    def _save_record(self, progress: Progress) -> None:
+        self._store.ledger.save(self._invocation.stream_id, self._of(progress))
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)

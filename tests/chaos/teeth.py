@@ -13,7 +13,7 @@ from tests.handlers.api import test_standing, test_status
 from tests.handlers.connection import test_waiting
 from tests.handlers.framing import test_events
 from tests.handlers.segments import test_log
-from tests.handlers.store import test_event_items
+from tests.handlers.store import test_event_items, test_unordered
 
 # What any proof of a handover must catch; the table names them first.
 FOREMOST = (
@@ -137,6 +137,16 @@ ELSEWHERE = {
         test_log,
         "test_what_no_segment_holds_is_in_the_queue_before_its_mark",
     ),
+    "keys are read one partition after the other": (
+        test_unordered,
+        "test_keys_of_several_partitions_are_read_as_one",
+    ),
+    "a stream gets its order back": (test_unordered, "test_an_order_that_is_gone_does_not_come_back"),
+    "a stream without an order pays for one": (test_unordered, "test_an_order_that_is_gone_does_not_come_back"),
+    "events leave the index before the lease says so": (
+        test_unordered,
+        "test_what_no_index_has_is_not_looked_for_there",
+    ),
     "two streams share a partition": (test_event_items, "test_a_stream_may_be_called_as_a_partition_of_another"),
     "a hash depends on how JSON is spelled": (test_events, "test_the_hash_of_a_bare_line_is_that_of_its_bytes"),
     "what the upstream announced as lost is not shown": (
@@ -162,7 +172,13 @@ OF_THE_LEDGER = {
     "a loss is told from the opening": (
         "test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up"
     ),
-    "the cursor is given up before the ledger says so": "test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes",
+    "a silent connection counts as heard": "test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well",
+    "the cursor is given up before the ledger says so": (
+        "test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old"
+    ),
+    "the cursor is given up though the ledger says nothing": (
+        "test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old"
+    ),
 }
 UNITS = (
     OF_THE_MANAGER
