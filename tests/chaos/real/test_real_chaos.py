@@ -205,7 +205,8 @@ FAULTS: tuple[Callable[[Scene], None], ...] = (
 def in_logs(copy: Path) -> None:
     """The events of the three streams lie in logs, for which they wait half a second."""
     log = 'store = "log"\nflush_s = 0.5\n'
-    changed(copy / "env" / "streams" / "demo.toml", ('store = "items"\n', log))
+    for change in (('store = "items"\n', log), ('order = "index"\n', "")):
+        changed(copy / "env" / "streams" / "demo.toml", change)
     for name in ("demo-ndjson", "demo-exclusive"):
         path = copy / "env" / "streams" / f"{name}.toml"
         path.write_text(path.read_text() + log)
