@@ -109,6 +109,7 @@ class Requests:
             after_fence=step.after_fence,
             partitions=LOG if profile.store == "log" else profile.partitions,
             order=profile.order,
+            now_ms=self._now_ms(),
             rest_until_ms=step.rest_until_ms,
             turn=self._turn(step),
         )
