@@ -18,11 +18,13 @@ class Claim:
 
     `after_fence` is the last token that this invocation has claimed, 0 where this is its first. `rest_until_ms` is
     until when the upstream is owed a rest as far as the invocation knows; where anything else is written down, the
-    claim is refused.
+    claim is refused. Where `expires_at_ms` is not 0, it takes the turn as well, until then, if nobody is connected and
+    nobody has claimed since `after_fence`; the answer's lease says so.
     """
 
     after_fence: int = 0
     rest_until_ms: int = 0
+    expires_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

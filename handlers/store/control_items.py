@@ -12,7 +12,7 @@ from typing import Any
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.inputs import LOG, MOST_PARTITIONS
+from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap, Record
 
@@ -116,6 +116,14 @@ def fixed_partitions(item: Item) -> int | None:
     """What stands in the lease as `partitions`; None where nothing does, or what no profile can ask for."""
     fixed = count(item, "partitions")
     return fixed if fixed is not None and LOG <= fixed <= MOST_PARTITIONS else None
+
+
+def order(item: Item) -> Order:
+    """Whether all of a stream's items are in the index of the order, as its lease says: they are where it says nothing.
+
+    Once it says "none" some are not, so nobody says otherwise again. A log has no index, and is in order.
+    """
+    return "none" if text(item, "order") == "none" and partitions(item) != LOG else "index"
 
 
 def connection(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from local import stages
-from local.compare import faults
+from local.compare import backoff, checkpoints, faults
 from local.compare.strategies import STRATEGIES, Result
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
 from local.replay.scenario import DERIVED, POLICIES, Scenario, Upstream
 from local.user_error import UserError
-from timeline import svg
+from timeline import canvas, svg
 
+WHAT = ("strategies", "backoff", "checkpoints")
 HOURS, MOST_HOURS = 24.0, 24.0 * 31
 LIMIT_S, WAIT_S, LONG_S = 900, 840, 300
 # What was measured on AWS, in milliseconds (tests/timelines/recorded.json).
@@ -67,6 +68,12 @@ def add(subparsers: Any) -> None:
         "  streamkeeper compare --faults rough --picture compare.html\n"
         "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS",
     )
+    parser.add_argument(
+        "--what",
+        default=WHAT[0],
+        metavar="W",
+        help="strategies; backoff: a thousand streams after an outage; checkpoints: what they cost, durable or by hand",
+    )
     parser.add_argument("--hours", default=f"{HOURS:g}", metavar="H", help=f"how long, in virtual time ({HOURS:g})")
     parser.add_argument(
         "--faults", default="none", metavar="KIND", help="none, calm, rough, or a file with drops, stalls, refusals"
@@ -85,6 +92,26 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError for what cannot be run."""
+    if arguments.what not in WHAT:
+        raise UserError(f"--what must be one of {', '.join(WHAT)}, not {arguments.what!r}.")
+    if arguments.what == "checkpoints":
+        listed = prices.read()
+        print(json.dumps(checkpoints.as_json(listed), indent=1) if arguments.json else checkpoints.text(listed))
+        return 0
+    return _backoff(arguments) if arguments.what == "backoff" else _strategies(arguments)
+
+
+def _backoff(arguments: argparse.Namespace) -> int:
+    path, found = checked(arguments.picture), backoff.simulated(_whole("--seed", arguments.seed, 0, 2**53))
+    lines = backoff.rows(found)
+    if path is not None:
+        write(path, backoff.picture(found), backoff.heading(), _html(lines))
+    shown = "\n".join([backoff.heading(), "", *_aligned(lines)])
+    print(json.dumps(backoff.as_json(found)) if arguments.json else shown)
+    return 0
+
+
+def _strategies(arguments: argparse.Namespace) -> int:
     asked, listed, path = question(arguments), prices.read(), checked(arguments.picture)
     names = arguments.strategy or [one.name for one in STRATEGIES]
     for name in names:
@@ -102,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = [result.as_json(memory_mb, listed) for result in results]
     if path is not None:
         title = heading(asked)
-        table = html_table(found)
+        table = _html(rows(found))
         write(
             path,
             svg.draw([group(r, listed, memory_mb) for r in results], until_ms(asked), title),
@@ -112,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(asked, found), indent=1))
     else:
-        print("\n".join([heading(asked), "", *rows(found)]))
+        print("\n".join([heading(asked), "", *_aligned(rows(found))]))
     return 0
 
 
@@ -152,10 +179,10 @@ def heading(asked: Question) -> str:
     """Returns the question in a line."""
     settings, upstream = asked.source.settings, asked.source.upstream
     named = "no faults" if asked.faults == "none" else f"faults: {asked.faults}"
-    return (
-        f"{svg.duration(asked.source.run_for_ms / 1000)}, functions of {svg.duration(settings['function_timeout_s'])}, "
-        f"waits of {svg.duration(settings['wait_s'])}, an upstream that {upstream.policy} a second connection, {named}"
-    )
+    seconds = (asked.source.run_for_ms / 1000, settings["function_timeout_s"], settings["wait_s"])
+    length, limit, wait = map(canvas.duration, seconds)
+    told = f"an upstream that {upstream.policy} a second connection"
+    return f"{length}, functions of {limit}, waits of {wait}, {told}, {named}"
 
 
 def group(result: Result, listed: Prices, memory_mb: int) -> svg.Group:
@@ -188,28 +215,28 @@ def cells(one: dict[str, Any]) -> list[str]:
     return [form.format(shown[name]) for _, name, form in COLUMNS]
 
 
-def rows(found: list[dict[str, Any]]) -> list[str]:
-    """Returns the table as lines; its columns are as wide as what they hold."""
-    lines = [["strategy", *(title for title, _, _ in COLUMNS)], *([one["strategy"], *cells(one)] for one in found)]
+def rows(found: list[dict[str, Any]]) -> list[list[str]]:
+    """Returns the table: its heads, and a row for each strategy."""
+    return [["strategy", *(title for title, _, _ in COLUMNS)], *([one["strategy"], *cells(one)] for one in found)]
+
+
+def _aligned(lines: list[list[str]]) -> list[str]:
+    """The table as lines; its columns are as wide as what they hold."""
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     return [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        )
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
         for line in lines
     ]
 
 
-def html_table(found: list[dict[str, Any]]) -> str:
-    """Returns the table as HTML."""
-    head = "".join(f"<th scope=col>{escape(title)}</th>" for title in ["strategy", *(c[0] for c in COLUMNS)])
-    body = "".join(
-        f"<tr><th scope=row>{escape(one['strategy'])}</th>"
-        + "".join(f"<td>{cell}</td>" for cell in cells(one))
-        + "</tr>"
-        for one in found
+def _html(lines: list[list[str]]) -> str:
+    """The table as HTML."""
+    head = "".join(f"<th scope=col>{escape(title)}</th>" for title in lines[0])
+    body = (
+        f"<tr><th scope=row>{escape(line[0])}</th>" + "".join(f"<td>{escape(cell)}</td>" for cell in line[1:]) + "</tr>"
+        for line in lines[1:]
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def _whole(option: str, value: str, least: int, most: int) -> int:

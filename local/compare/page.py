@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 from local.checkout import ROOT
-from local.compare import command
-from local.compare.command import COLUMNS, Question, cells, group, heading
+from local.compare import backoff, command
+from local.compare.command import Question, group, heading
 from local.compare.strategies import STRATEGIES, Result
 from local.costs import prices
 from timeline import svg
 
-PAGE, PICTURE = "docs/strategies.md", "docs/strategies.svg"
+PAGE, PICTURE, BACKOFF = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg"
 QUESTIONS = {
     "none": ["--hours", "24"],
     "calm": ["--hours", "24", "--faults", "calm"],
@@ -43,19 +43,21 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     for name, options in QUESTIONS.items():
         asked, results = answered(options)
         memory_mb = asked.source.settings["memory_mb"]
-        block = "\n".join(markdown([result.as_json(memory_mb, listed) for result in results]))
-        mark = rf"(<!-- compare: {name} -->\n).*?(<!-- /compare -->)"
-        text = re.sub(mark, lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+        text = _with(text, name, command.rows([result.as_json(memory_mb, listed) for result in results]))
+    recovered = backoff.simulated()
+    text = _with(text, "backoff", backoff.rows(recovered))
     asked, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
     groups = [group(result, listed, asked.source.settings["memory_mb"]) for result in results]
     picture = svg.draw(groups, command.until_ms(asked), heading(asked))
-    return {root / PAGE: text, root / PICTURE: picture}
+    return {root / PAGE: text, root / PICTURE: picture, root / BACKOFF: backoff.picture(recovered)}
 
 
-def markdown(found: list[dict[str, object]]) -> list[str]:
-    """Returns the table of the strategies."""
-    lines = ["| strategy | " + " | ".join(title for title, _, _ in COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
-    return lines + [f"| {one['strategy']} | " + " | ".join(cells(one)) + " |" for one in found]
+def _with(text: str, name: str, rows: list[list[str]]) -> str:
+    """The page with the table in its place."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    block = "\n".join([lines[0], "|---|" + "---:|" * (len(rows[0]) - 1), *lines[1:]])
+    mark = rf"(<!-- compare: {name} -->\n).*?(<!-- /compare -->)"
+    return re.sub(mark, lambda match: f"{match[1]}{block}\n{match[2]}", text, flags=re.DOTALL)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -20,7 +20,7 @@ from local.history import sources
 from local.history.pictures import checked, write
 from local.printable import columns_of, in_marks_of, printable, printable_lines
 from local.user_error import UserError
-from timeline import picture, svg
+from timeline import canvas, picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
 
 COLUMNS = 96
@@ -137,7 +137,7 @@ def _row_words(what: str, error: str) -> str:
 def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
     percent = "no Task ran" if found.covered_percent is None else f"covered {found.covered_percent:.4f} %"
     lines = [
-        f"{percent} of {svg.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
+        f"{percent} of {canvas.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
         f"gaps {len(found.gaps)}, {_gap_ms(found) / 1000:.3f} s in all",
         *(
             f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, {(gap.to_ms - gap.from_ms) / 1000:.3f} s: "
@@ -161,7 +161,7 @@ def _execution_line(execution: Execution) -> str:
         return said
     if execution.limit_in_ms is None:
         return f"{said}; too young to say when the limit is reached"
-    return f"{said}; the limit is {svg.duration(round(execution.limit_in_ms / 1000))} away, as it goes"
+    return f"{said}; the limit is {canvas.duration(round(execution.limit_in_ms / 1000))} away, as it goes"
 
 
 def _gap_ms(found: Analysis) -> int:

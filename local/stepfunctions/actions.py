@@ -20,9 +20,12 @@ from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
 from local.stepfunctions.machine_actions import MachineActions
 from local.stepfunctions.map_run_actions import MapRunActions
-from local.stepfunctions.parameters import Action, Refusal, parsed_request
+from local.stepfunctions.parameters import SIGNED_FOR, Action, Refusal, parsed_request
 from local.stepfunctions.state_test_action import StateTestAction
+from local.stepfunctions.tag_actions import TagActions
 from local.stepfunctions.task_actions import TaskActions
+from local.stepfunctions.version_actions import VersionActions
+from local.template import REGION
 from states_language import Tokens
 from states_language.clock import Clock
 from states_language.tasks.nested import Ended
@@ -41,6 +44,8 @@ class StepFunctions:
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(executions.machines, executions).actions(),
+            **VersionActions(executions.machines).actions(),
+            **TagActions(executions.machines, activities).actions(),
             **TaskActions(self.tokens).actions(),
             **ValidationAction().actions(),
             **ActivityActions(activities).actions(),
@@ -48,8 +53,8 @@ class StepFunctions:
             **StateTestAction(executions, clock).actions(),
         }
 
-    async def answer(self, action: str, body: bytes) -> Response:
-        """Returns the HTTP answer to one request; nothing in a request makes it raise."""
+    async def answer(self, action: str, body: bytes, region: str = REGION) -> Response:
+        """Returns the HTTP answer to one request, signed for a region; nothing in a request makes it raise."""
         try:
             try:
                 parameters = parsed_request(body or b"{}")
@@ -57,17 +62,17 @@ class StepFunctions:
                 raise Refusal("SerializationException", "The request is not valid JSON.") from None
             if not isinstance(parameters, dict):
                 raise Refusal("SerializationException", "The request is not a JSON object.")
-            return _json(200, await self.call(action, parameters))
+            return _json(200, await self.call(action, parameters, region))
         except Refusal as refusal:
             return _json(400, {"__type": f"com.amazonaws.states#{refusal.code}", "message": str(refusal)})
 
-    async def call(self, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    async def call(self, action: str, parameters: dict[str, Any], region: str = REGION) -> dict[str, Any]:
         """Returns an action's answer, times as epoch seconds; raises Refusal."""
         if action not in self._actions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
         request_validation.check(action, parameters)
         arguments = {name: value for name, value in parameters.items() if value is not None}
-        answer = self._actions[action](arguments)
+        answer = self._actions[action](arguments | {SIGNED_FOR: region})
         return await answer if inspect.isawaitable(answer) else answer
 
     def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:
