@@ -58,7 +58,7 @@ def environment(folder: Path, endpoint: str, upstream: str, events: int, event_b
         "MARGIN_S": "20",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
-        "OVERLAP_MAX_S": "28",
+        "WAIT_S": "840",
         "KEEP_DAYS": "30",
         "LEDGER_KEEP_DAYS": "0",
         "METRICS_BY": "stage",
