@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from aws_lambda_powertools import Logger
 
 from handlers import errors
-from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.clients import boto3_client, bucket, dynamodb, queue
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Report
 from handlers.connection.stuck import STUCK_AFTER
@@ -45,15 +45,16 @@ logger = Logger()
 settings = load(os.environ)
 
 
+plain = plain_aws(os.environ)
 store = Store(
-    dynamodb(plain_aws(os.environ), tries=TRIES),
+    dynamodb(plain, tries=TRIES),
     # The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
-    lambda: boto3_client("sqs"),
+    functools.cache(lambda: queue(plain, tries=TRIES)),
     events_table=settings.events_table,
     control_table=settings.control_table,
     dead_letter_queue_url=settings.dead_letter_queue_url,
     events_bucket=settings.events_bucket,
-    s3=lambda: boto3_client("s3"),
+    s3=functools.cache(lambda: bucket(plain, tries=TRIES)),
     ledger_keep_days=settings.ledger_keep_days,
 )
 
@@ -70,13 +71,13 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
         stream_id, lane, execution = read_event(event)
-        cycles, renew_after = read_cycles(event)
+        cycles, renew_after, wait_s = read_numbers(event)
         logger.append_keys(stream_id=stream_id, lane=lane, execution=execution)
         profile = read_profile(stream_id, settings)
     except errors.InvalidRequest as error:
         logger.error(str(error))
         raise
-    request = Request(stream_id, lane, execution, cycles, renew_after, read_died(event))
+    request = Request(stream_id, lane, execution, cycles, renew_after, read_died(event), wait_s)
     invocation = to_invocation(
         request, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
     )
@@ -105,13 +106,13 @@ def read_event(event: object) -> tuple[str, str, str]:
     return stream_id, lane, execution
 
 
-def read_cycles(event: object) -> tuple[int, int]:
-    """How many cycles the lane has had, and in which a renewal is due; 0 where `event` does not say."""
-    numbers = [event.get(name, 0) if isinstance(event, Mapping) else 0 for name in ("cycles", "renew_after")]
+def read_numbers(event: object) -> tuple[int, int, int]:
+    """How many cycles the lane has had, in which a renewal is due, how long a lane waits; 0 where it is not said."""
+    numbers = [event.get(name, 0) if isinstance(event, Mapping) else 0 for name in ("cycles", "renew_after", "wait_s")]
     if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers):
-        raise errors.InvalidRequest("cycles and renew_after in the event must be whole numbers of at least 0")
-    cycles, renew_after = numbers
-    return cycles, renew_after
+        raise errors.InvalidRequest("cycles, renew_after and wait_s in the event must be whole numbers of at least 0")
+    cycles, renew_after, wait_s = numbers
+    return cycles, renew_after, wait_s
 
 
 def read_died(event: object) -> str:

@@ -58,6 +58,7 @@ class Requests:
         self._record = to_record(None)  # as the claim or the turn found it
         self._is_former = False  # whether that has the cursor elsewhere
         self._row: Item = {}  # the connection's own record, as it was last written somewhere
+        self._unsaved: Progress | None = None  # the same, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
         self._looked: int | None = None  # who looked for gaps, where the control record does not say so yet
 
@@ -84,7 +85,7 @@ class Requests:
             case MarkConnected():
                 return [lambda: self._mark_connected(step)]
             case Release():
-                return [lambda: self._release(step)]
+                return [*self._owed(), lambda: self._release(step)]
             case ReplaceCursor(cursor, progress):
                 return [lambda: self._save_record(progress), lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
@@ -109,6 +110,7 @@ class Requests:
             after_fence=step.after_fence,
             partitions=LOG if profile.store == "log" else profile.partitions,
             order=profile.order,
+            now_ms=self._now_ms(),
             rest_until_ms=step.rest_until_ms,
             turn=self._turn(step),
         )
@@ -140,17 +142,11 @@ class Requests:
         return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id, not self._is_former)
 
     def _resumption(self, record: ControlRecord) -> Resumption:
-        """The later of two cursors: the control record's, which is saved now and then, and the log's.
-
-        The log's is behind where the upstream moved on without an event, and where it has forgotten a cursor.
-        """
+        """Where to go on: behind the later of two cursors, the control record's and the log's."""
         saved = record.resumption(self._now_ms())
-        self._asked_fence = record.cursor_fence
-        logged = None if self._log is None else self._log.opens()
-        if logged is None or (saved.saved_ms is not None and (record.cursor_fence, saved.saved_ms) >= logged[:2]):
-            return saved
-        self._asked_fence = logged.fence
-        return replace(saved, cursor=logged.text, saved_ms=logged.at_ms)
+        later = record.with_logged(None if self._log is None else self._log.opens())
+        self._asked_fence = later.cursor_fence
+        return replace(saved, cursor=later.cursor, saved_ms=later.saved_ms)
 
     def _replace_cursor(self, cursor: str) -> bool:
         store, stream_id = self._store, self._invocation.stream_id
@@ -214,6 +210,10 @@ class Requests:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
         return self._answer(self._store.heartbeat(self._invocation.stream_id, fence, step.expires_at_ms, shown))
 
+    def _owed(self) -> list[Request]:
+        """What is tried again before a connection that was answered lets go: nobody else writes down how it ended."""
+        return [] if self._unsaved is None else [functools.partial(self._save_record, self._unsaved)]
+
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
         if step.progress.opened_ms is None:
@@ -245,7 +245,9 @@ class Requests:
         return self._row
 
     def _save_record(self, progress: Progress) -> None:
+        self._unsaved = progress
         self._store.ledger.save(self._invocation.stream_id, self._of(progress))
+        self._unsaved = None
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)
