@@ -58,7 +58,10 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any]] = {
     "large ranges": (_jsonata("$sum($map([1..800000], function($v) { $v * 2 }))"), {}),
     "padding": (_jsonata("$pad('x', 6000000) & $pad('y', 6000000)"), {}),
     "joins": (_jsonata("[1..300].([1..300].([1..300]))"), {}),
-    "sort": (_jsonata("$sort($map([1..20000], function($v) { ($v * 7919) % 20011 }), function($a, $b) { $a > $b })"), {}),
+    "sort": (
+        _jsonata("$sort($map([1..20000], function($v) { ($v * 7919) % 20011 }), function($a, $b) { $a > $b })"),
+        {},
+    ),
     "many expressions": (
         {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 3_000, "End": True},
         {},
@@ -90,7 +93,8 @@ class Row:
     def line(self) -> str:
         """The row of the table."""
         times = f"{self.median_ms:>8.1f}{self.p99_ms:>8.1f}{self.slowest_ms:>9.1f}"
-        return f"{self.attack:<20}{self.clients:>4}{self.answers:>8}{times}{self.attacks:>8}{self.attack_ms:>9.0f}  {self.outcome}"
+        ended = f"{self.attacks:>8}{self.attack_ms:>9.0f}  {self.outcome}"
+        return f"{self.attack:<20}{self.clients:>4}{self.answers:>8}{times}{ended}"
 
 
 async def _serve(folder: Path, port: Connection) -> None:

@@ -17,7 +17,6 @@ from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts
 
-
 _running = threading.local()
 
 
@@ -29,6 +28,8 @@ def _refused(token: str) -> Any:
 
 
 # AWS has JSONata 2.0.6, which reads a ? and then a sign that stands before nothing; the library has what came later.
+# The library writes a value into the text of each error, and fails at the node of a function.
+Parser.Symbol.__repr__ = lambda symbol: str(symbol.type)
 Parser.InfixCoalesce.led = _refused("?")
 Parser.InfixDefault.led = _refused(":")
 

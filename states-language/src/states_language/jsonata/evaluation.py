@@ -159,10 +159,11 @@ class Query:
     def _failure(self, problem: Exception, location: str) -> QueryFailure:
         # AWS ends the sentence before a coded message, and puts a colon before a bound's.
         if isinstance(problem, Exceeded | RecursionError | TimeoutError):
-            return self.bounded({RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem)), location)
-        coded = message(problem)
-        if coded is None:
-            return self.failed("threw an internal error during evaluation.", location)
+            return self.bounded(
+                {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem)), location
+            )
+        # A few of the library's own errors have no code.
+        coded = message(problem) or "D3137: The expression cannot be evaluated"
         return self.failed(f"threw an error during evaluation. {coded}", location)
 
 

@@ -8,10 +8,10 @@ process.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import sys
+from collections import deque
 
 from states_language.scheduling.lanes import Job
 
@@ -34,6 +34,7 @@ class Pool:
         self._free = asyncio.Semaphore(processes() if most is None else most)
         self._idle: list[asyncio.subprocess.Process] = []
         self._all: set[asyncio.subprocess.Process] = set()
+        self._ending: deque[asyncio.subprocess.Process] = deque(maxlen=64)
 
     async def ask(self, job: Job) -> Job:
         """Return the answer; TIMED_OUT after LONGEST_S, DIED where the process ended.
@@ -61,6 +62,11 @@ class Pool:
             self._end(child)
         self._idle.clear()
 
+    async def wait_closed(self) -> None:
+        """Return when the processes that were ended are gone."""
+        while self._ending:
+            await self._ending.pop().wait()
+
     async def _started(self) -> asyncio.subprocess.Process:
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "states_language.scheduling.evaluator",
@@ -72,8 +78,9 @@ class Pool:
 
     def _end(self, child: asyncio.subprocess.Process) -> None:
         self._all.discard(child)
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
+        self._ending.append(child)
+        # This kills it and closes the pipes; asyncio has no public name for it.
+        child._transport.close()  # type: ignore[attr-defined]
 
 
 async def _answer(child: asyncio.subprocess.Process, job: Job) -> Job | None:
