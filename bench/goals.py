@@ -15,6 +15,10 @@ DROP_MS = 2000
 # The time for a reconnection in place besides the connect: drain, save, release, claim.
 IN_PLACE_MS = 50
 IN_PLACE = "reconnects"
+# From the end of a function to the lane's next request, where two are forbidden and the error proves the end.
+DEATH_MS = 1500
+# So many deaths of a kind at least: of fewer a p99 is the greatest alone.
+DEATHS = 100
 
 
 class Measured(Protocol):
@@ -41,6 +45,26 @@ class Measured(Protocol):
         """Events that are missing between the first and the last."""
 
 
+class Death(Protocol):
+    """The fields of a row of one kind of death that the goals read."""
+
+    @property
+    def policy(self) -> str:
+        """The error by which the machine heard of it."""
+
+    @property
+    def gaps(self) -> dict[str, Any]:
+        """How long nobody was connected after a death, a summary."""
+
+    @property
+    def told(self) -> int:
+        """How often the machine heard of it."""
+
+    @property
+    def lost(self) -> int:
+        """Events that are missing between the first and the last."""
+
+
 @dataclass(frozen=True)
 class Goal:
     """One goal of one row; `limit_ms` and `measured_ms` are None where the goal is not a time."""
@@ -61,6 +85,17 @@ class Goal:
 def goals(rows: Iterable[Measured]) -> list[Goal]:
     """Return every goal with its verdict."""
     return [goal for row in rows if row.machine == CONNECTIONS for goal in _of(row)]
+
+
+def death_goals(row: Death) -> list[Goal]:
+    """Return every goal of one kind of death with its verdict."""
+    count, p99_ms = row.gaps["count"], row.gaps["p99_ms"]
+    met = p99_ms is not None and p99_ms <= DEATH_MS
+    return [
+        Goal(row.policy, "p99 to the next request", DEATH_MS, p99_ms, met),
+        Goal(row.policy, f"{DEATHS} deaths that the machine was told", None, None, min(count, row.told) >= DEATHS),
+        Goal(row.policy, "no event lost", None, None, row.lost == 0),
+    ]
 
 
 def _of(row: Measured) -> Iterator[Goal]:

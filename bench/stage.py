@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,14 @@ class Stage:
         self._upstream_port = upstream_port
         self._endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
 
-    async def start(self, stream: Stream) -> None:
-        """Start an execution of the stream's machine."""
+    async def start(self, stream: Stream) -> str:
+        """Start an execution of the stream's machine and return its ARN."""
         name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
         arn = next(described.arn for described in self._service.stack.machines if described.name == name)
         text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
         client = self._endpoints.client("stepfunctions")
-        await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
+        started = await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
+        return str(started["executionArn"])
 
     def drop(self, stream: Stream) -> None:
         """Reset the newest connection of the stream."""
@@ -60,10 +62,26 @@ class Stage:
 
     def kill(self, stream: Stream) -> None:
         """Kill the function that has the newest connection of the stream, with SIGKILL."""
-        _, port = self._upstreams.presence.clients(stream.upstream_id)[-1]
-        for pid in _owners(set(_inodes(port, self._upstream_port))):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.signal(stream, signal.SIGKILL)
+
+    def signal(self, stream: Stream, number: signal.Signals) -> bool:
+        """Return whether a function has the newest connection of the stream; it gets the signal."""
+        is_sent = False
+        for _, port in self._upstreams.presence.clients(stream.upstream_id)[-1:]:
+            for pid in _owners(set(_inodes(port, self._upstream_port))):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                    is_sent = True
+        return is_sent
+
+    async def errors(self, execution: str) -> Counter[str]:
+        """Return how often each error ended a function, as the execution's history says."""
+        pages = self._endpoints.client("stepfunctions").get_paginator("get_execution_history")
+        found: Counter[str] = Counter()
+        for page in await asyncio.to_thread(lambda: list(pages.paginate(executionArn=execution))):
+            failed = [event for event in page["events"] if event["type"] == "TaskFailed"]
+            found.update(event["taskFailedEventDetails"]["error"] for event in failed)
+        return found
 
     async def stored(self, stream: Stream) -> list[int]:
         """Return the numbers of the stored events, in order."""
@@ -102,8 +120,13 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def open_stage(watch: Callable[[str, int], None], stage: str = STAGE) -> AsyncIterator[Stage]:
-    """Yield the running stage; `watch` is called at each change of a stream's connections. Raises UserError."""
+async def open_stage(
+    watch: Callable[[str, int], None], stage: str = STAGE, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Stage]:
+    """Yield the running stage; `watch` is called at each change of a stream's connections. Raises UserError.
+
+    `environment` replaces variables of the functions.
+    """
     listener: Listener
     upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=_NEVER_S, watch=watch)
     listener = Listener(upstreams.app, bind(0, "the benchmark's upstream"))
@@ -114,7 +137,7 @@ async def open_stage(watch: Callable[[str, int], None], stage: str = STAGE) -> A
         write_profiles(ROOT / "env" / "streams", Path(folder) / "streams")
         service = Service(
             Path(folder),
-            _changed(template, stage, Path(folder) / "streams"),
+            _changed(template, stage, {"STREAMS_DIR": str(Path(folder) / "streams")} | dict(environment or {})),
             sockets,
             held,
             variables,
@@ -142,14 +165,14 @@ class _Silence(Screen):
         """Print nothing."""
 
 
-def _changed(template: dict[str, Any], stage: str, streams: Path) -> dict[str, Any]:
-    """Return the template with the plain machine, which is not deployed, and the benchmark's profiles."""
+def _changed(template: dict[str, Any], stage: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the template with the plain machine, which is not deployed, and with variables of its functions."""
     definition = yaml.safe_load((ROOT / "statemachines" / f"{STAGGERED}.asl.yml").read_text())
     whole = stages.resolve(definition, stages.load(stage), stages.names(stage))
     changed = copy.deepcopy(template)
     for resource in changed["Resources"].values():
         if resource["Type"] == "AWS::Lambda::Function":
-            resource["Properties"]["Environment"]["Variables"]["STREAMS_DIR"] = str(streams)
+            resource["Properties"]["Environment"]["Variables"] |= environment
     changed["Resources"]["PlainMachine"] = {
         "Type": "AWS::StepFunctions::StateMachine",
         "Properties": {

@@ -3,7 +3,7 @@
     GET    /                                what there is
     GET    /connections                     all streams that were ever started, a page at a time
     GET    /connections/{streamId}          the status of a stream
-    GET    /connections/{streamId}/events   its events in order, a page at a time
+    GET    /connections/{streamId}/events   its events, a page at a time
     DELETE /connections/{streamId}          asks for its stop
 
 The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
@@ -166,14 +166,22 @@ def _streams(request: PageRequest) -> Answer:
 
 def _events(stream_id: str, profile: str, request: PageRequest) -> Answer:
     """200 with a page of events, as docs/store.md describes it."""
-    partitions = store.partitions(stream_id)
-    if partitions is None:
+    layout = store.layout(stream_id)
+    if layout is None:
         raise _unknown(stream_id, profile)
+    event_pages.check_place(request.after, layout.order)
     late_at_s = time.monotonic() + PAGE_S
     entries = reader.entries(
-        stream_id, partitions, _now_ms(), request.after, request.limit, most_bytes=event_pages.BODY_BYTES
+        stream_id,
+        layout.partitions,
+        _now_ms(),
+        request.after,
+        request.limit,
+        most_bytes=event_pages.BODY_BYTES,
+        order=layout.order,
     )
-    return _json(200, event_pages.page(stream_id, entries, request.limit, lambda: time.monotonic() > late_at_s))
+    page = event_pages.page(stream_id, entries, request.limit, lambda: time.monotonic() > late_at_s, order=layout.order)
+    return _json(200, page)
 
 
 def _delete(stream_id: str, profile: str) -> Answer:

@@ -37,6 +37,8 @@ VERBS = {
     "replay": Verb(
         "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
     ),
+    "compare": Verb("local.compare.command", "run ways to keep a stream connected beside each other", in_checkout=True),
+    "timeline": Verb("local.history.command", "say and draw what an execution did, from its history"),
     "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
     "cost": Verb("local.costs.command", "say what a stream costs a month on AWS, and by which part", in_checkout=True),
     "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),

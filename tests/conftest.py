@@ -11,10 +11,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Examples have no time limit, and slow generation is no failure: a busy machine is not a counterexample. They are drawn
-# anew in each run; a failure prints what replays it, and .hypothesis keeps it for the next run.
+# anew in each run; a failure prints what replays it, and .hypothesis keeps it for the next run. Where CI is set they
+# follow from the test alone: there a failure is the change's own, and the same commit gives the same answer.
 settings.register_profile(
-    "streamkeeper", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)  # fmt: skip
+    "streamkeeper",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("CI", "") not in ("", "0", "false"),
+)
 settings.load_profile("streamkeeper")
 
 # Nothing that the user's shell says of AWS reaches a test, nor what the tests start.

@@ -62,10 +62,14 @@ class Service:
     def _answers(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.log
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port)).close()
-            return True
-        return False
+        # The port is open before anything is served at it.
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=120).close()
+        except urllib.error.HTTPError as refusal:
+            refusal.close()
+        except OSError:
+            return False
+        return True
 
     def check_permissions(self) -> None:
         """Fails where a request was refused that no test expects to be."""

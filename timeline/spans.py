@@ -1,25 +1,23 @@
 """Reads what each lane did and when from an execution's history alone, AWS's as well as ours.
 
 A history is the list that GetExecutionHistory answers with: each event has `id`, `previousEventId`, `type`,
-`timestamp` and the details of its type. A lane is recognized by following previousEventId: the first state of a branch
-points to its ParallelStateStarted. Lane A is the branch that waits before it has a Task, whatever comes before that;
-the others are B, C … in order. A machine without a Parallel has the one lane B.
+`timestamp` and the details of its type. `lanes.py` says which lane an event belongs to.
 
-A Task that calls no function (it starts a successor, say) is no part of what a lane is there for, and is left out.
-It knows nothing of connections: a Task that runs may still be connecting. Invariant: rows are in the order of the
-history.
+Where a history has Tasks that call functions, only those are read: one that starts a successor, say, is no part of
+what a lane is there for. Of a history without any, every Task and activity is read. It knows nothing of connections: a
+Task that runs may still be connecting. Invariant: rows are in the order of the history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-Event = Mapping[str, Any]
+from timeline.lanes import Event, with_lanes
 
-_TASK_STARTED = frozenset({"TaskStarted", "LambdaFunctionStarted"})
+_FUNCTION_STARTED = "LambdaFunctionStarted"
+_TASK_STARTED = frozenset({"TaskStarted", _FUNCTION_STARTED, "ActivityStarted"})
 _TASK_ENDED = {
     "TaskSucceeded": "taskSucceededEventDetails",
     "TaskFailed": "taskFailedEventDetails",
@@ -28,6 +26,9 @@ _TASK_ENDED = {
     "LambdaFunctionSucceeded": "lambdaFunctionSucceededEventDetails",
     "LambdaFunctionFailed": "lambdaFunctionFailedEventDetails",
     "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
+    "ActivitySucceeded": "activitySucceededEventDetails",
+    "ActivityFailed": "activityFailedEventDetails",
+    "ActivityTimedOut": "activityTimedOutEventDetails",
     "TaskStateAborted": "",
 }
 _WAIT_ENDED = frozenset({"WaitStateExited", "WaitStateAborted"})
@@ -55,7 +56,7 @@ class Span:
 
 
 def timestamp_ms(event: Event) -> int:
-    """Returns an event's time in milliseconds, be it our integer, boto3's datetime, or ISO text or seconds."""
+    """Returns an event's time in milliseconds: our integer, boto3's datetime, or ISO text or seconds."""
     value = event["timestamp"]
     if isinstance(value, datetime):
         return round(value.timestamp() * 1000)
@@ -68,13 +69,15 @@ def timestamp_ms(event: Event) -> int:
 
 def rows(history: Iterable[Event]) -> list[Row]:
     """Returns what the lanes did, times in milliseconds from the execution's start."""
+    events = list(history)
     lane_rows: list[Row] = []
     running: set[str] = set()
     start_ms: int | None = None
-    for event, lane in _with_lanes(list(history)):
+    only_functions = any(_calls_function(event) for event in events)
+    for event, lane in with_lanes(events):
         at_ms = timestamp_ms(event)
         start_ms = at_ms if start_ms is None else start_ms
-        what, error = _reading(event)
+        what, error = _reading(event, only_functions)
         if not lane or not what:
             continue
         if what == "task_ended":
@@ -116,67 +119,21 @@ def transitions(history: Iterable[Event]) -> int:
     return entered + max(0, attempts - tasks_entered)
 
 
-def _reading(event: Event) -> tuple[str, str]:
+def _calls_function(event: Event) -> bool:
+    """Whether a Task starts to call a function; one without details is taken for one that does."""
+    if event["type"] != "TaskStarted":
+        return bool(event["type"] == _FUNCTION_STARTED)
+    return bool(event.get("taskStartedEventDetails", {}).get("resourceType", "lambda") == "lambda")
+
+
+def _reading(event: Event, only_functions: bool) -> tuple[str, str]:
     kind = event["type"]
     if kind == "WaitStateEntered":
         return "wait_started", ""
     if kind in _WAIT_ENDED:
         return "wait_ended", ""
     if kind in _TASK_STARTED:
-        details = event.get("taskStartedEventDetails", {})
-        return ("task_started", "") if details.get("resourceType", "lambda") == "lambda" else ("", "")
+        return ("task_started", "") if _calls_function(event) or not only_functions else ("", "")
     if kind in _TASK_ENDED:
         return "task_ended", event.get(_TASK_ENDED[kind], {}).get("error", "")
     return "", ""
-
-
-def _with_lanes(history: list[Event]) -> Iterator[tuple[Event, str]]:
-    """Yields each event with its lane, "" where it belongs to none."""
-    if not any(event["type"] == "ParallelStateStarted" for event in history):
-        for event in history:
-            yield event, "" if _is_outside(event) else "B"
-        return
-    branches = _branches(history)
-    letters = _letters(history, branches)
-    for event in history:
-        yield event, letters.get(branches.get(event["id"], 0), "")
-
-
-def _is_outside(event: Event) -> bool:
-    return bool(event["type"].startswith(("ParallelState", "Execution")))
-
-
-def _branches(history: list[Event]) -> dict[int, int]:
-    """Returns the branch of each event that has one: the id of the event that entered the branch's first state."""
-    starts: set[int] = set()
-    branches: dict[int, int] = {}
-    for event in history:
-        number, previous = event["id"], event.get("previousEventId", 0)
-        if event["type"] == "ParallelStateStarted":
-            starts.add(number)
-        if _is_outside(event):
-            continue
-        if previous in starts and event["type"].endswith("StateEntered"):
-            branches[number] = number
-        elif previous in branches:
-            branches[number] = branches[previous]
-    return branches
-
-
-def _letters(history: list[Event], branches: Mapping[int, int]) -> dict[int, str]:
-    """Returns the letter of each branch: of those of a Parallel, A is the first one that waits before it has a Task."""
-    waits: dict[int, bool] = {}
-    for event in history:
-        if event["id"] in branches and event["type"] in ("WaitStateEntered", "TaskStateEntered"):
-            waits.setdefault(branches[event["id"]], event["type"] == "WaitStateEntered")
-    letters: dict[int, str] = {}
-    taken: dict[int, str] = {}  # the last letter of a Parallel after A; and whether A is taken, under its negative
-    for event in history:
-        number, parallel = event["id"], event.get("previousEventId", 0)
-        if branches.get(number) != number:
-            continue
-        if waits.get(number) and -parallel not in taken:
-            letters[number] = taken[-parallel] = "A"
-        else:
-            letters[number] = taken[parallel] = chr(ord(taken.get(parallel, "A")) + 1)
-    return letters

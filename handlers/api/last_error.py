@@ -7,6 +7,7 @@ by one. When the next try comes is said as far as it is known:
     tried_again_by  nothing is written down, so the machine's own Retriers and rests decide: then at the latest
     neither         nobody knows, or nobody will: the message says which
 
+While somebody tries, the rest that is written down only keeps others from trying beside it: it is no instant of a try.
 Of a refusal that may pass `final_at` says from when on the next of them ends the stream.
 
 Once a later connection was answered the error is over: `over_at` says since when, and nothing of it is told as present.
@@ -93,6 +94,9 @@ def _next_try(
     newest = connections.newest
     if newest is not None and lease.fence > newest.fence:
         return None, None, "is being tried again"
+    if rest.tried_ms and rest.until_ms > now_ms:
+        # Nobody else tries until then; but what is owed after this try is known only once it has ended.
+        return None, None, "is being tried again" if rest.tried_ms > _failed_ms(one) else ""
     if rest.until_ms > now_ms:
         return rest.until_ms, None, f"tried again at {at(rest.until_ms)}"
     within_ms = retries.within_ms(one.error)

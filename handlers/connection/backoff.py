@@ -37,7 +37,8 @@ class Rest:
     `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it. `same_ends`
     is how many connections in a row came to the end `same_end` (`stuck.py`), 0 where the last came to none such.
     `refused_since_ms` is when the first of the refusals in a row came, `final_ms` from when on the next of them is
-    final; 0 where the last connection was not refused.
+    final; 0 where the last connection was not refused. `tried_ms` is when somebody took the try after the rest: until
+    `until_ms` no other does, however the try ends. It is 0 where the rest is one that is owed.
     """
 
     kind: str = ""
@@ -48,6 +49,7 @@ class Rest:
     same_end: str = ""
     refused_since_ms: int = 0
     final_ms: int = 0
+    tried_ms: int = 0
 
 
 NO_REST = Rest()

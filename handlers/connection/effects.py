@@ -18,11 +18,13 @@ class Claim:
 
     `after_fence` is the last token that this invocation has claimed, 0 where this is its first. `rest_until_ms` is
     until when the upstream is owed a rest as far as the invocation knows; where anything else is written down, the
-    claim is refused.
+    claim is refused. Where `expires_at_ms` is not 0, it takes the turn as well, until then, if nobody is connected and
+    nobody has claimed since `after_fence`; the answer's lease says so.
     """
 
     after_fence: int = 0
     rest_until_ms: int = 0
+    expires_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,10 @@ class Progress:
     `resumed` is whether it asked the upstream for what came since a cursor, `reach_ms` how far back that goes at most.
     `since_ms` is until when all was known when it asked, `live_ms` when it has caught up with the upstream; `forgot_ms`
     is when the upstream said that it no longer has what came after the cursor.
-    `seen_ms` is until when it is known good, `saved_ms` when this record was written, `deadline_ms` when its function
-    is killed: no connection outlives that. `conflicts` are those of `stored` and `duplicates` whose key was known with
-    another body. `error`, `http_status` and `detail` say how it ended, as its `Outcome` does.
+    `seen_ms` is until when it is known good, `heard_ms` when the upstream last sent something, None before its answer;
+    `saved_ms` is when this record was written, `deadline_ms` when its function is killed: no connection outlives that.
+    `conflicts` are those of `stored` and `duplicates` whose key was known with another body. `error`, `http_status` and
+    `detail` say how it ended, as its `Outcome` does.
     """
 
     fence: int
@@ -99,6 +102,7 @@ class Progress:
     conflicts: int = 0
     saved_ms: int | None = None
     deadline_ms: int | None = None
+    heard_ms: int | None = None
     error: str = ""
     http_status: int = 0
     detail: str = ""
@@ -134,9 +138,13 @@ class SaveRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceCursor:
-    """Save `cursor` in place of the one that this connection asked with and that the upstream refused."""
+    """Write the record into the ledger, which says why, and then save `cursor` in place of the one that was refused.
+
+    Where the ledger does not take the record, the cursor stays: the next connection asks with it, and hears the same.
+    """
 
     cursor: str
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ printed, compared and replayed. This module decides nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from handlers.connection.backoff import NO_REST, Rest
 from handlers.connection.lease import Lease
@@ -15,6 +16,8 @@ from handlers.connection.lease import Lease
 LOG = 0
 # What a profile may ask for at most.
 MOST_PARTITIONS = 64
+# Whether the items of a stream are in the index that has them in the order in which they came.
+Order = Literal["index", "none"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ counts as if it stayed. So a gap is closed, may be open again, and is closed for
 Nothing on the wire says when a connection has caught up. What is assumed is that an upstream sends what it kept at one
 and a half times the speed at which it happened, or faster: so a second that was missed is made up for in two.
 
+A silent connection counts as good until it was let go, or counts as dead; nobody can know better. But its peer may have
+died after it was last heard. Whoever goes on from its cursor is then sent what that peer kept back as well, so it has
+caught up only once it has lasted for twice that silence, too.
+
 Of a default resume nobody knows whether the upstream heeds it. One that does not sends what happens, from its answer
 on. One that does keeps what it sent for `KEPT_MS` at least; that is assumed as well. So a connection that is relieved
 before it has caught up leaves nothing open: it was live, or its successor asks for the same a moment later.
@@ -56,7 +60,8 @@ class Record:
     `reach_ms` is how far back the upstream goes where it was asked for what came since; None: to the cursor, 0: nobody
     knows. `since_ms` is None where nobody knew. `joined_ms` is since when others were connected, without a pause, until
     it was answered; only `_settled` knows. `refused` is why nobody can ask for what came before it: that the upstream
-    says so is a connection of no length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows.
+    says so is a connection of no length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows;
+    `heard_ms` when the upstream last sent something on it, None where nobody knows.
     """
 
     fence: int
@@ -71,6 +76,7 @@ class Record:
     refused: str = ""
     joined_ms: int | None = None
     saved_ms: int = 0
+    heard_ms: int | None = None
 
     @property
     def last_ms(self) -> int:
@@ -94,6 +100,11 @@ class Record:
         if self.reach_ms is not None and self.opened_ms - self.since_ms > self.reach_ms:
             return self.opened_ms
         return min(self.since_ms, self.opened_ms)
+
+    @property
+    def silent_from_ms(self) -> int:
+        """Since when nothing came on it until its end: its peer may have been dead since, and nobody could know."""
+        return self.last_ms if self.heard_ms is None else min(self.last_ms, self.heard_ms)
 
     def behind_ms(self, at_ms: int) -> int:
         """How much longer than until `at_ms` it must last to have caught up; 0 where it has."""
@@ -136,7 +147,7 @@ class Known:
 
     `at_ms` is until when all that happened is stored or lies in an open gap; None where there is no record. From
     `connected_ms` to `until_ms` somebody was connected without a pause. `waits` has, for connections that no later one
-    outdoes, the fencing token, until when it was good, and how much longer it must have lasted to have caught up.
+    outdoes, the fencing token, until when it was heard, and how much longer it must have lasted to have caught up.
     """
 
     fence: int = 0
@@ -152,8 +163,8 @@ class Known:
         these.
         """
         waits = [
-            behind_ms + CATCH_UP * max(0, now_ms - last_ms)
-            for fence, last_ms, behind_ms in self.waits
+            behind_ms + CATCH_UP * max(0, now_ms - heard_ms)
+            for fence, heard_ms, behind_ms in self.waits
             if fence >= cursor_fence
         ]
         return min(waits, default=None)
@@ -175,8 +186,10 @@ def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record,
     behind_ms = record.behind_ms(record.last_ms)
     reached = [settled.from_ms] if behind_ms else [settled.from_ms, record.last_ms]
     at_ms = max(reached if known.at_ms is None else [*reached, known.at_ms])
-    waits = [wait for wait in known.waits if CATCH_UP * (wait[1] - record.last_ms) > wait[2] - behind_ms]
-    waits.append((record.fence, record.last_ms, behind_ms))
+    # Whoever goes on from its cursor is sent what a dead peer kept back as well, and has caught up the later for that.
+    heard_ms, behind_ms = record.silent_from_ms, record.behind_ms(record.silent_from_ms)
+    waits = [wait for wait in known.waits if CATCH_UP * (wait[1] - heard_ms) > wait[2] - behind_ms]
+    waits.append((record.fence, heard_ms, behind_ms))
     until_ms = max(known.until_ms, record.last_ms)
     return settled, Known(record.fence, at_ms, connected_ms, until_ms, tuple(waits[-MOST_WAITS:]))
 

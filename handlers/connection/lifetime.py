@@ -57,6 +57,7 @@ class Lifetime:
         self._beside = 0  # the newest connection that was seen connected beside this one
         self._separate_at_ms: int | None = None
         self._is_separating = False
+        self._expires_at_ms = 0
 
     def begins(self, now_ms: int) -> None:
         """Records the instant of the claim."""
@@ -120,7 +121,9 @@ class Lifetime:
         A hot one's lease does not outlast its stay, so that the older of two can see whether the newer is about to go.
         """
         until_ms = now_ms + self._ttl_ms
-        return min(until_ms, self._last_ms) if self._is_hot else until_ms
+        # A renewal that goes back is refused, and the cursor with it: a clock that is set back must not lose that.
+        self._expires_at_ms = max(self._expires_at_ms, min(until_ms, self._last_ms) if self._is_hot else until_ms)
+        return self._expires_at_ms
 
     def drains_until_ms(self, now_ms: int) -> int:
         """Returns until when what was read may be stored by one that leaves now; late, it has half as long again."""

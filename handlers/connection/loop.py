@@ -108,7 +108,7 @@ def answered(held: Rest, progress: Progress) -> Rest:
     """What is written in place of `held` once the upstream has answered with a stream: others may try as well."""
     if not held.until_ms or progress.opened_ms is None:
         return held
-    return replace(held, until_ms=progress.opened_ms)
+    return replace(held, until_ms=progress.opened_ms, tried_ms=0)
 
 
 def _due(manager: Manager, answer: Answer) -> list[Effect] | None:

@@ -174,7 +174,9 @@ class Manager:
         self._record.begins(now_ms)
         self._lifetime.begins(now_ms)
         self.wake_at_ms = self._lifetime.alarm_ms
-        return [Claim(self._after_fence, self._rest.until_ms)]
+        takes_turn = self._profile.overlap == "forbids" and self._after_fence > 0
+        expires_at_ms = self.expires_at_ms(now_ms) if takes_turn else 0
+        return [Claim(self._after_fence, self._rest.until_ms, expires_at_ms)]
 
     def ask_lease(self, now_ms: int) -> list[Effect]:
         """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it."""
@@ -220,7 +222,7 @@ class Manager:
             self._intake.gathers(self._profile.flush_ms)
         if self._profile.overlap == "forbids":
             self.phase = Phase.AWAITING_RELEASE
-            return self._await_release(now_ms, LeaseView.HOLDER)
+            return self._await_release(now_ms, LeaseView.HOLDER, claimed.resumption)
         return self._open(now_ms, claimed.resumption)
 
     def _claim_refused(self, _now_ms: int, refused: ClaimRefused) -> list[Effect]:
@@ -379,15 +381,15 @@ class Manager:
             return unfinished
         record.unterminated_bytes = self._intake.tail_bytes()
         progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
-        effects: list[Effect] = [SaveRecord(progress)]
-        if record.shows_gaps:
-            effects += record.gaps(self.lease_ttl_ms, leaves_some=draining.asks_lease)
         # Of one that was not answered an older connection may still be open, and must not count as closed.
         is_released = record.opened_ms is not None or self._has_turn
+        effects: list[Effect] = [SaveRecord(progress)]
+        if cursor is not None and not is_released:
+            effects = [ReplaceCursor(cursor, progress)]
+        if record.shows_gaps:
+            effects += record.gaps(self.lease_ttl_ms, leaves_some=draining.asks_lease)
         if is_released:
             effects.append(Release(cursor, progress))
-        elif cursor is not None:
-            effects.append(ReplaceCursor(cursor))
         if not draining.asks_lease:
             return [*effects, Finish(draining.outcome)]
         draining.until_ms = self._lifetime.watches_until_ms(now_ms, draining.watch_ms)

@@ -180,10 +180,13 @@ class _Attempts:
             # That this one lived ends its own failures, not those that others met meanwhile; nor does its rest end
             # theirs.
             ours = replace(after, kind=held.kind, failures=held.failures)
-            after = replace(after if after.failures else ours, until_ms=max(after.until_ms, held.until_ms))
+            after = after if after.failures else ours
+            if held.until_ms >= after.until_ms:
+                after = replace(after, until_ms=held.until_ms, tried_ms=held.tried_ms)
         self._rest = after
 
     def _counted_after(self, before: Rest, report: Report) -> Rest:
+        before = replace(before, tried_ms=0)  # that try is over
         return stuck.counted(before, self._rest_after(before, report), report, self._now_ms)
 
     def _rest_after(self, before: Rest, report: Report) -> Rest:
@@ -228,7 +231,8 @@ class _Attempts:
                 if outcome is not None:
                     return outcome, self._rest
             else:
-                held = replace(self._rest, until_ms=self._now_ms + self._profile.connect_timeout_ms + TRY_MS)
+                until_ms = self._now_ms + self._profile.connect_timeout_ms + TRY_MS
+                held = replace(self._rest, until_ms=until_ms, tried_ms=self._now_ms)
                 if (yield from self._ask(ChangeRest(self._rest, held))):
                     return None, held
             self._rest = yield from self._ask(ReadRest())

@@ -78,6 +78,7 @@ class Record:
             conflicts=self._conflicts,
             saved_ms=self.saved_at_ms,
             deadline_ms=self.deadline_ms,
+            heard_ms=self.liveness.heard_ms or None,
             error="" if outcome is None else outcome.error,
             http_status=0 if outcome is None else outcome.http_status,
             detail="" if outcome is None else bounded(outcome.message if outcome.detail is None else outcome.detail),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from handlers.connection.backoff import FailureKind, Pace
+from handlers.connection.inputs import Order
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
 from handlers.framing.events import (
     OnConflict,
@@ -83,6 +84,7 @@ class Profile:
     store: StoreKind
     flush_s: float
     dedup_window_s: int
+    order: Order
     partitions: int
     keep_days: int
     resume: Resume | None

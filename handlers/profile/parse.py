@@ -7,7 +7,7 @@ nothing after it checks one again. A field that it does not know is a problem to
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from handlers.connection.inputs import MOST_PARTITIONS
+from handlers.connection.inputs import MOST_PARTITIONS, Order
 from handlers.framing.decoders import FRAMINGS, Framing
 from handlers.framing.events import OnConflict
 from handlers.framing.marks import Kind, Mark, marks
@@ -77,6 +77,7 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, 
         store=cast(StoreKind, fields.choice("store", ("items", "log"), "items")),
         flush_s=fields.number("flush_s", 1, above=-1, most=60),
         dedup_window_s=fields.whole("dedup_window_s", 900, least=60, most=86_400),
+        order=cast(Order, fields.choice("order", ("index", "none"), "index")),
         partitions=fields.whole("partitions", 1, most=MOST_PARTITIONS),
         keep_days=fields.whole("keep_days", keep_days, least=0, most=3650),
         on_conflict=cast(OnConflict, fields.choice("on_conflict", ("first", "both"), "first")),
@@ -112,6 +113,8 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
             if name in table:
                 fields.wrong(name, 'is for store = "log": an item is written at once, and its key is known for ever')
         return
+    if "order" in table:
+        fields.wrong("order", 'is for store = "items": a log is in order by itself, and has no index')
     if profile.partitions != 1:
         fields.wrong("partitions", 'is for store = "items": a log has one order and lies under one partition key')
     if profile.on_conflict == "both":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
-from handlers.connection.inputs import Written
+from handlers.connection.inputs import Order, Written
 from handlers.connection.lease import FINAL_ENDINGS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
@@ -44,6 +44,8 @@ _HOLDS = (
     "#connected = :fence AND (attribute_not_exists(#released) OR #released < :fence) "
     "AND #expires_at_ms <= :expires_at_ms"
 )
+# Nobody has claimed since, and all that were connected are closed: the turn is free.
+_NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connected <= #released)"
 # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this layout, or
 # nobody has claimed yet.
 _MAY_CLAIM = (
@@ -133,13 +135,17 @@ class Store:
         holder: str,
         after_fence: int = 0,
         partitions: int = 1,
+        order: Order = "index",
         rest_until_ms: int = 0,
+        turn: Item | None = None,
     ) -> Reply:
         """The reply to the claim; `execution` "" asks for no execution's right.
 
         `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already.
-        `partitions` is what the stream's events are spread over from its first claim on. `rest_until_ms` is until when
-        the upstream is owed a rest as far as is known; 0 for none.
+        `partitions` is what the stream's events are spread over from its first claim on. Whoever claims with the
+        `order` "none" takes it from the stream for good. `rest_until_ms` is until when the upstream is owed a rest as
+        far as is known; 0 for none. `turn` is the `mark` of a turn that is taken with it where nobody has claimed since
+        `after_fence` and nobody is connected.
         """
         condition, values = _claim_condition(execution, rest_until_ms)
         names: tuple[str, ...] = ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms")
@@ -151,7 +157,21 @@ class Store:
             "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
             "#partitions = if_not_exists(#partitions, :partitions)"
         )
+        if order == "none":
+            # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
+            update, names, values = f"{update}, #order = :order", (*names, "order"), values | {":order": {"S": order}}
         try:
+            if turn is not None:
+                reply = self._change(
+                    stream_id,
+                    f"{update}, #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms",
+                    f"{condition} AND {_NOBODY_CAME}",
+                    (*names, "connected", "released", "marked", "expires_at_ms"),
+                    values | turn | {":after": number(after_fence)},
+                )
+                # Refused, it may have been made by a request before, whose answer was lost.
+                if reply.is_done or _is_claimed_by(reply.record.lease, holder, after_fence):
+                    return Reply(True, reply.record)
             reply = self._change(stream_id, update, condition, names, values)
             if reply.is_done or reply.record.is_converted or reply.record.lease.stop:
                 return reply
@@ -161,7 +181,7 @@ class Store:
             # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
                 record = self.read(stream_id)
-                if record.lease.holder == holder and record.lease.fence > after_fence:
+                if _is_claimed_by(record.lease, holder, after_fence):
                     return Reply(True, record)
             raise lost
 
@@ -193,8 +213,8 @@ class Store:
             f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
             "OR #connected = :over OR #expires_at_ms <= :now_ms)"
         )
-        values = _mark(fence if is_marked else 0, expires_at_ms, request_id)
-        values |= {":fence": number(fence), ":now_ms": number(now_ms), ":over": number(over)}
+        values = mark(fence, expires_at_ms, request_id, is_marked)
+        values |= {":now_ms": number(now_ms), ":over": number(over)}
         update = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
         names = ("fence", "connected", "released", "marked", "expires_at_ms")
         return self._change(stream_id, update, condition, names, values)
@@ -212,7 +232,7 @@ class Store:
 
         `shown` are the attributes that change with the newest connection. The record is that from before the mark.
         """
-        attributes, values = shown or {}, _mark(fence, expires_at_ms, request_id)
+        attributes, values = shown or {}, mark(fence, expires_at_ms, request_id)
         update = f"{setting(tuple(attributes))}, " if attributes else "SET "
         update += "#connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
         names = ("fence", "connected", "released", "marked", "expires_at_ms", *attributes)
@@ -318,7 +338,12 @@ def _claim_condition(execution: str, rest_until_ms: int) -> tuple[str, Item]:
     return condition, values
 
 
-def _mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
-    """The values of a mark as connected."""
-    marked = control_items.mark(fence, request_id)
+def _is_claimed_by(lease: Lease, holder: str, after_fence: int) -> bool:
+    """Whether the last claim is one that `holder` made after it had claimed `after_fence`."""
+    return lease.holder == holder and lease.fence > after_fence
+
+
+def mark(fence: int, expires_at_ms: int, request_id: str, is_marked: bool = True) -> Item:
+    """The values of a mark as connected; not `is_marked`, it still counts as one of a former version."""
+    marked = control_items.mark(fence if is_marked else 0, request_id)
     return {":fence": number(fence), ":marked": marked, ":expires_at_ms": number(expires_at_ms)}

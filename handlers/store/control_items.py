@@ -12,7 +12,7 @@ from typing import Any
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.inputs import LOG, MOST_PARTITIONS
+from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap, Record
 
@@ -118,6 +118,14 @@ def fixed_partitions(item: Item) -> int | None:
     return fixed if fixed is not None and LOG <= fixed <= MOST_PARTITIONS else None
 
 
+def order(item: Item) -> Order:
+    """Whether all of a stream's items are in the index of the order, as its lease says: they are where it says nothing.
+
+    Once it says "none" some are not, so nobody says otherwise again. A log has no index, and is in order.
+    """
+    return "none" if text(item, "order") == "none" and partitions(item) != LOG else "index"
+
+
 def connection(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
     """The attributes of a connection's record, without its key; an instant that has not come is absent."""
     texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
@@ -139,6 +147,7 @@ def connection(progress: Progress, *, lane: str, execution: str, request_id: str
         "forgot_ms": progress.forgot_ms,
         "saved_ms": progress.saved_ms,
         "deadline_ms": progress.deadline_ms,
+        "heard_ms": progress.heard_ms,
         # Mostly there is none.
         "conflicts": progress.conflicts or None,
         "http_status": progress.http_status or None,
@@ -163,6 +172,7 @@ def records(item: Item) -> list[Record]:
         since_ms=count(item, "since_ms"),
         live_ms=count(item, "live_ms"),
         saved_ms=count(item, "saved_ms") or 0,
+        heard_ms=count(item, "heard_ms"),
     )
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
@@ -248,7 +258,7 @@ def known_numbers(item: Item) -> list[int] | None:
 
 _REST = (
     *("kind", "failures", "until_ms", "reconnection_ms", "same_ends", "same_end"),
-    *("refused_since_ms", "final_ms"),
+    *("refused_since_ms", "final_ms", "tried_ms"),
 )
 
 
@@ -266,6 +276,7 @@ def rest_of(item: Item, prefix: str = "rest_") -> Rest:
         same_end=text(item, f"{prefix}same_end") or "",
         refused_since_ms=count(item, f"{prefix}refused_since_ms") or 0,
         final_ms=count(item, f"{prefix}final_ms") or 0,
+        tried_ms=count(item, f"{prefix}tried_ms") or 0,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
-from handlers.connection.inputs import Resumption
+from handlers.connection.inputs import Order, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
 from handlers.store import control_items
@@ -36,6 +36,7 @@ class ControlRecord:
 
     lease: Lease
     partitions: int
+    order: Order
     cursor: str | None
     cursor_fence: int
     saved_ms: int | None
@@ -88,6 +89,7 @@ def to_record(item: Item | None) -> ControlRecord:
     return ControlRecord(
         lease=control_items.lease(item),
         partitions=control_items.partitions(item),
+        order=control_items.order(item),
         cursor=control_items.text(item, "cursor"),
         cursor_fence=control_items.count(item, "cursor_fence") or 0,
         saved_ms=control_items.count(item, "saved_at_ms"),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from handlers.connection.inputs import Order
 from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body
 from handlers.framing.oversize import Oversize
@@ -30,18 +31,22 @@ _FOLDER_CHARACTERS = 800
 _PIECE = 256 * 1024
 # zlib's number for the format of gzip, which other tools read too.
 _GZIP = 31
+# The attribute that says where an event stands among those that came: that of the index, and one of no index.
+PLACES: dict[Order, str] = {"index": "position", "none": "arrival"}
 
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
     """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
 
-    `on_conflict` is what follows where one key has two bodies; None where the key is made of the body.
+    `order` is whether they are in the index of the order. `on_conflict` is what follows where one key has two bodies;
+    None where the key is made of the body.
     """
 
     partitions: int = 1
     keep_days: int = 0
     on_conflict: OnConflict | None = None
+    order: Order = "index"
 
 
 DEFAULT_POLICY = StoragePolicy()
@@ -116,12 +121,15 @@ def object_key(item: Item) -> str:
 def event_item(
     stream_id: str, fence: int, count: int, event: StreamEvent, policy: StoragePolicy = DEFAULT_POLICY
 ) -> Item:
-    """The item of an event. `position` sorts events by when they came, then by connection, then by `count`."""
+    """The item of an event. Its place sorts events by when they came, then by connection, then by `count`.
+
+    It stands in `position`, which the index has for its key, or in `arrival`, and then no index has the item.
+    """
     received_at_ms = event.received_at_ms
     item: Item = {
         "PK": {"S": partition_key(stream_id, event.key, policy.partitions)},
         "SK": {"S": event.key},
-        "position": {"S": f"{received_at_ms:015d}/{fence:012d}/{count:012d}"},
+        PLACES[policy.order]: {"S": f"{received_at_ms:015d}/{fence:012d}/{count:012d}"},
         "received_at_ms": {"N": str(received_at_ms)},
         "fence": {"N": str(fence)},
     }
@@ -159,6 +167,12 @@ def _compressed(data: str | bytes) -> tuple[bytes, int]:
     return b"".join(packed), plain_bytes
 
 
+def place_of(item: Item) -> str:
+    """Where the event stands among those that came, whether the index has it or not: no other event has its place."""
+    place: str = item[PLACES["index"] if PLACES["index"] in item else PLACES["none"]]["S"]
+    return place
+
+
 def in_bucket(item: Item) -> Item:
     """The item with a reference to the object that holds its body in place of the body."""
     kept = {name: value for name, value in item.items() if name != "data"}
@@ -194,6 +208,11 @@ def size_bytes(item: Item) -> int:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+def has_expired(item: Item, now_ms: int) -> bool:
+    """Whether nobody is to see it: DynamoDB deletes within days after the instant, and until then it is there."""
+    return "expires_at" in item and int(item["expires_at"]["N"]) * 1000 <= now_ms
+
+
 def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
     """The event of an item; `fetch` is asked only where an object holds its body.
 
@@ -211,7 +230,7 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
         name=text("name"),
         received_at_ms=int(item["received_at_ms"]["N"]),
         fence=int(item["fence"]["N"]),
-        position=item["position"]["S"],
+        position=place_of(item),
         dead_letter=text("dead_letter"),
         object=text("object"),
         conflict_of=text("conflict_of"),

@@ -1,6 +1,7 @@
 """Reads the events of a stream in the order in which they came, over however many partition keys they are spread.
 
-Those of a log lie in segments, which handlers/store/segment_reader.py reads.
+Those of a log lie in segments, which handlers/store/segment_reader.py reads; those that no index has are read by their
+keys, by handlers/store/key_reader.py.
 
 handlers/store/event_items.py says what an item means. Invariants: nothing is written; the result is the first events
 after a position, whatever partition they lie in; an event that has expired is not shown; at most one batch of items is
@@ -14,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
-from handlers.connection.inputs import LOG
+from handlers.connection.inputs import LOG, Order
 from handlers.store.batch_get import BatchGet
 from handlers.store.control_items import Item
-from handlers.store.event_items import Fetch, StoredEvent, partition_keys, stored_event
+from handlers.store.event_items import Fetch, StoredEvent, has_expired, partition_keys, stored_event
+from handlers.store.key_reader import KeyReader
 
 INDEX = "by-position"
 # How many keys are asked for at once. BatchGetItem takes 100, and answers with 16 MB at most; a function of 128 MB has
@@ -44,12 +46,21 @@ class EventReader:
         self._fetch = fetch
 
     def entries(
-        self, stream_id: str, partitions: int, now_ms: int, after: str, limit: int, most_bytes: int | None = None
+        self,
+        stream_id: str,
+        partitions: int,
+        now_ms: int,
+        after: str,
+        limit: int,
+        most_bytes: int | None = None,
+        *,
+        order: Order = "index",
     ) -> Iterator[Entry]:
         """The first `limit` entries whose position is greater than `after`, read as they are asked for.
 
         A body of more than `most_bytes` is left out. Raises StoreUnavailable. Read through an index, so an event may
         be missing for a moment after it was stored; but of a log, where `partitions` is LOG, all are there at once.
+        So they are where `order` is "none"; their positions are then those of their keys.
         """
         if partitions == LOG:
             # Few streams have a log, and what is imported lengthens each cold start.
@@ -57,6 +68,11 @@ class EventReader:
 
             segments = SegmentReader(self._dynamodb, self._table, self._fetch)
             for position, event in segments.entries(stream_id, now_ms, after, limit, most_bytes):
+                yield Entry(position, event)
+            return
+        if order == "none":
+            by_key = KeyReader(self._dynamodb, self._table, self._fetch)
+            for position, event in by_key.entries(stream_id, partitions, now_ms, after, limit, most_bytes):
                 yield Entry(position, event)
             return
         keys = partition_keys(stream_id, partitions)
@@ -78,8 +94,7 @@ class EventReader:
         items = {(item["PK"]["S"], item["SK"]["S"]): item for item in read}
         for entry in wanted:
             item = items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
-            # DynamoDB deletes within days after the instant; until then an expired item is still there.
-            is_there = item is not None and ("expires_at" not in item or int(item["expires_at"]["N"]) * 1000 > now_ms)
+            is_there = item is not None and not has_expired(item, now_ms)
             event = stored_event(item, self._fetch, most_bytes) if item is not None and is_there else None
             yield Entry(entry["position"]["S"], event)
 

@@ -25,6 +25,7 @@ from handlers.store.event_items import (
     body_of,
     in_bucket,
     mark,
+    place_of,
     size_bytes,
     stream_of,
 )
@@ -165,7 +166,7 @@ class OneWrite:
         referring, objects = in_bucket(item), self._writer.objects
         if not objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
             return self._dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
-        if self._position(item) is not None:
+        if self._place(item) is not None:
             return DUPLICATE
         # In this order: a kill between the two leaves an object that nothing refers to, the other would lose the body.
         objects.put(referring["object"]["S"], body_of(item))
@@ -238,21 +239,22 @@ class OneWrite:
             return (was_sent or failed.retries > 0) and self._is_ours(item)
 
     def _is_ours(self, item: Item) -> bool:
-        return bool(self._position(item) == item["position"])
+        return self._place(item) == place_of(item)
 
-    def _position(self, item: Item) -> Any:
+    def _place(self, item: Item) -> str | None:
+        """That of the event which lies under the item's key; None where none does."""
         with translate_errors("GetItem"):
             response = self._dynamodb.get_item(
                 TableName=self._writer.table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
             )
-        return response.get("Item", {}).get("position")
+        return place_of(response["Item"]) if response.get("Item") else None
 
     def _dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
         """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
 
         In this order: a kill between the two sends it twice, the other order would lose it.
         """
-        if self._position(item) is not None:
+        if self._place(item) is not None:
             return DUPLICATE
         self._writer.dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
         with contextlib.suppress(Refused):

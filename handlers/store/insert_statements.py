@@ -11,7 +11,7 @@ from typing import Any
 from handlers.dynamodb.client import binary, encode
 from handlers.framing.events import StreamEvent
 from handlers.store.control_items import Item
-from handlers.store.event_items import COMPRESS_FROM_BYTES, StoragePolicy, event_item, partition_key
+from handlers.store.event_items import COMPRESS_FROM_BYTES, PLACES, StoragePolicy, event_item, partition_key, place_of
 
 # Data, id and name of a short event have fewer characters together: its item is far below every limit.
 SHORT = COMPRESS_FROM_BYTES
@@ -63,8 +63,8 @@ class Inserts:
         item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
         if self._policy.partitions > 1:
             item["PK"] = {"S": _HOLE}
-        before = item["position"]["S"][:-_COUNT_DIGITS]
-        item["position"] = {"S": before + _HOLE}
+        before = place_of(item)[:-_COUNT_DIGITS]
+        item[PLACES[self._policy.order]] = {"S": before + _HOLE}
         text = self.of_item(item).replace("%", "%%")
         number = quoted(before + _HOLE)
         pattern = text.replace(number, f'{quoted(before)[:-1]}%0{_COUNT_DIGITS}d"').replace(quoted(_HOLE), "%s")

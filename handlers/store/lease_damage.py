@@ -11,10 +11,10 @@ _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "la
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
 _INSTANTS = ("started_at", "ended_at", "stop_at")
 # All of the lease itself and what refuses a claim, which the watch reads; the record has cursor and ledger besides.
-ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "stop")
+ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "order", "stop")
 _OTHER_NUMBERS = (
     *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
-    *("rest_refused_since_ms", "rest_final_ms"),
+    *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms"),
 )
 
 
@@ -27,6 +27,8 @@ def damage(item: Item) -> tuple[str, ...]:
     names += [name for name in _INSTANTS if name in item and instant_ms(text(item, name)) is None]
     if "partitions" in item and fixed_partitions(item) is None:
         names.append("partitions")
+    if "order" in item and text(item, "order") != "none":
+        names.append("order")
     if "known" in item and known_numbers(item) is None:
         names.append("known")
     if "live" in item and live_record(item) is None:

@@ -32,7 +32,7 @@ from handlers.connection.steps import ChangeRest, Invocation, ReadRest, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
 from handlers.store import control_items, control_record
-from handlers.store.connection_store import Reply, Store
+from handlers.store.connection_store import Reply, Store, mark
 from handlers.store.control_items import Item
 from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
@@ -74,7 +74,7 @@ class Requests:
             case ReadLease():
                 return [lambda: LeaseRead(store.read_lease(stream_id))]
             case SaveRecord(progress):
-                return [lambda: _unheeded(store.ledger.save(stream_id, self._of(progress)))]
+                return [lambda: self._save_record(progress)]
             case Claim():
                 return [lambda: self._claim(step)]
             case TakeTurn():
@@ -85,8 +85,8 @@ class Requests:
                 return [lambda: self._mark_connected(step)]
             case Release():
                 return [lambda: self._release(step)]
-            case ReplaceCursor(cursor):
-                return [lambda: _unheeded(self._replace_cursor(cursor))]
+            case ReplaceCursor(cursor, progress):
+                return [lambda: self._save_record(progress), lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
                 return [lambda: self._record_gaps(dead_after_ms)]
             case RecordLoss():
@@ -108,7 +108,9 @@ class Requests:
             holder=invocation.holder,
             after_fence=step.after_fence,
             partitions=LOG if profile.store == "log" else profile.partitions,
+            order=profile.order,
             rest_until_ms=step.rest_until_ms,
+            turn=self._turn(step),
         )
         lease, rest = reply.record.lease, reply.record.rest
         if not reply.is_done:
@@ -126,10 +128,16 @@ class Requests:
                 invocation.stream_id, lease.fence, self._now_ms, window_ms=window_ms, keep_days=keep_days
             )
         else:
-            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict)
+            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict, record.order)
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
-        waits = profile.overlap == "forbids"
+        waits = profile.overlap == "forbids" and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
+
+    def _turn(self, step: Claim) -> Item | None:
+        """The mark of the turn that the claim takes with it; None where it takes none."""
+        if not (step.expires_at_ms and step.after_fence):
+            return None
+        return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id, not self._is_former)
 
     def _resumption(self, record: ControlRecord) -> Resumption:
         """The later of two cursors: the control record's, which is saved now and then, and the log's.
@@ -235,6 +243,9 @@ class Requests:
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
         return self._row
+
+    def _save_record(self, progress: Progress) -> None:
+        self._store.ledger.save(self._invocation.stream_id, self._of(progress))
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)

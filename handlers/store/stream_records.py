@@ -8,10 +8,11 @@ but a stop request, and that only where the stream may be started; any answer of
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers.api.records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
+from handlers.connection.inputs import Order
 from handlers.connection.lease import Lease
 from handlers.store import control_items, former_layout
 from handlers.store.control_record import to_record
@@ -21,6 +22,13 @@ from handlers.store.leases import Leases, batches
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
+
+
+class Layout(NamedTuple):
+    """How a stream's events lie: over how many partition keys (LOG: in a log), and whether the index has them all."""
+
+    partitions: int = 1
+    order: Order = "index"
 
 
 class StreamRecords:
@@ -82,10 +90,10 @@ class StreamRecords:
         """
         return self._leases.started(after, limit)
 
-    def partitions(self, stream_id: str) -> int | None:
-        """Over how many partition keys the stream's events are spread; None where it was never started."""
+    def layout(self, stream_id: str) -> Layout | None:
+        """How the stream's events lie; None where it was never started."""
         lease = self._records.get(stream_id, "lease")
-        return None if lease is None else control_items.partitions(lease)
+        return None if lease is None else Layout(control_items.partitions(lease), control_items.order(lease))
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the stop request in it; None where there is no lease and none `may_start`: nothing is written.

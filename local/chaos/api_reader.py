@@ -17,9 +17,11 @@ from typing import Any
 from handlers.api import event_pages, status
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
+from handlers.api.queries import BadQuery
 from handlers.connection.ledger import Gap, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store.event_reader import EventReader
+from handlers.store.key_reader import key_at, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.executions import end_word
 from local.chaos.losses import ledger
@@ -79,20 +81,36 @@ class ApiReader:
 
     def page(self, limit: int) -> bool:
         """Reads one page; whether there may be more behind it."""
-        world, order = self._world, self._world.watch.order
-        partitions = self._records.partitions(world.stream)
-        if partitions is None:
+        world, layout = self._world, self._records.layout(self._world.stream)
+        if layout is None:
             return False
+        is_by_key = layout.order == "none"
+        order = world.watch.keys if is_by_key else world.watch.order
+        position = position_of if is_by_key else str
+        if is_by_key and "/" in self._after:
+            self._after = ""  # of the order that the stream had
         if order and self._draws.random() >= GOES_ON:
-            self._after = self._draws.choice(order)[0]
+            self._after = position(self._draws.choice(order)[0])
         after = self._after
-        now_ms = self._clock.now_ms()
+        try:
+            event_pages.check_place(after, layout.order)
+        except BadQuery as problem:
+            self._say(world.misread, f"a page after {after!r} is refused: {problem}")
+            self._after = ""
+            return False
         entries = self._events.entries(
-            world.stream, partitions, now_ms, after, limit, most_bytes=event_pages.BODY_BYTES
+            world.stream,
+            layout.partitions,
+            self._clock.now_ms(),
+            after,
+            limit,
+            most_bytes=event_pages.BODY_BYTES,
+            order=layout.order,
         )
-        page = event_pages.page(world.stream, entries, limit, lambda: False)
-        first = bisect.bisect_right(order, (after, sys.maxsize)) if after else 0
-        expected = order[first : first + limit]
+        page = event_pages.page(world.stream, entries, limit, lambda: False, order=layout.order)
+        behind = key_at(after) if is_by_key and after else after
+        first = bisect.bisect_right(order, (behind, sys.maxsize)) if after else 0
+        expected = [(position(where), number) for where, number in order[first : first + limit]]
         shown = [(event["position"], self._number(event)) for event in page["events"]]
         goes_on = expected[-1][0] if len(expected) == limit else None
         if (shown, page["next"]) != (expected, goes_on):

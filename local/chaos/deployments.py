@@ -48,6 +48,7 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("standby", "hot"),
     ("partitions", 3),
     ("store", "items"),
+    ("order", "none"),
 )
 # The profile's rests. What a long one comes to is more than a function has left of its life.
 PACES: Mapping[str, Mapping[str, Any]] = {
@@ -83,7 +84,8 @@ def versions(schedule: Schedule) -> list[Version]:
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
     names = [name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)]
-    names.remove("partitions" if schedule.store == "log" else "store")
+    for name in ("partitions", "order") if schedule.store == "log" else ("store",):
+        names.remove(name)
     if schedule.policy != "tolerates":
         names.remove("standby")
     for fault in schedule.faults:
@@ -101,11 +103,12 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
         "standby": "hot" if schedule.hot else "cold",
         "partitions": schedule.partitions,
         "store": schedule.store,
+        "order": schedule.order,
     }
     table: dict[str, Any] = dict(first)
     for name, other in OTHER_PROFILE:
         if name in changed:
-            table[name] = other if first[name] != other else {"standby": "cold"}.get(name, 0)
+            table[name] = other if first[name] != other else {"standby": "cold", "order": "index"}.get(name, 0)
     overrides = tuple((name, other) for name, other in OTHER_SETTINGS if name in changed)
     return Version(
         number,
@@ -148,7 +151,7 @@ def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
 
 def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
     if table["store"] == "log":
-        table = {**table, "flush_s": schedule.flush_s}
+        table = {name: value for name, value in table.items() if name != "order"} | {"flush_s": schedule.flush_s}
     fields: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",

@@ -132,7 +132,8 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     before = [
         other for other in world.upstream.links[: world.upstream.links.index(link)] if other.opened_ms is not None
     ]
-    cursor_ms = min([gap.from_ms, *(_end_ms(world, records, newest) for newest in before[-1:])])
+    # What came in a silence before that one's end is sent as well: its peer may have been dead.
+    cursor_ms = min([gap.from_ms, *(min(_end_ms(world, records, one), one.last_byte_ms) for one in before[-1:])])
     behind_ms = link.opened_ms - cursor_ms
     end_ms = min(_end_ms(world, records, link), gap.to_ms)
     return end_ms - link.opened_ms > CATCH_UP * (behind_ms + ASKED_BEFORE_MS)

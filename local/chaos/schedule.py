@@ -44,9 +44,9 @@ class Schedule:
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
     `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing. `key` is what the profile makes of an
     event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
-    "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie, and
-    `flush_s` how long they wait for a log. `beside` are the other streams of the account, each with the faults that
-    are its own.
+    "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie,
+    `order` whether items are in the index of it, and `flush_s` how long events wait for a log. `beside` are the other
+    streams of the account, each with the faults that are its own.
     """
 
     seed: int
@@ -65,6 +65,7 @@ class Schedule:
     memory: Memory = EVERYTHING
     unstorable: str = ""
     store: str = "items"
+    order: str = "index"
     flush_s: float = 0
     reject_after_s: int = 0
     beside: tuple[Schedule, ...] = ()
@@ -99,6 +100,7 @@ class Schedule:
         traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
         traits += [f"{self.unstorable} events that no table takes"] if self.unstorable else []
         traits += [f"stored in a log, flushed after {self.flush_s:g} s"] if self.store == "log" else []
+        traits += ["items in no order"] if self.store == "items" and self.order == "none" else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         lines = [head, *(f"  {fault}" for fault in self.faults)]
         return "\n".join([*lines, *(f"beside it, {one}" for one in self.beside)])
@@ -189,8 +191,8 @@ SHARED = frozenset(
 )
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
-# How often a stream's events lie in a log.
-LOGS = 0.35
+# How often a stream's events lie in a log, and of the others how often in no index.
+LOGS, UNORDERED = 0.35, 0.3
 
 
 def generate(seed: int) -> Schedule:
@@ -201,18 +203,22 @@ def generate(seed: int) -> Schedule:
         own = [kind for kind in KINDS if kind not in SHARED]
         beside = [_generate(seed, drawn, own, drawn.randrange(MOST_BESIDE + 1)) for _ in range(drawn.choice((1, 1, 2)))]
         schedule = replace(schedule, beside=tuple(beside))
-    schedule = replace(schedule, beside=tuple(_in_a_log(one, n) for n, one in enumerate(schedule.beside, 1)))
-    schedule = _in_a_log(schedule, 0)
+    schedule = replace(schedule, beside=tuple(_stored(one, n) for n, one in enumerate(schedule.beside, 1)))
+    schedule = _stored(schedule, 0)
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(_bearable(fault) for fault in schedule.faults))
     return schedule
 
 
-def _in_a_log(schedule: Schedule, number: int) -> Schedule:
-    """The schedule, perhaps with its events in a log; drawn apart, so that all else of a seed is as it was without."""
+def _stored(schedule: Schedule, number: int) -> Schedule:
+    """The schedule, perhaps with its events in a log, or as items without an order.
+
+    Drawn apart, so that all else of a seed is as it was without.
+    """
     drawn = random.Random(f"log {schedule.seed} {number}")
     if drawn.random() >= LOGS:
-        return schedule
+        is_unordered = random.Random(f"order {schedule.seed} {number}").random() < UNORDERED
+        return replace(schedule, order="none") if is_unordered else schedule
     # A successor asks for what came after the newest segment: an upstream that forgot that already is asked too late.
     flushes = (0, 0.3) if schedule.memory.forgets else (0, 0.3, 1, 3)
     return replace(schedule, store="log", partitions=1, flush_s=drawn.choice(flushes))

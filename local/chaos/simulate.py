@@ -128,6 +128,7 @@ def _plainer(schedule: Schedule) -> list[Schedule]:
         "retry_after_s": 0,
         "key": "id",
         "store": "items",
+        "order": "index",
         "reject_after_s": 0,
         "memory": EVERYTHING,
         "beside": (),

@@ -13,7 +13,7 @@ from typing import Any
 
 from handlers.connection.inputs import LOG
 from handlers.store import control_items
-from handlers.store.event_items import partition_keys, stream_of
+from handlers.store.event_items import PLACES, partition_keys, place_of, stream_of
 from handlers.store.segment_items import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
 from local.chaos.link import Link
@@ -45,12 +45,14 @@ class Watch:
         self._passed: dict[int, int] = {}
         self._forgotten: set[int] = set()
         self._partitions = 1
+        self._unordered_from: int | None = None  # the connection whose claim took the stream its order
         self._newest_ms = 0
         self.stored_by: Counter[int] = Counter()
         self._marked_by: Counter[int] = Counter()
         self.stored: dict[int, int] = {}  # when; those in the dead-letter queue too
         self.marked: set[int] = set()
         self.order: list[tuple[str, int]] = []  # positions and events, as a reader is to see them
+        self.keys: list[tuple[str, int]] = []  # the same by key
         self.counts: dict[int, tuple[int, int, int]] = {}  # by connection, as its record has them
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
         self.duplicated: list[str] = []
@@ -82,7 +84,13 @@ class Watch:
         number = self._stored(fence, key[1], body, is_dead=is_dead)
         if self._partitions == LOG or key[0] not in partition_keys(stream_of(item), self._partitions):
             self.torn.append(self._said(f"event {number} was stored as {key[0]}, where nobody looks"))
-        self._place(item["position"]["S"], number, int(item["received_at_ms"]["N"]))
+        self._place(place_of(item), number, int(item["received_at_ms"]["N"]))
+        bisect.insort(self.keys, (key[1], number))
+        is_indexed, first = PLACES["index"] in item, self._unordered_from
+        if not is_indexed and first is None:
+            self.misplaced.append(self._said(f"event {number} is not in the index, and it is looked for there"))
+        if is_indexed and first is not None and fence >= first:
+            self.misplaced.append(self._said(f"event {number} is in the index, and nobody looks for it there"))
 
     def _segment(self, item: Item) -> None:
         """Its events lie behind all that were there, and its cursor passes none that is not."""
@@ -208,6 +216,8 @@ class Watch:
 
     def _lease(self, item: Item) -> None:
         self._partitions = control_items.partitions(item)
+        if self._unordered_from is None and control_items.order(item) == "none":
+            self._unordered_from = int(item["fence"]["N"])
         if "cursor" in item:
             self._cursor(item)
         live = control_items.live_record(item)

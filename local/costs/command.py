@@ -16,7 +16,7 @@ from local.costs.model import Costs, Load
 from local.costs.prices import Prices
 from local.user_error import UserError
 
-STORES = ("items", "log")
+STORES, ORDERS = ("items", "log"), ("index", "none")
 # What a counted run can store in seconds; an item holds 400 KB.
 MOST_BYTES = 256 * 1024
 MOST_STREAMS = 1_000_000
@@ -26,7 +26,7 @@ PARTITION_UNITS = 1000
 WHY = {
     "lambda": "{memory_mb} MB all month: {invocations:,.0f} invocations, {billed_s:,.0f} s",
     "step_functions": "{transitions:,.0f} transitions",
-    "events": "writes of events: items with their index, or segments",
+    "events": "writes of events: items with their index, items alone, or segments",
     "control_writes": "writes of lease, cursor and ledger",
     "reads": "reads of them",
     "storage": "what is kept: events {keep_days}, records {ledger_keep_days}",
@@ -63,6 +63,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--events-per-s", default="1", metavar="R", help="events a second of each stream (default 1)")
     parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
     parser.add_argument("--store", default="items", metavar="KIND", help="items or log (default items)")
+    parser.add_argument("--order", metavar="KIND", help="with --store items: index or none (default index)")
     parser.add_argument("--flush-s", metavar="S", help="with --store log: for how long events wait for a segment")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -90,6 +91,10 @@ def _load(arguments: argparse.Namespace) -> Load:
         raise UserError("--per-function: a function keeps one stream connected, so it must be 1.")
     if arguments.store not in STORES:
         raise UserError(f"--store must be one of {', '.join(STORES)}, not {arguments.store!r}.")
+    if arguments.order is not None and arguments.store != "items":
+        raise UserError("--order belongs to --store items: a log is in order by itself, and has no index.")
+    if arguments.order not in (None, *ORDERS):
+        raise UserError(f"--order must be one of {', '.join(ORDERS)}, not {arguments.order!r}.")
     if arguments.flush_s is not None and arguments.store != "log":
         raise UserError("--flush-s belongs to --store log: an item is written at once.")
     return Load(
@@ -98,6 +103,7 @@ def _load(arguments: argparse.Namespace) -> Load:
         event_bytes=_whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
         store=arguments.store,
         flush_s=None if arguments.flush_s is None else _number("--flush-s", arguments.flush_s, 0, 60),
+        order=arguments.order or "index",
     )
 
 
@@ -173,6 +179,7 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
     rate = f"{load.events_per_s:g} events a second of {load.event_bytes} bytes" if load.events_per_s else "no events"
     stored = "an item each" if load.store == "items" else "in segments"
+    stored += ", in no index" if load.order == "none" else ""
     lines = [
         f"{load.streams} {'stream' if load.streams == 1 else 'streams'} of the stage {stage}, each with {rate}, "
         f"{stored}; US dollars a month",

@@ -44,6 +44,7 @@ class Load:
     event_bytes: int
     store: str
     flush_s: float | None
+    order: str = "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ def _profile(source: Scenario, load: Load) -> Any:
     }
     if load.store != "items":
         table |= {"store": load.store} | ({} if load.flush_s is None else {"flush_s": load.flush_s})
+    if load.order != "index":
+        table |= {"order": load.order}
     try:
         return parse(STREAM_ID, table, {})
     except ProfileError as error:

@@ -20,14 +20,16 @@ from local.costs.model import PARTS, Costs, Load
 STAGE = "prod"
 IDLE = Load(1, 0, 200, "items", None)
 LIGHT = Load(1, 1, 200, "items", None)
+UNORDERED = Load(1, 1, 200, "items", None, "none")
 PACKED = Load(1, 1, 200, "log", 5)
 HEAVY = Load(1, 100, 200, "items", None)
+HEAVY_UNORDERED = Load(1, 100, 200, "items", None, "none")
 HEAVY_PACKED = Load(1, 100, 200, "log", 1)
 PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
 WHY = {
     "lambda": "{memory_mb} MB all month, {invocations} invocations",
     "step_functions": "{transitions} transitions",
-    "events": "an item with its index entry is {event_units} write units; or segments",
+    "events": "an item with its index entry is {event_units} write units, without one half of that; or segments",
     "control_writes": "lease, cursor and ledger",
     "reads": "lease and, at an opening, the ledger",
     "storage": "events for {keep_days} days, records for {ledger_keep_days}",
@@ -43,8 +45,10 @@ class Quoted:
 
     idle: Costs
     light: Costs
+    unordered: Costs
     packed: Costs
     heavy: Costs
+    heavy_unordered: Costs
     heavy_packed: Costs
     words: Mapping[str, str]
 
@@ -56,6 +60,7 @@ class Quoted:
         return {
             "an idle stream": self.idle.stream_month["sum"],
             "at an event a second": self.light.stream_month["sum"],
+            "without an order": self.unordered.stream_month["sum"],
             "a stage": self.idle.fixed_month["sum"],
             "a million events": million["sum"],
             "with ¼ vCPU and an address": self.idle.beside["fargate"],
@@ -66,8 +71,10 @@ def quoted() -> Quoted:
     """What the pages say of the project as it is now; it takes some seconds."""
     source, listed = month.scenario(STAGE), prices.read()
     months = month.replayed(source)
-    loads = (IDLE, LIGHT, PACKED, HEAVY, HEAVY_PACKED)
-    idle, light, packed, heavy, heavy_packed = (model.costs(source, months, load, listed) for load in loads)
+    loads = (IDLE, LIGHT, UNORDERED, PACKED, HEAVY, HEAVY_UNORDERED, HEAVY_PACKED)
+    idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed = (
+        model.costs(source, months, load, listed) for load in loads
+    )
     settings = source.settings
     write_usd = listed.usd("dynamodb", "million_write_units") * prices.MILLION
     words = {
@@ -79,7 +86,7 @@ def quoted() -> Quoted:
         "event_units": f"{(heavy.million_events or {})['events'] / write_usd:.2g}",
         "alarms": f"{standing.alarm_metrics()}",
     }
-    return Quoted(idle, light, packed, heavy, heavy_packed, words)
+    return Quoted(idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed, words)
 
 
 def rewritten(text: str, found: Quoted) -> str:
@@ -96,15 +103,16 @@ def rewritten(text: str, found: Quoted) -> str:
 
 
 def _tables(found: Quoted) -> dict[str, list[str]]:
-    columns = [costs.stream_month for costs in (found.idle, found.light, found.packed)]
-    streams = ["| part | idle | 1 event/s | 1 event/s in a log, 5 s | why |", "|---|---:|---:|---:|---|"]
+    columns = [costs.stream_month for costs in (found.idle, found.light, found.unordered, found.packed)]
+    heads = "idle | 1 event/s | 1 event/s, no order | 1 event/s in a log, 5 s"
+    streams = [f"| part | {heads} | why |", "|---|---:|---:|---:|---:|---|"]
     for part in PARTS:
         amounts = " | ".join(_cents(column[part]) for column in columns)
         streams.append(f"| {_name(part)} | {amounts} | {WHY[part].format(**found.words)} |")
     sums = " | ".join(f"**{column['sum']:.2f}**" for column in columns)
     streams.append(f"| **a stream** | {sums} | |")
-    loads = (found.heavy, found.heavy_packed)
-    million = ["| part | items | a log, 1 s | why |", "|---|---:|---:|---|"]
+    loads = (found.heavy, found.heavy_unordered, found.heavy_packed)
+    million = ["| part | items | items, no order | a log, 1 s | why |", "|---|---:|---:|---:|---|"]
     for part, why in MILLION_WHY.items():
         million.append(
             f"| {_name(part)} | {' | '.join(f'{(one.million_events or {})[part]:z.3f}' for one in loads)} | {why} |"

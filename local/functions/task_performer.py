@@ -97,6 +97,8 @@ class TaskPerformer:
         if operation.name == "StartExecution" and not call.sdk and call.parameters.get("Input") is None:
             arguments["input"] = "{}"  # recorded: an Input of null is an empty one
         try:
+            if call.pattern.startswith(SYNC):
+                await self._require_standard(arguments)
             answer = await self._states.call(operation.name, arguments)
         except Refusal as refusal:
             raise TaskFailure(*_refused_by_states(call, operation, refusal)) from None
@@ -106,6 +108,13 @@ class TaskPerformer:
             pending.outcome.add_done_callback(lambda outcome: self._given_up(outcome, answer["executionArn"]))
         result = sdk.result(_dated(answer), operation.output_shape)
         return result if call.sdk else result | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
+
+    async def _require_standard(self, arguments: dict[str, Any]) -> None:
+        """Raises Refusal for an Express machine: nobody can wait for an execution that cannot be described."""
+        machine_arn = {"stateMachineArn": arguments.get("stateMachineArn")}
+        if (await self._states.call("DescribeStateMachine", machine_arn))["type"] == "EXPRESS":
+            message = "This operation is not supported by this type of state machine"
+            raise Refusal("StateMachineTypeNotSupported", message)
 
     def _given_up(self, outcome: "asyncio.Future[Any]", execution_arn: str) -> None:
         """Stops a nested execution when the Task that waits for it is aborted or timed out.

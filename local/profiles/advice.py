@@ -26,8 +26,11 @@ def resumption(profile: Profile) -> str:
     return f"resumes with {asked} {_PLACES[resume.place].format(resume.name)}{default}"
 
 
-def storage(profile: Profile) -> str:
-    """How the profile stores events in a log, as a sentence without its full stop."""
+def storage(profile: Profile) -> str | None:
+    """How the profile stores events where that is not the usual way, as a sentence without its full stop; else None."""
+    if profile.store == "items":
+        unordered = "stores items that no index has: half the write units, and they are read by key, not by arrival"
+        return unordered if profile.order == "none" else None
     waits = f"an event waits for others for {profile.flush_s:g} s at most"
     return f"stores in a log: {waits}, and its key is known for {profile.dedup_window_s} s"
 

@@ -86,6 +86,7 @@ class Report:
             "name": self.path.stem,
             "sound": self.profile is not None,
             "store": None if self.profile is None else self.profile.store,
+            "order": None if self.profile is None or self.profile.store == "log" else self.profile.order,
             "resume": None if self.profile is None else advice.resumption_as_json(self.profile),
             "warnings": self.warnings,
             "errors": [self.unreadable] if self.unreadable else list(self.problems),
@@ -98,8 +99,9 @@ class Report:
         for problem in self.problems:
             print(printable(f"{self.path}: {problem}"), file=sys.stderr)
         if self.profile is not None:
-            stored = f"; it {advice.storage(self.profile)}" if self.profile.store == "log" else ""
-            print(printable(f"{self.path}: sound; it {advice.resumption(self.profile)}{stored}"))
+            stored = advice.storage(self.profile)
+            says = advice.resumption(self.profile) + (f"; it {stored}" if stored else "")
+            print(printable(f"{self.path}: sound; it {says}"))
         for warning in self.warnings:
             print(printable(f"  warning: {warning}"))
 

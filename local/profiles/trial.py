@@ -62,10 +62,10 @@ class Trial:
     ended: bool = False
 
     def begins(self) -> None:
-        """Prints how the profile resumes and stores in a log, and what it may not be meant to do."""
+        """Prints how the profile resumes, how it stores where that is unusual, and what it may not be meant to do."""
         self.say(advice.resumption(self.profile))
-        if self.profile.store == "log":
-            self.say(advice.storage(self.profile))
+        if stored := advice.storage(self.profile):
+            self.say(stored)
         for warning in advice.warnings(self.profile):
             self.say(f"warning: {warning}")
 

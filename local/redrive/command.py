@@ -134,18 +134,23 @@ class Redrive:
 
     def _act(self, letter: Letter) -> Outcome:
         if isinstance(letter, EventLetter):
-            partitions = self._stage.partitions(letter.stream_id)
+            layout = self._stage.layout(letter.stream_id)
             return Outcome(
                 letter,
                 self._stage.events.outcome(
-                    letter.stream_id, letter.fence, letter.event, partitions, dry_run=self._dry_run
+                    letter.stream_id,
+                    letter.fence,
+                    letter.event,
+                    layout.partitions,
+                    order=layout.order,
+                    dry_run=self._dry_run,
                 ),
             )
         if isinstance(letter, EndLetter):
             return self._start(letter)
         assert isinstance(letter, Rest)
         if isinstance(letter, Incomplete):
-            partitions = self._stage.partitions(letter.stream_id)
+            partitions = self._stage.layout(letter.stream_id).partitions
             if self._stage.events.has(letter.stream_id, letter.key, partitions):
                 return Outcome(letter, KNOWN)
         return Outcome(letter, LEFT, letter.problem)

@@ -8,12 +8,13 @@ an item refers to it; what AWS refuses is raised.
 import zlib
 from typing import Any
 
-from handlers.connection.inputs import LOG
+from handlers.connection.inputs import LOG, Order
 from handlers.framing.events import StreamEvent
 from handlers.segments.codec import pack
 from handlers.store.control_items import Item
 from handlers.store.event_items import (
     MAX_ITEM_BYTES,
+    PLACES,
     StoragePolicy,
     body_of,
     event_item,
@@ -30,7 +31,7 @@ STORED, KNOWN = "stored", "known"
 # Where no mark says which number the event had in its connection: behind every one that a connection counts.
 BEHIND = 500_000_000_000
 # What the mark has of the event's item.
-KEPT = ("position", "fence", "received_at_ms", "expires_at", "conflict_of")
+KEPT = (*PLACES.values(), "fence", "received_at_ms", "expires_at", "conflict_of")
 
 
 class NotStored(Exception):
@@ -46,18 +47,30 @@ class Events:
         self._objects = objects
         self._logs = LogMarks(dynamodb, table, objects)
 
-    def outcome(self, stream_id: str, fence: int, event: StreamEvent, partitions: int, *, dry_run: bool) -> str:
+    def outcome(
+        self,
+        stream_id: str,
+        fence: int,
+        event: StreamEvent,
+        partitions: int,
+        *,
+        order: Order = "index",
+        dry_run: bool,
+    ) -> str:
         """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
         if partitions == LOG:
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         number = BEHIND + zlib.crc32(event.key.encode())
-        item = event_item(stream_id, fence, number, event, StoragePolicy(partitions))
+        item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=order))
         there = self._read(stream_id, event.key, partitions)
         if there is not None and "dead_letter" not in there:
             if stored_event(there, self._objects.find).data != event.data:
                 raise NotStored("another body is stored under its key")
             return KNOWN
-        item |= {name: there[name] for name in KEPT if there is not None and name in there}
+        if there is not None:
+            # A mark that the index has keeps its place there, though what is written now may have none.
+            item = {name: value for name, value in item.items() if name not in KEPT}
+            item |= {name: there[name] for name in KEPT if name in there}
         body = None
         if size_bytes(item) > MAX_ITEM_BYTES:
             referring, body = in_bucket(item), body_of(item)
@@ -76,7 +89,7 @@ class Events:
             )
         except self._dynamodb.exceptions.ConditionalCheckFailedException:
             # A connection has stored it since it was looked for, or this request was sent twice.
-            return self.outcome(stream_id, fence, event, partitions, dry_run=dry_run)
+            return self.outcome(stream_id, fence, event, partitions, order=order, dry_run=dry_run)
         return STORED
 
     def _outcome_in_log(self, stream_id: str, event: StreamEvent, *, dry_run: bool) -> str:

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.connection.lease import Lease
 from handlers.store.leases import Leases
 from handlers.store.objects import Objects
-from handlers.store.stream_records import StreamRecords
+from handlers.store.stream_records import Layout, StreamRecords
 from local import stages
 from local.listener import HOST
 from local.redrive.letters import Message
@@ -43,7 +43,7 @@ class Stage:
     events: Events
     states: Any
     machine_arn: str
-    _partitions: dict[str, int] = field(default_factory=dict)
+    _layouts: dict[str, Layout] = field(default_factory=dict)
 
     def messages(self) -> Iterator[list[Message]]:
         """Every message of the queue, once, as many as come together; each is held for HELD_S."""
@@ -69,12 +69,12 @@ class Stage:
         """Lets others receive the message at once."""
         self.sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
 
-    def partitions(self, stream_id: str) -> int:
-        """Over how many partition keys the stream's events are spread; LOG where they lie in a log."""
-        if stream_id not in self._partitions:
-            known = StreamRecords(self.dynamodb, self.control_table).partitions(stream_id)
-            self._partitions[stream_id] = 1 if known is None else known
-        return self._partitions[stream_id]
+    def layout(self, stream_id: str) -> Layout:
+        """How the stream's events lie, as its lease says."""
+        if stream_id not in self._layouts:
+            known = StreamRecords(self.dynamodb, self.control_table).layout(stream_id)
+            self._layouts[stream_id] = Layout() if known is None else known
+        return self._layouts[stream_id]
 
     def lease(self, stream_id: str) -> Lease:
         """The stream's lease; an empty one where it was never started."""

@@ -135,8 +135,8 @@ class Latencies:
 def replay(source: Scenario) -> Replay:
     """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine."""
     names = stages.names(STAGE)
-    machine = _machine(source, source.machine, names)
-    later = [(one.at_ms, _machine(source, one.machine, names)) for one in source.redeployments]
+    machine = machine_in(source, source.machine, names)
+    later = [(one.at_ms, machine_in(source, one.machine, names)) for one in source.redeployments]
     clock = VirtualClock(seed=source.seed)
     latencies = Latencies(source)
     origin_ms = clock.now_ms()
@@ -144,7 +144,9 @@ def replay(source: Scenario) -> Replay:
 
     async def run() -> VirtualSandbox:
         upstream = ScriptedUpstream(clock, source.upstream, origin_ms, latencies.connect_ms)
-        sandbox = VirtualSandbox(clock, _profile(source), upstream, source.settings, names, executions)
+        sandbox = VirtualSandbox(clock, profile_of(source), upstream, source.settings, names, executions)
+        for at_ms in source.kills_ms:
+            sandbox.kill_at(origin_ms + at_ms)
         for at_ms, changed in later:
             clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
         executions.begin(INPUT, sandbox.perform)
@@ -156,7 +158,7 @@ def replay(source: Scenario) -> Replay:
     return _found(source, executions, clock.run(run()), origin_ms)
 
 
-def _machine(source: Scenario, path: Path, names: Mapping[str, str]) -> Machine:
+def machine_in(source: Scenario, path: Path, names: Mapping[str, str]) -> Machine:
     try:
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
         return load(stages.resolve(definition, source.settings, names))
@@ -190,7 +192,7 @@ def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSand
     )
 
 
-def _profile(source: Scenario) -> Profile:
+def profile_of(source: Scenario) -> Profile:
     table = {
         "address": "https://upstream.invalid/{streamId}",
         "framing": "sse",

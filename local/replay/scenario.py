@@ -67,6 +67,7 @@ class Scenario:
     upstream: Upstream
     seed: int = 0
     redeployments: tuple[Redeployment, ...] = ()
+    kills_ms: tuple[int, ...] = ()
 
 
 DERIVED = ("claim_tries", "task_timeout_s", "overlap_max_s")
@@ -78,13 +79,7 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
 
     Its settings lie over those of `stage`; `root` is where a machine's file is looked for after the scenario's folder.
     """
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    fields = _Fields(str(path), data)
+    fields = _Fields(str(path), _data(path))
     machine = _machine(fields, path.parent, root)
     scenario = Scenario(
         machine=machine,
@@ -94,9 +89,30 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
         upstream=_upstream(fields.sub("upstream")),
         seed=fields.whole("seed", 0),
         redeployments=tuple(_redeployment(item, path.parent, root) for item in fields.items("redeployments")),
+        kills_ms=_kills(fields),
     )
     fields.refuse_the_rest()
     return scenario
+
+
+def faults_of(path: Path) -> tuple[Upstream, tuple[int, ...]]:
+    """Returns the upstream and the kills in a file that has a scenario's `upstream` and `kills`, or one of them.
+
+    Raises UserError where it is not sound.
+    """
+    fields = _Fields(str(path), _data(path))
+    found = _upstream(fields.sub("upstream")), _kills(fields)
+    fields.refuse_the_rest()
+    return found
+
+
+def _data(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
 
 
 class _Fields:
@@ -204,7 +220,7 @@ def _upstream(fields: _Fields) -> Upstream:
         stall_after_s=fields.number("stall_after_s", Upstream.stall_after_s, least=0.001, most=900),
         standby=standby,
         resumes=resumes,
-        drops_ms=tuple(sorted(_drop(item) for item in fields.items("drops"))),
+        drops_ms=_instants(fields.items("drops")),
         stalls=tuple(_window(item, refusal=False) for item in fields.items("stalls")),
         refusals=tuple(_window(item, refusal=True) for item in fields.items("refusals")),
         ends_at_ms=ends_at_ms,
@@ -213,10 +229,16 @@ def _upstream(fields: _Fields) -> Upstream:
     return upstream
 
 
-def _drop(item: _Fields) -> int:
-    at_ms = item.whole("at_ms", None)
-    item.refuse_the_rest()
-    return at_ms
+def _kills(fields: _Fields) -> tuple[int, ...]:
+    return _instants(fields.items("kills"))
+
+
+def _instants(items: list[_Fields]) -> tuple[int, ...]:
+    found = []
+    for item in items:
+        found.append(item.whole("at_ms", None))
+        item.refuse_the_rest()
+    return tuple(sorted(found))
 
 
 def _window(item: _Fields, *, refusal: bool) -> Window:

@@ -25,7 +25,7 @@ _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?
 _PARTITION = re.compile(r"PK = (:\w+)(?:$| AND )")
 # What such a query may end with.
 _PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
-_BOUND = re.compile(r" AND SK (>=|<|BETWEEN) (:\w+)")
+_BOUND = re.compile(r" AND SK (>=|>|<|BETWEEN) (:\w+)")
 # Behind any character.
 LAST = "\U0010ffff"
 # The sort key of each index.
@@ -120,8 +120,9 @@ class MemoryDynamoDB:
         else:
             sorts = self._partitions.get((TableName, partition), [])
             if (bound := _BOUND.search(KeyConditionExpression)) is not None:
-                # A log is asked for what came since a number, or before one.
-                at = bisect.bisect_left(sorts, values[bound[2]]["S"])
+                # A log is asked for what came since a number, or before one; events for what is behind a key.
+                find = bisect.bisect_right if bound[1] == ">" else bisect.bisect_left
+                at = find(sorts, values[bound[2]]["S"])
                 sorts = sorts[:at] if bound[1] == "<" else sorts[at:]
             if (prefix := _PREFIX.search(KeyConditionExpression)) is not None:
                 # What is looked for lies together: a replay of a year looks 35,000 times at 25 of 35,000 connections.

@@ -65,7 +65,11 @@ class VirtualSandbox:
         self._tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
         self._store = store_on(self._tables, names)
         self._invocations: list[tuple[str, RunningInvocation]] = []
-        self._running: list[RunningInvocation] = []
+        self._running: list[tuple[RunningInvocation, asyncio.Future[Outcome | None]]] = []
+
+    def kill_at(self, at_ms: int) -> None:
+        """Has the processes of all functions that run at that instant die, as by SIGKILL."""
+        self._clock.call_at(at_ms, self._kill_all)
 
     async def perform(self, call: TaskCall) -> Any:
         """Returns a Task's result; TaskFailure with AWS's error name otherwise."""
@@ -103,12 +107,11 @@ class VirtualSandbox:
         future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         limit_s = self._settings["function_timeout_s"]
         request_id = f"00000000-0000-4000-8000-{len(self._invocations) + 1:012d}"
-        settle = setter(future)
-        invocation = self._start(call, request_id, settle)
+        invocation = self._start(call, request_id, future)
         killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(invocation, future))
         outcome = await future
         killer.cancel()
-        self._running.remove(invocation)
+        self._running.remove((invocation, future))
         if outcome is None:
             message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
             raise TaskFailure(
@@ -124,7 +127,7 @@ class VirtualSandbox:
             raise TaskFailure(outcome.error, json.dumps(cause))
         return {"status": outcome.status}
 
-    def _start(self, call: TaskCall, request_id: str, on_end: Callable[[Outcome], None]) -> RunningInvocation:
+    def _start(self, call: TaskCall, request_id: str, future: asyncio.Future[Outcome | None]) -> RunningInvocation:
         settings, payload = self._settings, call.payload
         who = Invocation(
             stream_id=payload["pathParameters"]["streamId"],
@@ -140,9 +143,10 @@ class VirtualSandbox:
             renew_after=payload.get("renew_after", 0),
             died=payload.get("died", ""),
         )
-        invocation = self._begin(who, on_end)
+        settle: Callable[[Outcome | None], None] = setter(future)
+        invocation = self._begin(who, settle)
         self._invocations.append((call.execution_arn, invocation))
-        self._running.append(invocation)
+        self._running.append((invocation, future))
         invocation.advance()
         return invocation
 
@@ -154,9 +158,14 @@ class VirtualSandbox:
         invocation.kill()
         setter(future)(None)
 
+    def _kill_all(self) -> None:
+        for invocation, future in list(self._running):
+            invocation.kill()
+            setter(future)(Outcome("Runtime.ExitError", "", "Runtime exited with error: signal: killed"))
+
     def _changed(self, _table: str, key: Key, _item: Item) -> None:
         if key[1] == "lease":
-            for invocation in self._running:
+            for invocation, _ in self._running:
                 invocation.lease_changed()
 
 

@@ -40,8 +40,9 @@ from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, Stack, StateMachine, read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions, KnownExecution
+from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
+from local.stepfunctions.known_executions import KnownExecution
 from local.stepfunctions.machines import Machines
 from local.upstreams.demo_streams import Upstreams
 from local.user_error import UserError

@@ -24,8 +24,9 @@ from local.observers import harmless
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.screen import Screen
 from local.service.stream_view import StreamView
-from local.stepfunctions.executions import Executions, KnownExecution
+from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Closing
+from local.stepfunctions.known_executions import KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
 

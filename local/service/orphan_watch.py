@@ -18,7 +18,8 @@ from handlers.errors import StoreUnavailable
 from handlers.orphans import Described, Orphans, StepFunctions
 from handlers.rounds import Rounds, Turn
 from handlers.store.leases import Leases
-from local.stepfunctions.executions import Executions, KnownExecution
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.known_executions import KnownExecution
 
 LOOK_EVERY_S = 5.0
 # Of so many streams without a connection a look asks; of the rest the next ones.

@@ -3,12 +3,15 @@
 Invariant: times are epoch seconds.
 """
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from local.stepfunctions.executions import Executions, KnownExecution, description
+from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
+from local.stepfunctions.known_executions import KnownExecution, description
 from local.stepfunctions.machine_actions import configuration, missing
-from local.stepfunctions.map_run_actions import child, children
+from local.stepfunctions.map_run_actions import child, children, stop_child
 from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
 
@@ -100,32 +103,36 @@ class ExecutionActions:
         wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter") == "REDRIVEN"
         chosen = [
             known
-            for known in reversed(self._executions.all())
+            for known in self._executions.all()
             if known.opening.machine_arn == machine_arn and wanted in (None, known.status) and not redriven
         ]
         shown, rest = page(parameters, "executions", chosen, lambda known: known.serial, descending=True)
         listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
         return {"executions": listed} | rest
 
-    def _history(self, parameters: Parameters) -> Answer:
+    async def _history(self, parameters: Parameters) -> Answer:
         of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        events: Sequence[dict[str, Any]]
         if of_run is None:
-            events = self._executions.history(self._get(parameters))
+            # The first look at a stored history reads all of it, and nobody else waits for that.
+            events = await asyncio.to_thread(self._executions.history, self._get(parameters))
         elif of_run[1] is None:
             raise Refusal("ExecutionDoesNotExist", "Only the first hundred executions of a Map Run keep their history.")
         else:
             events = of_run[1]
         with_data = parameters.get("includeExecutionData") is not False
-        backwards = bool(parameters.get("reverseOrder"))
         # By the event's id: one that runs adds events while its history is read backwards.
-        shown, rest = page(
-            parameters, "events", events[::-1] if backwards else events, lambda event: event["id"], descending=backwards
-        )
+        backwards = bool(parameters.get("reverseOrder"))
+        shown, rest = page(parameters, "events", events, lambda event: event["id"], descending=backwards)
         return {"events": [_wire(event, with_data) for event in shown]} | rest
 
     def _stop(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
-        known = self._executions.stop(execution_arn, parameters.get("error"), parameters.get("cause"))
+        error, cause = parameters.get("error"), parameters.get("cause")
+        of_run = child(self._executions, execution_arn)
+        if of_run is not None:
+            return {"stopDate": stop_child(self._executions, execution_arn, error, cause) / 1000}
+        known = self._executions.stop(execution_arn, error, cause)
         assert known.closing is not None
         return {"stopDate": known.closing.stopped_ms / 1000}
 

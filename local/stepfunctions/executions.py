@@ -6,15 +6,14 @@ Invariants: an ARN belongs to one execution for ever; an execution that this pro
 import asyncio
 import json
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from local.observers import harmless
 from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
 from local.stepfunctions.json_messages import message_and_place
+from local.stepfunctions.known_executions import KnownExecution, ended
 from local.stepfunctions.machines import Entry, Machines
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from states_language import Execution, Perform
@@ -28,42 +27,6 @@ from states_language.values import compact, same
 _STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
-
-
-@dataclass
-class KnownExecution:
-    """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts."""
-
-    opening: Opening
-    path: Path
-    live: Execution | None
-    closing: Closing | None = None
-    journal: Journal | None = field(default=None, repr=False)
-    serial: int = 0
-    listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
-
-    @property
-    def status(self) -> str:
-        """AWS's status of it."""
-        if self.closing is not None:
-            return self.closing.status
-        return "RUNNING"
-
-    @property
-    def map_runs(self) -> list[dict[str, Any]]:
-        """Its Map Runs, described; times in milliseconds."""
-        if self.live is not None:
-            return map_runs.described(self.live)
-        return self.closing.map_runs if self.closing is not None else []
-
-    @property
-    def stream_id(self) -> str:
-        """The stream id in its input, or ""."""
-        try:
-            value = json.loads(self.opening.input)["pathParameters"]["streamId"]
-        except (ValueError, KeyError, TypeError):
-            return ""
-        return value if isinstance(value, str) else ""
 
 
 class Executions:
@@ -100,7 +63,7 @@ class Executions:
         """Returns one execution; KeyError for an unknown ARN."""
         return self._known[arn]
 
-    def history(self, known: KnownExecution) -> list[dict[str, Any]]:
+    def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
         """Returns its history events, as far as they are stored."""
         return known.live.history if known.live is not None else self._records.history(known.path)
 
@@ -139,16 +102,18 @@ class Executions:
         """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
         known = self._known[arn]
         if known.closing is not None:
-            listener(_ended(known, known.closing))
+            listener(ended(known, known.closing))
         else:
             known.listeners.append(listener)
 
     def forget_deleted(self) -> None:
         """Removes the machines that are being deleted and of which no execution runs."""
-        running = {known.opening.machine_arn for known in self.running()}
-        for arn, entry in list(self.machines.items()):
-            if entry.deleting and arn not in running:
-                self.machines.remove(arn)
+        deleting = [arn for arn, entry in self.machines.items() if entry.deleting]
+        if deleting:
+            running = {known.opening.machine_arn for known in self.running()}
+            for arn in deleting:
+                if arn not in running:
+                    self.machines.remove(arn)
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
         """Returns the execution, ABORTED at once if it ran; raises Refusal. Running functions are not killed."""
@@ -236,7 +201,7 @@ class Executions:
         listeners, known.listeners = known.listeners, []
         for listener in listeners:
             with harmless("the report of an execution's end"):
-                listener(_ended(known, known.closing))
+                listener(ended(known, known.closing))
         with harmless("the removal of old executions"):
             self._prune()
             self.forget_deleted()
@@ -268,39 +233,6 @@ class Executions:
         removed = set(self._records.prune({known.path for known in self.running()}))
         if removed:
             self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
-
-
-def _ended(known: KnownExecution, closing: Closing) -> Ended:
-    opening = known.opening
-    return Ended(
-        arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,
-        input=opening.input, started_ms=opening.started_ms, stopped_ms=closing.stopped_ms, output=closing.output,
-        error=closing.error, cause=closing.cause,
-    )  # fmt: skip
-
-
-def description(known: KnownExecution) -> dict[str, Any]:
-    """Returns DescribeExecution's answer; dates are epoch seconds."""
-    opening, closing = known.opening, known.closing
-    answer: dict[str, Any] = {
-        "executionArn": opening.arn,
-        "stateMachineArn": opening.machine_arn,
-        "name": opening.name,
-        "status": known.status,
-        "startDate": opening.started_ms / 1000,
-        "input": opening.input,
-        "inputDetails": {"included": True},
-        "redriveCount": 0,
-        "redriveStatus": "NOT_REDRIVABLE",
-    }
-    if closing is not None:
-        answer["stopDate"] = closing.stopped_ms / 1000
-        if closing.output is not None:
-            answer |= {"output": closing.output, "outputDetails": {"included": True}}
-        answer |= {
-            name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
-        }
-    return answer
 
 
 def _first_input(text: str) -> str:

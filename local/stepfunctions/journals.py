@@ -10,13 +10,14 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from local.observers import harmless
 from local.stepfunctions.machines import ROLE
+from local.stepfunctions.stored_events import StoredEvents
 
 MOST_KEPT = 200
 _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
@@ -120,7 +121,9 @@ class Journals:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._begun = max((_number(path) for path in folder.glob("*.jsonl")), default=0)
+        # In the order of the starts, like the names.
+        self._paths = sorted(folder.glob("*.jsonl"))
+        self._begun = max(map(_number, self._paths), default=0)
 
     def journal(self, opening: Opening) -> Journal:
         """Returns the journal of a new execution, with its first line written. The files' names sort by start."""
@@ -129,6 +132,7 @@ class Journals:
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
         journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl")
         journal.opening(opening)
+        self._paths.append(journal.path)
         return journal
 
     def read(self) -> list[Record]:
@@ -145,17 +149,23 @@ class Journals:
                 records.append(Record(opening, closing, path))
         return records
 
-    def history(self, path: Path) -> list[dict[str, Any]]:
-        """Returns the history events in one file."""
-        return [line["event"] for line in _lines(path) if "event" in line]
+    def history(self, path: Path) -> Sequence[dict[str, Any]]:
+        """Returns the history events in one file, which are read as they are asked for."""
+        return StoredEvents(path)
 
     def prune(self, keep: set[Path]) -> list[Path]:
         """Removes the oldest files beyond MOST_KEPT, except those in `keep`, and returns their paths."""
-        paths = sorted(self._folder.glob("*.jsonl"))
-        old = [path for path in paths[: max(0, len(paths) - MOST_KEPT)] if path not in keep]
-        for path in old:
-            path.unlink(missing_ok=True)
+        old = [path for path in self._paths[: max(0, len(self._paths) - MOST_KEPT)] if path not in keep]
+        self.remove(old)
         return old
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Removes these files."""
+        removed = set(paths)
+        if removed:
+            self._paths = [path for path in self._paths if path not in removed]
+        for path in removed:
+            path.unlink(missing_ok=True)
 
 
 def _number(path: Path) -> int:

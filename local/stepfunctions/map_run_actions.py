@@ -52,7 +52,7 @@ def children(executions: Executions, parameters: Parameters) -> Answer:
     run = find(executions, arn(parameters, "mapRunArn", "mapRun"))
     wanted = parameters.get("statusFilter")
     numbered = [(number, one) for number, one in enumerate(run["executions"]) if wanted in (None, one["status"])]
-    shown, rest = page(parameters, "executions", reversed(numbered), lambda one: one[0], descending=True)
+    shown, rest = page(parameters, "executions", numbered, lambda one: one[0], descending=True)
     named = [{key: one[key] for key in _CHILD if key in one} | {"mapRunArn": run["mapRunArn"]} for _, one in shown]
     return {"executions": [_dated(one) for one in named]} | rest
 
@@ -71,6 +71,22 @@ def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict
                     description |= {"mapRunArn": run["mapRunArn"], "redriveCount": 0, "redriveStatus": "NOT_REDRIVABLE"}
                     return _dated(description), one.get("events")
     return None
+
+
+def stop_child(executions: Executions, execution_arn: str, error: str | None, cause: str | None) -> int:
+    """Returns the time at which an execution of a Map Run ended, ABORTED now if it ran; KeyError for an unknown ARN."""
+    for known in executions.running():
+        for run in known.live.map_runs if known.live is not None else ():
+            for one in run.executions:
+                if one.arn == execution_arn:
+                    one.stop(error, cause)
+                    return one.stopped_ms or one.started_ms
+    for known in executions.all():
+        for described in known.map_runs:
+            for ended in described["executions"]:
+                if ended["executionArn"] == execution_arn:
+                    return int(ended["stopDate"])
+    raise KeyError(execution_arn)
 
 
 def _dated(description: dict[str, Any]) -> Answer:

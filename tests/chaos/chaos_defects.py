@@ -29,7 +29,7 @@ from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWri
 from handlers.store.requests import Requests
 from local.chaos.memory import Memory
 from local.chaos.schedule import Fault, Schedule, requests
-from tests.chaos import log_defects
+from tests.chaos import log_defects, order_defects
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
     CoversPastTheClose,
@@ -179,7 +179,7 @@ def clears_a_younger_stop_request(definition: dict[str, Any]) -> None:
 
 def marks_before_it_sends(write: OneWrite, event: Any, item: Any, reason: str) -> str:
     """The mark of a dead-lettered event is left before its message is sent."""
-    if write._position(item) is not None:
+    if write._place(item) is not None:
         return DUPLICATE
     write._put_once(mark(item, reason))
     write._writer.dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
@@ -338,6 +338,23 @@ TWO_OUTAGES = Schedule(
     ),
     memory=Memory(keeps_ms=10_000),
 )
+# The peer of the first is dead when it is let go, and whoever goes on is killed while it is sent what that kept back.
+DEAD_PEER = replace(
+    TWO_OUTAGES,
+    policy="forbids",
+    events_every_ms=300,
+    faults=(Fault(12_000, "stall"), Fault(17_000, "vanish"), Fault(17_000, "no functions", 9_000)),
+)
+# The answers of the store are lost while the upstream says that the cursor is too old.
+LOST_ANSWERS = replace(
+    TWO_OUTAGES,
+    faults=(
+        Fault(10_000, "reset"),
+        Fault(10_000, "no listener", 9_000),
+        Fault(18_000, "unknown outcomes", 6_000),
+    ),
+    memory=Memory(keeps_ms=6_000, word="status"),
+)
 OF_THE_LEDGER = [
     Defect(
         "a gap is closed by its length",
@@ -391,7 +408,19 @@ OF_THE_LEDGER = [
         "the cursor is given up before the ledger says so",
         {"cursor-ahead"},
         function=LEDGER["the cursor is given up before the ledger says so"],
-        among=lambda schedule: _forgets(schedule) and schedule.memory.word != "",
+        among=lambda schedule: _forgets(schedule) and schedule.memory.word == "status",
+    ),
+    Defect(
+        "the cursor is given up though the ledger says nothing",
+        {"cursor-ahead"},
+        function=LEDGER["the cursor is given up though the ledger says nothing"],
+        like=LOST_ANSWERS,
+    ),
+    Defect(
+        "a silent connection counts as heard",
+        {"lost"},
+        function=LEDGER["a silent connection counts as heard"],
+        like=DEAD_PEER,
     ),
 ]
 _APPENDER, _WRITER = "handlers.segments.appending.Appender", "handlers.store.segment_writer.SegmentWriter"
@@ -481,9 +510,39 @@ OF_THE_LOG = [
         among=log_defects.is_too_large,
     ),
 ]
+OF_THE_ORDER = [
+    Defect(
+        "keys are read one partition after the other",
+        {"misread"},
+        function=(
+            "handlers.store.key_reader.heapq",
+            SimpleNamespace(merge=lambda *items, key: itertools.chain(*items)),  # noqa: ARG005
+        ),
+        among=lambda schedule: order_defects.has_no_order(schedule) and schedule.partitions > 1,
+    ),
+    Defect(
+        "a stream gets its order back",
+        {"misread"},
+        function=("handlers.store.connection_store.Store.claim", order_defects.gives_the_order_back),
+        among=order_defects.may_change,
+    ),
+    Defect(
+        "a stream without an order pays for one",
+        {"misplaced"},
+        function=("handlers.store.requests.Requests._claim", order_defects.orders_as_its_profile_says),
+        among=order_defects.may_change,
+    ),
+    Defect(
+        "events leave the index before the lease says so",
+        {"misread", "misplaced"},
+        function=("handlers.store.connection_store.Store.claim", order_defects.says_nothing),
+        among=order_defects.has_no_order,
+    ),
+]
 DEFECTS = [
     *OF_THE_LEDGER,
     *OF_THE_LOG,
+    *OF_THE_ORDER,
     Defect("the tail is emitted as an event", {"torn"}, manager=EmitsTheTail),
     Defect("the cursor is saved before its events", {"cursor-ahead"}, manager=SavesTheCursorFirst),
     Defect(
@@ -627,7 +686,7 @@ DEFECTS = [
             "handlers.store.event_reader.heapq",
             SimpleNamespace(merge=lambda *pages, key: itertools.chain(*pages)),  # noqa: ARG005
         ),
-        among=lambda schedule: schedule.partitions > 1,
+        among=lambda schedule: schedule.partitions > 1 and schedule.order == "index",
     ),
     Defect(
         "a dead-lettered event is marked before it is sent",

@@ -4,17 +4,20 @@
 what its docstring says.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from handlers.connection import ledger
-from handlers.connection.effects import Effect, RecordLoss, Release, ReplaceCursor
-from handlers.connection.manager import Manager
+from handlers.connection.effects import RecordLoss, ReplaceCursor
 from handlers.connection.record import Record
+from handlers.connection.steps import Step
+from handlers.errors import StoreUnavailable
 from handlers.store.ledger_records import LedgerRecords
+from handlers.store.requests import Request, Requests
 
-SETTLED, END_MS, DRAINED = ledger._settled, ledger.Record.end_ms, Manager._drained
+SETTLED, END_MS, REQUESTS_OF = ledger._settled, ledger.Record.end_ms, Requests.of
 PUT_GAP = LedgerRecords._put_gap
 # By more than two clocks differ.
 TOO_EARLY_MS = 2_500
@@ -62,11 +65,29 @@ def lost_since_the_opening(record: Record, now_ms: int, heard_ms: int) -> Record
     return RecordLoss(record.fence, record._losses, heard_ms, now_ms, "announced_by_upstream")
 
 
-def gives_up_first(manager: Manager, now_ms: int) -> list[Effect]:
-    """The cursor is saved first, though it passes what is lost."""
-    effects = DRAINED(manager, now_ms)
-    saves = [effect for effect in effects if isinstance(effect, Release | ReplaceCursor)]
-    return [*saves, *(effect for effect in effects if effect not in saves)]
+def heard_until_its_end(record: ledger.Record) -> int:
+    """A connection that was silent is taken for one that heard all until its end."""
+    return record.last_ms
+
+
+def gives_up_first(requests: Requests, step: Step) -> list[Request]:
+    """The cursor is given up first, though it passes what is lost."""
+    made = REQUESTS_OF(requests, step)
+    return made[::-1] if isinstance(step, ReplaceCursor) else made
+
+
+def gives_up_all_the_same(requests: Requests, step: Step) -> list[Request]:
+    """The cursor is given up though the ledger has not answered, and perhaps says nothing of it."""
+    made = REQUESTS_OF(requests, step)
+    return [_unanswered(made[0]), *made[1:]] if isinstance(step, ReplaceCursor) else made
+
+
+def _unanswered(request: Request) -> Request:
+    def quietly() -> None:
+        with contextlib.suppress(StoreUnavailable):
+            request()
+
+    return quietly
 
 
 def never_revised(ledger: LedgerRecords, item: Any, before: Any) -> None:
@@ -84,8 +105,13 @@ LEDGER: dict[str, tuple[str, Callable[..., Any] | property]] = {
     "a default resume counts as heeded": ("handlers.connection.ledger._settled", over_any_hole),
     "a handover is told as a gap": ("handlers.connection.ledger.Record.end_ms", ends_early),
     "a loss is told from the opening": ("handlers.connection.record.Record.lost", lost_since_the_opening),
-    "the cursor is given up before the ledger says so": (
-        "handlers.connection.manager.Manager._drained",
-        gives_up_first,
+    "a silent connection counts as heard": (
+        "handlers.connection.ledger.Record.silent_from_ms",
+        property(heard_until_its_end),
+    ),
+    "the cursor is given up before the ledger says so": ("handlers.store.requests.Requests.of", gives_up_first),
+    "the cursor is given up though the ledger says nothing": (
+        "handlers.store.requests.Requests.of",
+        gives_up_all_the_same,
     ),
 }

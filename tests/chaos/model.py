@@ -15,6 +15,9 @@ from tests.chaos.model_world import POLICIES
 
 FAULTS = (
     "kill",
+    "vanish",
+    "freeze",
+    "unheard",
     "drop",
     "refuse",
     "forbid",
@@ -44,7 +47,17 @@ DEFAULT: tuple[Exploration, ...] = (
     *_each("evicts forbids", {"drop": 1, "again": 1}),
     *_each("evicts tolerates", {"forbid": 1}),
     *_each("forbids", {}, {"stop": 1}, {"post": 1}, {"event": 1}),
-    *_each("forbids", {"kill": 1}, {"drop": 1}, {"refuse": 1}, {"renew": 1}, {"lost": 1}, {"late": 1}),
+    *_each(
+        "forbids",
+        {"kill": 1},
+        {"vanish": 1},
+        {"freeze": 1},
+        {"drop": 1},
+        {"refuse": 1},
+        {"renew": 1},
+        {"lost": 1},
+        {"late": 1},
+    ),
 )
 DEEP: tuple[Exploration, ...] = (
     *DEFAULT,
@@ -52,7 +65,8 @@ DEEP: tuple[Exploration, ...] = (
     *_each("hot forbids", {"forbid": 1}),
     *_each("tolerates forbids hot", {"renew": 1, "end": 1}),
     *_each("tolerates forbids", {"stop": 1, "post": 1}),
-    *_each("forbids", {"kill": 1, "drop": 1}),
+    *_each("forbids", {"kill": 1, "drop": 1}, {"vanish": 1, "drop": 1}, {"kill": 1, "drop": 1, "again": 1}),
+    *_each("forbids", {"kill": 2}, {"kill": 1, "vanish": 1}, {"freeze": 1, "kill": 1}, {"unheard": 1}),
     *_each("evicts tolerates", {"kill": 1, "drop": 1}, {"kill": 1, "stop": 1}, {"kill": 2}, {"drop": 2}),
     *_each("evicts tolerates", {"kill": 1, "renew": 1}, {"drop": 1, "renew": 1}, {"kill": 1, "refuse": 1, "late": 1}),
     *_each("evicts tolerates", {"lost": 1, "kill": 1}, {"lost": 1, "drop": 1}, {"lost": 1, "stop": 1}),

@@ -134,6 +134,13 @@ class _StaysInPhase(Manager):
     _TABLE: ClassVar[Any] = {**Manager._TABLE, LeaseRead: (Manager._TABLE[LeaseRead][0], _lease_read)}
 
 
+class _TakesADeathForAnothers(Manager):
+    def _await_release(self, now_ms: int, *read: Any) -> list[Effect]:
+        if self._died:
+            self._lease = replace(self._lease, connected_by=self._died.split()[1])
+        return super()._await_release(now_ms, *read)
+
+
 def with_manager(defective: type[Manager]) -> Rules:
     """The sound rules with a defective manager."""
     rules = Rules()
@@ -156,26 +163,44 @@ class _WaitsWhereverARenewalIsDue(Rules):
         return "waiting" if outcome is not None and outcome.error == "RenewalDue" else super().after(outcome)
 
 
+class _TellsOfNoDeath(Rules):
+    def proves(self, _how: str) -> bool:
+        return False
+
+
+class _TakesTheLostForDead(Rules):
+    def proves(self, _how: str) -> bool:
+        return True
+
+
+class _ClaimsAnothersTurn(Rules):
+    def claim(self, lease: Lease, execution: str, _after_fence: int = 0, expires_at_ms: int = 0) -> Lease | None:
+        claimed = super().claim(lease, execution)
+        if claimed is None or not expires_at_ms:
+            return claimed
+        return replace(claimed, connected_token=claimed.fence, expires_at_ms=expires_at_ms)
+
+
 class _ClaimsDespiteTheStop(Rules):
-    def claim(self, lease: Lease, execution: str) -> Lease | None:
-        claimed = super().claim(replace(lease, stop=False), execution)
+    def claim(self, lease: Lease, execution: str, *turn: int) -> Lease | None:
+        claimed = super().claim(replace(lease, stop=False), execution, *turn)
         return None if claimed is None else replace(claimed, stop=lease.stop)
 
 
 class _RaisesNoFence(Rules):
-    def claim(self, lease: Lease, execution: str) -> Lease | None:
-        claimed = super().claim(lease, execution)
+    def claim(self, lease: Lease, execution: str, *turn: int) -> Lease | None:
+        claimed = super().claim(lease, execution, *turn)
         return None if claimed is None else replace(claimed, fence=max(lease.fence, 1))
 
 
 class _ClaimsAfterTheEnd(Rules):
-    def claim(self, lease: Lease, execution: str) -> Lease | None:
-        return super().claim(replace(lease, ended_at_ms=0), execution)
+    def claim(self, lease: Lease, execution: str, *turn: int) -> Lease | None:
+        return super().claim(replace(lease, ended_at_ms=0), execution, *turn)
 
 
 class _ClaimsForAnyExecution(Rules):
-    def claim(self, lease: Lease, execution: str) -> Lease | None:
-        return super().claim(lease, lease.execution or execution)
+    def claim(self, lease: Lease, execution: str, *turn: int) -> Lease | None:
+        return super().claim(lease, lease.execution or execution, *turn)
 
 
 class _MarksConnectedAlways(Rules):
@@ -261,6 +286,29 @@ DEFECTS = (
     Defect("the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "comes to rest", "forbids"),
     Defect("never lets go", with_manager(_IgnoresTheClaim), "comes to rest", "tolerates"),
     Defect("hot connections stay in phase", with_manager(_StaysInPhase), "covered for ever", "hot"),
+    Defect("nobody is told of a death", _TellsOfNoDeath(), "connected in time", "forbids", {"kill": 1}),
+    Defect(
+        "one that the machine has lost is said to be over",
+        _TakesTheLostForDead(),
+        "who is said to be over is over",
+        "forbids",
+        {"unheard": 1},
+        depth=20,
+    ),
+    Defect(
+        "a death is taken for that of whoever is connected",
+        with_manager(_TakesADeathForAnothers),
+        "connections allowed",
+        "forbids",
+        {"kill": 1},
+    ),
+    Defect(
+        "a claim takes another's turn",
+        _ClaimsAnothersTurn(),
+        "connections allowed",
+        "forbids",
+        {"drop": 1, "again": 1},
+    ),
     Defect("the claim raises no fence", _RaisesNoFence(), "fences are unique"),
     Defect("connected is marked without a condition", _MarksConnectedAlways(), "only forward", budget={"lost": 1}),
     Defect("released is marked without a condition", _MarksReleasedAlways(), "only forward", budget={"lost": 1}),

@@ -26,7 +26,13 @@ from tests.chaos.model_world import (
     Process,
     Violation,
     World,
+    died_text,
 )
+
+# How soon a function must have died to tell what it was told.
+SOON_TICKS = 2
+# After these the lane tells nobody any more who has died.
+FORGETS = frozenset({"", "StreamTakenOver", "ConnectionExpired", "RenewalDue"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +75,7 @@ class Machine:
         if world.left("orphan"):
             for process in world.processes:
                 if process.heard:
-                    again = Lane("starting", world.now_ms, world.now_ms + TICK_MS)
-                    alone = world.spend("orphan").with_process(replace(process, heard=False))
-                    alone = alone.with_lane(process.execution, process.lane, again)
-                    yield Step(f"the machine loses {process.label}", alone, False)
+                    yield Step(f"the machine loses {process.label}", self.lost(world.spend("orphan"), process), False)
 
     def _begin(self, world: World, execution: int, state: str) -> World:
         me = EXECUTIONS[execution]
@@ -122,8 +125,15 @@ class Machine:
         world = self._connect(world, execution, lane, world.now_ms + TICK_MS * FUNCTION_TICKS)
         return world.with_lane(execution, lane, Lane("running"))
 
-    def _connect(self, world: World, execution: int, lane: int, deadline_ms: int, heard: bool = True) -> World:
-        """The world with a function, or the rest of one's life, that begins to connect."""
+    def _connect(
+        self, world: World, execution: int, lane: int, deadline_ms: int, again: Process | None = None
+    ) -> World:
+        """The world with a function that begins to connect, or with one that does so `again`."""
+        told = world.died[execution * 2 + lane] if again is None else again.told
+        if lying := told & {process.request for process in world.processes}:
+            raise Violation(
+                "who is said to be over is over", f"request {lying} runs, and its lane is told that it died"
+            )
         manager = self.rules.manager(
             PROFILES[self.policy],
             deadline_ms=deadline_ms,
@@ -131,10 +141,26 @@ class Machine:
             lease_every_ms=TICK_MS,
             progress_every_ms=TICK_MS,
             execution=EXECUTIONS[execution],
+            after_fence=0 if again is None else again.manager.fence,
+            died=died_text(told),
         )
         effects = tuple(manager.start(world.now_ms))
-        process = Process(world.started + 1, execution, lane, manager, effects, deadline_ms, summary(manager), heard)
-        return replace(world, processes=(*world.processes, process), started=world.started + 1)
+        name = world.started + 1
+        process = Process(name, execution, lane, manager, effects, deadline_ms, summary(manager), told=told)
+        request, heard = (name, True) if again is None else (again.request, again.heard)
+        process = replace(process, request=request, heard=heard)
+        return replace(world, processes=(*world.processes, process), started=name)
+
+    def _told(self, world: World, process: Process, how: str) -> World:
+        """The world after the machine heard no more of a function: what it has proof of it tells the lane's next one.
+
+        One that died soon after its start tells what it was told as well. Where two are allowed nobody asks.
+        """
+        if self.policy != "forbids" or not self.rules.proves(how):
+            return world
+        is_soon = process.deadline_ms - world.now_ms > TICK_MS * (FUNCTION_TICKS - SOON_TICKS)
+        died = frozenset({process.request}) | (process.told if is_soon else frozenset())
+        return world.with_died(process.execution, process.lane, died)
 
     def _post(self, world: World) -> World:
         """A POST while an execution runs learns of it and changes nothing; after the end it begins the next one.
@@ -148,20 +174,23 @@ class Machine:
             raise Violation("one execution", "a second POST took the stream from an execution that runs")
         return with_state(world, 1, "claiming")
 
-    def gone(self, world: World, process: Process, outcome: Outcome | None) -> World:
+    def gone(self, world: World, process: Process, outcome: Outcome | None, how: str = "") -> World:
         """The world without the process: what its lane does next. Its sockets close with it.
 
+        `how` is what the machine hears of one without an outcome.
         After a drop the function connects again by itself, where it may and where more is left than leaving takes.
         """
         world = replace(world, processes=tuple(p for p in world.processes if p.name != process.name))
         has_time = process.deadline_ms - world.now_ms > 3 * TICK_MS * MARGIN_TICKS
         if outcome is not None and outcome.error == "StreamDropped" and has_time and world.left("again"):
-            return self._connect(
-                world.spend("again"), process.execution, process.lane, process.deadline_ms, process.heard
-            )
+            return self._connect(world.spend("again"), process.execution, process.lane, process.deadline_ms, process)
         if not process.heard:
             return world
         execution, lane = process.execution, process.lane
+        if outcome is None:
+            world = self._told(world, process, how)
+        elif outcome.error in FORGETS:
+            world = world.with_died(execution, lane, frozenset())
         if outcome is not None and execution == 0 and world.has("renew"):
             outcome = renewal_due(outcome)
         state = self.rules.after(outcome)
@@ -172,6 +201,12 @@ class Machine:
         if outcome is not None and outcome.error == "RenewalDue":
             return world.with_lane(execution, lane, Lane(f"reading, then {state}"))
         return self._rests(world, execution, lane, state)
+
+    def lost(self, world: World, process: Process) -> World:
+        """The world after the machine heard an error of a function that goes on: its lane starts another."""
+        world = world.with_process(replace(process, heard=False))
+        again = Lane("starting", world.now_ms, world.now_ms + TICK_MS)
+        return self._told(world.with_lane(process.execution, process.lane, again), process, "lost")
 
     def _rests(self, world: World, execution: int, lane: int, state: str) -> World:
         """The world with a lane that waits, or starts again at once, or once its successor has had time to connect."""

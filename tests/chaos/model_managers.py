@@ -31,7 +31,7 @@ IGNORED = frozenset(
         "_stays_ms",
         "_overlap_ms",
         "_after_fence",
-        "_died",  # the machine of the model knows no proof
+        "_died",  # the process's own
         "watch_ms",
         "_is_hot",
         "_execution",  # the process's own

@@ -22,6 +22,10 @@ def is_urgent(world: World) -> bool:
     if any(lane.state not in ("off", "running") and lane.until_ms <= now for lane in world.lanes):
         return True
     for process in world.processes:
+        if process.frozen_until_ms:
+            if min(process.frozen_until_ms, process.deadline_ms) <= now:
+                return True
+            continue
         manager = process.manager
         due = [at for at in (manager.wake_at_ms, manager.lease_due_ms) if at is not None]
         if process.effects or process.inbox or (due and min(due) <= now):
@@ -67,20 +71,22 @@ def chunk(number: int) -> Chunk:
 
 def late_write(process: Process, effect: Effect) -> Late:
     """The conditional write that an effect asks for."""
-    fence = process.manager.fence
+    fence, request = process.manager.fence, process.request
     match effect:
         case MarkConnected(fence, expires_at_ms, _):
-            return Late("MarkConnected", fence, expires_at_ms)
-        case TakeTurn(fence, expires_at_ms):
-            return Late("TakeTurn", fence, expires_at_ms)
+            return Late("MarkConnected", fence, expires_at_ms, request=request)
+        case TakeTurn(fence, expires_at_ms, over):
+            return Late("TakeTurn", fence, expires_at_ms, request=request, over=over)
         case RenewTurn(fence, expires_at_ms):
             return Late("Heartbeat", fence, expires_at_ms)
         case Heartbeat(cursor, _, expires_at_ms):
             return Late("Heartbeat", fence, expires_at_ms, None if cursor is None else int(cursor))
         case Release(cursor):
             return Late("Release", fence, 0, None if cursor is None else int(cursor))
-        case Claim():
-            return Late("Claim", fence, 0, None, EXECUTIONS[process.execution])
+        case Claim(after_fence, _, expires_at_ms):
+            # Without a turn it is a claim like any other.
+            after = after_fence if expires_at_ms else 0
+            return Late("Claim", after, expires_at_ms, None, EXECUTIONS[process.execution], request)
     raise TypeError(effect)
 
 

@@ -19,11 +19,17 @@ class Rules:
 
     manager: type[Manager] = Manager
 
-    def claim(self, lease: Lease, execution: str) -> Lease | None:
-        """The lease after a function's claim; None where it is refused."""
+    def claim(self, lease: Lease, execution: str, after_fence: int = 0, expires_at_ms: int = 0) -> Lease | None:
+        """The lease after a function's claim; None where it is refused.
+
+        Where `expires_at_ms` is not 0 it takes the turn, if nobody has claimed since `after_fence` nor is connected.
+        """
         if lease.stop or lease.execution != (execution if lease.execution or lease.ended_at_ms else ""):
             return None
-        return replace(lease, fence=lease.fence + 1)
+        claimed = replace(lease, fence=lease.fence + 1)
+        if expires_at_ms and lease.fence == after_fence and lease.connected_token <= lease.released_token:
+            return replace(claimed, connected_token=claimed.fence, expires_at_ms=expires_at_ms)
+        return claimed
 
     def mark_connected(self, lease: Lease, fence: int, expires_at_ms: int) -> Lease:
         """The lease after the mark, or as it was."""
@@ -31,11 +37,11 @@ class Rules:
             return replace(lease, connected_token=fence, expires_at_ms=expires_at_ms)
         return lease
 
-    def take_turn(self, lease: Lease, fence: int, expires_at_ms: int, now_ms: int) -> Lease:
-        """The lease after the turn was taken, or as it was while another's lasts."""
+    def take_turn(self, lease: Lease, fence: int, expires_at_ms: int, now_ms: int, over: int = 0) -> Lease:
+        """The lease after the turn was taken, or as it was while another's lasts; connection `over` is over."""
         is_free = (
             lease.connected_token <= lease.released_token
-            or lease.connected_token == fence
+            or lease.connected_token in (fence, over)
             or lease.expires_at_ms <= now_ms
         )
         may_connect = lease.fence >= fence and lease.connected_token <= fence and lease.released_token < fence
@@ -57,6 +63,14 @@ class Rules:
     def mark_released(self, lease: Lease, fence: int) -> Lease:
         """The lease after the mark, or as it was."""
         return replace(lease, released_token=fence) if lease.fence >= fence >= lease.released_token else lease
+
+    def proves(self, how: str) -> bool:
+        """Whether the error by which the machine hears no more of a function proves that it is over.
+
+        It does where it "died": `Sandbox.Timedout` and `Runtime.ExitError`. Of one that has "vanished" or was "lost"
+        nobody knows, be it over or not.
+        """
+        return how == "died"
 
     def begin(self, lease: Lease, execution: str, renews: str, stop_requested: bool = False) -> Lease | None:
         """The lease after an execution's claim of the stream; None where it is refused.

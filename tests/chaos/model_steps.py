@@ -38,6 +38,7 @@ from handlers.connection.inputs import (
     Woken,
     Written,
 )
+from handlers.connection.lease import Lease
 from handlers.connection.phases import Phase
 from tests.chaos.model_machine import Machine, Step
 from tests.chaos.model_managers import clone, summary
@@ -54,6 +55,7 @@ from tests.chaos.model_parts import (
 )
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_world import (
+    FROZEN_TICKS,
     TICK_MS,
     Late,
     Process,
@@ -78,17 +80,40 @@ class Model:
     def steps(self, world: World) -> Iterator[Step]:
         """Every step of `world`; raises Violation where one breaks an invariant."""
         for process in world.processes:
-            if process.effects:
+            if process.frozen_until_ms:
+                if process.deadline_ms <= world.now_ms:
+                    timed_out = self.machine.gone(world, process, None, "died")
+                    yield Step(f"{process.label} comes to its limit and is killed", timed_out)
+                    continue
+                if process.frozen_until_ms <= world.now_ms:
+                    yield Step(f"{process.label} goes on", world.with_process(replace(process, frozen_until_ms=0)))
+            elif process.effects:
                 yield from self._perform(world, process)
             else:
                 yield from self._hear(world, process)
             yield from self._upstream(world, process)
-            if world.left("kill"):
-                yield Step(f"{process.label} is killed", self.machine.gone(world.spend("kill"), process, None), False)
+            yield from self._faults(world, process)
         yield from self.machine.steps(world)
         yield from self._surroundings(world)
         if not is_urgent(world):
             yield Step("a tick passes", self._tick(world), ticks=1)
+
+    def _faults(self, world: World, process: Process) -> Iterator[Step]:
+        """What may happen to a function: it ends, the machine being told so or not, or it stands still for a while."""
+        if world.left("kill"):
+            died = self.machine.gone(world.spend("kill"), process, None, "died")
+            yield Step(f"{process.label} is killed", died, False)
+        if world.left("vanish"):
+            vanished = self.machine.gone(world.spend("vanish"), process, None, "vanished")
+            yield Step(f"{process.label} is killed, and nothing proves it", vanished, False)
+        if process.frozen_until_ms:
+            return
+        frozen = replace(process, frozen_until_ms=world.now_ms + TICK_MS * FROZEN_TICKS)
+        if world.left("freeze"):
+            yield Step(f"{process.label} is frozen", world.spend("freeze").with_process(frozen), False)
+        if world.left("unheard") and process.heard and process.link == "open":
+            unheard = self.machine.lost(world.spend("unheard"), frozen)
+            yield Step(f"{process.label} is frozen, and the machine hears of it no more", unheard, False)
 
     # --- a function ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +164,7 @@ class Model:
         """The world after a conditional write, and its answer."""
         lease, rules = world.lease, self.rules
         if write.kind == "Claim":
-            claimed = rules.claim(lease, write.execution)
+            claimed = rules.claim(lease, write.execution, write.fence, write.at_ms)
             if claimed is None:
                 return world, ClaimRefused(lease)
             if world.stopped:
@@ -150,12 +175,16 @@ class Model:
                 )
             if claimed.fence <= lease.fence:
                 raise Violation("fences are unique", f"two connections hold the fence {claimed.fence}")
+            if claimed.connected_token == claimed.fence:
+                claimed = replace(claimed, connected_by=f"r{write.request}")
+                world = replace(world, answered=max(world.answered, claimed.fence))
             return with_lease(world, claimed), Claimed(claimed, resumption(world))
         if write.kind == "MarkConnected":
             world = replace(world, answered=max(world.answered, write.fence))
-            return with_lease(world, rules.mark_connected(lease, write.fence, write.at_ms)), None
+            marked = _shown(rules.mark_connected(lease, write.fence, write.at_ms), write)
+            return with_lease(world, marked), None
         if write.kind == "TakeTurn":
-            lease = rules.take_turn(lease, write.fence, write.at_ms, world.now_ms)
+            lease = _shown(rules.take_turn(lease, write.fence, write.at_ms, world.now_ms, write.over), write)
             world = with_lease(replace(world, answered=max(world.answered, lease.connected_token)), lease)
             return world, LeaseRead(lease, resumption(world) if lease.connected_token == write.fence else None)
         # The cursor goes with the lease: one condition decides on both.
@@ -260,6 +289,11 @@ class Model:
     def _tick(self, world: World) -> World:
         now_ms = world.now_ms + TICK_MS
         for process in world.processes:
-            if now_ms >= process.deadline_ms:
+            if now_ms >= process.deadline_ms and not process.frozen_until_ms:
                 raise Violation("in time", f"{process.label} reaches its deadline")
         return replace(world, now_ms=now_ms)
+
+
+def _shown(lease: Lease, write: Late) -> Lease:
+    """The lease with the request of the one that is connected, where this write has made it so."""
+    return replace(lease, connected_by=f"r{write.request}") if lease.connected_token == write.fence else lease

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.connection.effects import Effect, Heartbeat, Release
+from handlers.connection.effects import Claim, Effect, Heartbeat, Release, TakeTurn
 from handlers.connection.inputs import Chunk, Closed, Input, Opened
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
+from handlers.connection.phases import Phase
 from handlers.profile.parse import parse
 
 TICK_MS = 1_000
@@ -24,6 +25,8 @@ NO_LEASE = Lease()
 # In ticks: the manager leaves after 16, gives up after 17, is killed after 18; a lane waits 8. The order of these and
 # the room between them are those of env/prod.yml.
 FUNCTION_TICKS, MARGIN_TICKS, WAIT_TICKS, LATE_TICKS = 18, 2, 8, 3
+# A frozen function comes back, or is killed, before its lease ends.
+FROZEN_TICKS = 2
 EXECUTIONS = ("E1", "E2")
 POLICIES = ("evicts", "tolerates", "forbids", "hot")
 PROFILES = {
@@ -44,6 +47,16 @@ PROFILES = {
     )
     for policy in POLICIES
 }
+
+
+def connected_by(lease: Lease) -> int:
+    """The request of the function that is connected, 0 for none; in the lease it is a text."""
+    return int(lease.connected_by.removeprefix("r") or 0)
+
+
+def died_text(died: frozenset[int]) -> str:
+    """What Lambda says of functions that are over, one after the other, as the machine passes it on."""
+    return "\n".join(f"RequestId: r{request} Error: Runtime exited" for request in sorted(died))
 
 
 class Violation(Exception):
@@ -72,6 +85,9 @@ class Process:
     link: str = "none"
     asked_until_ms: int = 0
     inbox: tuple[Input, ...] = ()
+    request: int = 0  # Lambda's, which all connections of a function have in common
+    frozen_until_ms: int = 0
+    told: frozenset[int] = frozenset()  # the requests of which it was told that they are over
 
     @property
     def label(self) -> str:
@@ -100,11 +116,16 @@ class Late:
     at_ms: int
     cursor: int | None = None
     execution: str = ""
+    request: int = 0
+    over: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One state. `budget` is what faults are left; `answered` the highest fence that the upstream ever accepted."""
+    """One state. `budget` is what faults are left; `answered` the highest fence that the upstream ever accepted.
+
+    `died` are the requests of which each lane's machine has proof that they are over.
+    """
 
     now_ms: int
     budget: tuple[tuple[str, int], ...]
@@ -120,6 +141,7 @@ class World:
     answered: int = 0
     stopped: bool = False
     started: int = 0
+    died: tuple[frozenset[int], ...] = (frozenset(),) * 4
 
     @property
     def is_over(self) -> bool:
@@ -149,6 +171,11 @@ class World:
         at = execution * 2 + lane
         return replace(self, lanes=(*self.lanes[:at], position, *self.lanes[at + 1 :]))
 
+    def with_died(self, execution: int, lane: int, died: frozenset[int]) -> World:
+        """The world in which a lane's machine has proof of these deaths."""
+        at = execution * 2 + lane
+        return replace(self, died=(*self.died[:at], died, *self.died[at + 1 :]))
+
     def key(self, intern: dict[Any, int]) -> tuple[Any, ...]:
         """What two equal states have in common; parts of it are replaced by their number in `intern`."""
         now = self.now_ms
@@ -156,14 +183,17 @@ class World:
         rank = _ranks(self)
         by_lane: list[list[int]] = [[], [], [], []]
         for process in self.processes:
-            part = _process_key(process, now, rank, lease.connected_token)
+            part = (*_process_key(process, now, rank, lease.connected_token), *_proof_key(self, process))
             by_lane[process.execution * 2 + process.lane].append(intern.setdefault(part, len(intern)))
         lanes = []
-        for lane, processes in zip(self.lanes, by_lane, strict=True):
+        for lane, processes, died in zip(self.lanes, by_lane, self.died, strict=True):
             times = (max(lane.from_ms - now, 0), max(lane.until_ms - now, 0)) if lane.state != "off" else ()
-            part = (lane.state, times, tuple(sorted(processes)))
+            part = (lane.state, times, tuple(sorted(processes)), _named(self, died))
             lanes.append(intern.setdefault(part, len(intern)))
-        late = tuple((w.kind, rank[w.fence], max(w.at_ms - now, -TICK_MS), w.cursor, w.execution) for w in self.late)
+        late = tuple(
+            (w.kind, rank[w.fence], max(w.at_ms - now, -TICK_MS), w.cursor, w.execution, rank[w.over])
+            for w in self.late
+        )
         return (
             (
                 rank[lease.fence],
@@ -188,7 +218,10 @@ def _ranks(world: World) -> dict[int, int]:
     lease = world.lease
     fences = {0, lease.fence, lease.connected_token, lease.released_token, world.cursor_fence, world.answered}
     fences.update(process.manager.fence for process in world.processes)
-    fences.update(write.fence for write in world.late)
+    fences.update(fence for write in world.late for fence in (write.fence, write.over))
+    for process in world.processes:
+        fences.update(effect.after_fence for effect in process.effects if isinstance(effect, Claim))
+        fences.update(effect.over for effect in process.effects if isinstance(effect, TakeTurn))
     return {fence: rank for rank, fence in enumerate(sorted(fences))}
 
 
@@ -201,12 +234,28 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
         asked,
         process.deadline_ms - now,
         tuple([_input_key(input_) for input_ in process.inbox]),
-        tuple([_effect_key(effect, now) for effect in process.effects]),
+        tuple([_effect_key(effect, now, rank) for effect in process.effects]),
         rank[process.manager.fence],
         process.manager.__dict__["_lifetime"].__dict__["_beside"] == connected,
         tuple([None if at is None else max(at - now, -TICK_MS) for at in instants]),
         rest,
     )
+
+
+def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
+    """What makes two functions differ by who is known to be over; nothing where nobody is."""
+    is_shown = process.request == connected_by(world.lease)
+    late = tuple(at for at, write in enumerate(world.late) if write.request == process.request)
+    is_opening = process.manager.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE)
+    told = _named(world, process.told) if is_opening else ()
+    frozen = process.frozen_until_ms and max(process.frozen_until_ms - world.now_ms, 0) + 1
+    return frozen, is_shown, late, told
+
+
+def _named(world: World, died: frozenset[int]) -> tuple[int, ...]:
+    """What is still named of those who are known to be over: by the lease, -1, or by a write that may land."""
+    shown = (-1,) if connected_by(world.lease) in died else ()
+    return (*shown, *(at for at, write in enumerate(world.late) if write.request in died))
 
 
 def _input_key(input_: Input) -> Any:
@@ -220,8 +269,12 @@ def _input_key(input_: Input) -> Any:
     return repr(input_)
 
 
-def _effect_key(effect: Effect, now: int) -> Any:
+def _effect_key(effect: Effect, now: int, rank: dict[int, int]) -> Any:
     name = type(effect).__name__
+    if isinstance(effect, Claim):
+        return (name, rank[effect.after_fence], effect.expires_at_ms - now) if effect.expires_at_ms else name
+    if isinstance(effect, TakeTurn):
+        return name, effect.expires_at_ms - now, rank[effect.over]
     if isinstance(effect, Heartbeat):
         return name, effect.cursor, effect.expires_at_ms - now
     if isinstance(effect, Release):

@@ -13,7 +13,7 @@ from tests.handlers.api import test_standing, test_status
 from tests.handlers.connection import test_waiting
 from tests.handlers.framing import test_events
 from tests.handlers.segments import test_log
-from tests.handlers.store import test_event_items
+from tests.handlers.store import test_event_items, test_unordered
 
 # What any proof of a handover must catch; the table names them first.
 FOREMOST = (
@@ -46,6 +46,7 @@ OF_THE_MANAGER = {
     "released is marked before the close": "test_the_deadline_is_left_before",
     "opens without waiting for the release": "test_a_forbidding_upstream_is_opened_when_the_older_is_released",
     "the claim is ignored where two are forbidden": "test_a_claim_alone_moves_only_where_two_are_forbidden",
+    "a death is taken for that of whoever is connected": "test_a_turn_is_taken_from_the_dead_alone",
     "never lets go": "test_an_overlap_is_bounded_by_the_settings",
     "hot connections stay in phase": "test_of_two_hot_connections_that_began_together_the_older_leaves_half_way",
     "the deadline is forgotten": "test_the_deadline_is_left_before",
@@ -70,6 +71,7 @@ OF_THE_STORE = {
     "what the table refuses is dropped": "test_a_statement_that_is_refused_goes_to_the_queue_alone",
     "duplicates count as stored": "test_a_write_answers_for_all_its_events",
     "the claim raises no fence": "test_a_claim_raises_the_fence_and_names_the_holder",
+    "a claim takes another's turn": "test_a_claim_takes_the_turn_where_nobody_came_since",
     "the standby ignores the stop": "test_a_claim_is_refused_while_a_stop_is_requested",
     "a predecessor claims what its successor has ended": "test_what_is_over_is_not_claimed_for_a_predecessor",
     "a claim asks for no execution's right": "test_a_claim_is_for_the_execution_that_holds_the_stream",
@@ -80,6 +82,10 @@ OF_THE_MACHINE = {
     "a lane waits wherever a renewal is due": "test_a_renewal_that_fails_ends_no_lane_and_is_tried_again",
     "a lane waits after a drop": "test_an_outage_ends_no_execution",
     "an execution ends with a killed function": ("test_a_function_that_was_killed_is_followed_by_the_next_at_once"),
+    "nobody is told of a death": "test_a_function_that_was_killed_is_followed_by_the_next_at_once",
+    "one that the machine has lost is said to be over": (
+        "test_what_proves_no_death_is_retried_without_leaving_its_state"
+    ),
     "a second POST takes the stream": "test_a_second_execution_names_the_one_that_runs",
     "a claim clears a younger stop request": "test_a_stop_request_after_the_post_holds",
     "who cannot be described is taken for dead": "test_a_claim_outlasts_an_outage",
@@ -137,6 +143,16 @@ ELSEWHERE = {
         test_log,
         "test_what_no_segment_holds_is_in_the_queue_before_its_mark",
     ),
+    "keys are read one partition after the other": (
+        test_unordered,
+        "test_keys_of_several_partitions_are_read_as_one",
+    ),
+    "a stream gets its order back": (test_unordered, "test_an_order_that_is_gone_does_not_come_back"),
+    "a stream without an order pays for one": (test_unordered, "test_an_order_that_is_gone_does_not_come_back"),
+    "events leave the index before the lease says so": (
+        test_unordered,
+        "test_what_no_index_has_is_not_looked_for_there",
+    ),
     "two streams share a partition": (test_event_items, "test_a_stream_may_be_called_as_a_partition_of_another"),
     "a hash depends on how JSON is spelled": (test_events, "test_the_hash_of_a_bare_line_is_that_of_its_bytes"),
     "what the upstream announced as lost is not shown": (
@@ -162,7 +178,13 @@ OF_THE_LEDGER = {
     "a loss is told from the opening": (
         "test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up"
     ),
-    "the cursor is given up before the ledger says so": "test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes",
+    "a silent connection counts as heard": "test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well",
+    "the cursor is given up before the ledger says so": (
+        "test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old"
+    ),
+    "the cursor is given up though the ledger says nothing": (
+        "test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old"
+    ),
 }
 UNITS = (
     OF_THE_MANAGER

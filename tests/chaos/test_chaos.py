@@ -24,6 +24,19 @@ def test_every_schedule_keeps_the_promise(seeds: range) -> None:
     assert not broken, "\n".join(map(report, broken[:1]))
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        95000655,  # who went on from a dead peer's cursor was killed while it was sent what that had kept back
+        95001381,  # the cursor was given up though the store had lost the record that says why
+    ],
+)
+def test_what_chaos_once_found_stays_mended(seed: int) -> None:
+    """Each broke a rule until the product was mended."""
+    result = simulate.run_schedule(generate(seed))
+    assert not result.violations, report(result)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_without_faults_nobody_is_ever_missed(policy: str) -> None:
     """Where nothing goes wrong every policy keeps the promise, with an upstream that does not even resume."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from handlers.store.connection_store import Store
+from handlers.store.connection_store import _NOBODY_CAME, Store
 from tests.chaos import chaos_defects
 
 Edit = Callable[[dict[str, Any]], None]
@@ -70,6 +70,7 @@ STORE: dict[str, tuple[str, Any]] = {
     )
 } | {
     "the claim raises no fence": (UPDATE, raises_no_fence),
+    "a claim takes another's turn": (UPDATE, without(_NOBODY_CAME, "#holder")),
     "the standby ignores the stop": (UPDATE, without("(attribute_not_exists(#stop) OR #stop = :no)", "#holder")),
     "a claim asks for no execution's right": (UPDATE, without(MINE, "#holder")),
     "a predecessor claims what its successor has ended": (UPDATE, without(GOES_ON, "#holder")),
@@ -96,6 +97,24 @@ def ends_with_a_killed_function(definition: dict[str, Any]) -> None:
         task["Catch"].insert(0, {"ErrorEquals": killed, "Assign": ended, "Next": f"End {lane}"})
 
 
+def tells_of_no_death(definition: dict[str, Any]) -> None:
+    """What Lambda says of a function that is over is not passed on."""
+    for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
+        for rule in branch["States"][f"Connect {lane}"]["Catch"]:
+            rule["Assign"] = rule["Assign"] | {"died": ""} if "died" in rule["Assign"] else rule["Assign"]
+
+
+def takes_the_lost_for_dead(definition: dict[str, Any]) -> None:
+    """A function of which the machine has lost sight counts as one that is over."""
+    for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
+        task = branch["States"][f"Connect {lane}"]
+        lost = next(rule["ErrorEquals"] for rule in task["Retry"] if "Lambda.Unknown" in rule["ErrorEquals"])
+        lost.remove("Lambda.Unknown")
+        next(rule["ErrorEquals"] for rule in task["Catch"] if "Sandbox.Timedout" in rule["ErrorEquals"]).append(
+            "Lambda.Unknown"
+        )
+
+
 def waits_wherever_a_renewal_is_due(definition: dict[str, Any]) -> None:
     """A lane that nobody took over waits as well, once it has asked for its successor."""
     for lane, branch in zip(LANES, definition["States"]["Lanes"]["Branches"], strict=True):
@@ -106,6 +125,8 @@ def waits_wherever_a_renewal_is_due(definition: dict[str, Any]) -> None:
 MACHINE: dict[str, Edit] = {
     "a lane waits wherever a renewal is due": waits_wherever_a_renewal_is_due,
     "a lane waits after a drop": chaos_defects.waits_after_a_drop,
+    "nobody is told of a death": tells_of_no_death,
+    "one that the machine has lost is said to be over": takes_the_lost_for_dead,
     "an execution ends with a killed function": ends_with_a_killed_function,
     "a takeover clears a younger stop request": chaos_defects.clears_a_younger_stop_request,
     "who cannot be described is taken for dead": chaos_defects.takes_whom_it_cannot_describe_for_dead,

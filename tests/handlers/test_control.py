@@ -15,6 +15,7 @@ from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store import control_record
+from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import NEWEST, StreamRecords
 from local.service import osls
@@ -352,6 +353,46 @@ def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
     assert events_of(function, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
 
 
+def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) -> None:
+    """Each once, page by page; the answer says so, and a position of the order that the stream had is refused."""
+    connected(aws)
+    events = [StreamEvent(key, "x", None, None, None, 1) for key in "cab"]
+    aws.store().write("demo", 1, 0, events[:2])
+    position = events_of(function, limit="1")[1]["next"]
+    aws.store().claim("demo", execution="", holder="B/2", order="none")
+    aws.store().write("demo", 2, 0, events[2:], StoragePolicy(order="none"))
+    code, first = events_of(function, limit="2")
+    assert (code, first["order"], [event["key"] for event in first["events"]]) == (
+        200,
+        "by key, not by arrival",
+        ["a", "b"],
+    )
+    assert events_of(function, after=first["next"])[1] == {
+        "stream": "demo",
+        "order": "by key, not by arrival",
+        "events": [
+            {
+                "position": "key.Yw",
+                "received_at": "1970-01-01T00:00:00.001Z",
+                "id": None,
+                "name": None,
+                "key": "c",
+                "data": "x",
+            }
+        ],
+        "next": None,
+    }
+    words = (
+        "The parameter after must be a position as an event of this stream has it, whose events are read by key; "
+        "without it the page begins at the first key."
+    )
+    for other in (position, "key.YR", "key.gA"):
+        assert events_of(function, after=other) == (400, {"message": words})
+    connected(aws, "other")
+    words = "The parameter after is of a stream that is read by key, and this one is in order of arrival."
+    assert events_of(function, "other", after="key.Yw") == (400, {"message": words})
+
+
 def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
     """404 as for the stream itself."""
     assert events_of(function) == (404, {"message": "The stream 'demo' was never started."})
@@ -364,7 +405,11 @@ def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
         ({"limit": "0"}, "The parameter limit must be a whole number from 1 to 1000."),
         ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
         ({"limit": "٣"}, "The parameter limit must be a whole number from 1 to 1000."),
-        ({"after": "17"}, "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits."),
+        (
+            {"after": "17"},
+            "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits, "
+            "or key. and 2 to 1366 characters.",
+        ),
         ({"from": "1"}, "The query has a parameter that is not known: there are after and limit."),
     ],
 )

@@ -89,6 +89,9 @@ def test_whatever_stands_in_a_lease(aws: Aws, function: ModuleType, attributes: 
         ({"partitions": {"N": "-1"}}, ("partitions",)),
         ({"partitions": {"N": "64"}}, ()),
         ({"partitions": {"N": "0"}}, ()),
+        ({"order": {"S": "index"}}, ("order",)),
+        ({"order": {"N": "1"}}, ("order",)),
+        ({"order": {"S": "none"}}, ()),
         ({}, ()),
     ],
 )

@@ -389,6 +389,15 @@ def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> N
     assert (report.progress.fence, stored(aws)) == (2, ["1"])
 
 
+def test_a_wall_clock_that_is_set_back_does_not_set_back_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an hour, while a connection reads: whatever it renews, it renews forward."""
+    wall_ns = time.time_ns()
+    clock = Clock()
+    before_ms = clock.now_ms()
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ns - 3_600 * 10**9)
+    assert before_ms <= clock.now_ms() < before_ms + 3_000_000
+
+
 def test_the_clock_starts_at_the_wall_clock_and_goes_on() -> None:
     """Epoch milliseconds, never back."""
     before_ms = time.time_ns() // 1_000_000

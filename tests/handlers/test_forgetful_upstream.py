@@ -118,7 +118,7 @@ def missing(aws: Aws) -> list[int]:
 
 
 @pytest.mark.parametrize("word", ["", "410"])
-@pytest.mark.parametrize(("again_ms", "is_late"), [(24_000, False), (32_000, True)])
+@pytest.mark.parametrize(("again_ms", "is_late"), [(22_000, False), (32_000, True)])
 def test_what_is_lost_between_two_outages_lies_in_an_open_gap(
     aws: Aws, word: str, again_ms: int, is_late: bool
 ) -> None:

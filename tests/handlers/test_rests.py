@@ -85,12 +85,33 @@ def test_a_try_is_taken_once() -> None:
     assert [store.change_rest("demo", *one) for one in changes] == [False, True, True]
 
 
+def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
+    """What keeps others from trying beside it is no rest that is owed, and nobody takes it for one."""
+    rests: list[Rest] = []
+
+    def answer() -> Script:
+        rests.append(functions.store.read("demo").rest)
+        return refused(503)
+
+    functions = Functions(answer)
+    functions.start(0)
+    functions.start(1)
+    took_ms = functions.asked_ms[1]
+    held, after = rests[1], functions.store.read("demo").rest
+    assert (rests[0], held) == (Rest(), Rest("http", 1, held.until_ms, tried_ms=took_ms))
+    assert held.until_ms > took_ms + 5_000
+    assert after == Rest("http", 2, took_ms + 4_000)
+
+
 @pytest.mark.parametrize(
     ("ended", "theirs", "after"),
     [
         (refused(503), Rest("http", 1, 500), Rest("http", 2, 4_000)),
         (refused(503), Rest("throttled", 4, 90_000), Rest("http", 1, 90_000)),
         (LIVED, Rest("throttled", 4, 90_000), Rest("throttled", 4, 90_000)),
+        # Another tries by now: it is no rest until its end says so.
+        (refused(503), Rest("http", 1, 90_000, tried_ms=1), Rest("http", 2, 90_000, tried_ms=1)),
+        (refused(503), Rest("http", 1, 500, tried_ms=1), Rest("http", 2, 4_000)),
     ],
 )
 def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, after: Rest) -> None:

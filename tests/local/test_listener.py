@@ -1,8 +1,13 @@
 """A port of the service."""
 
-import pytest
+import asyncio
+import socket
 
-from local.listener import bind
+import pytest
+import urllib3
+from starlette.types import Receive, Scope, Send
+
+from local.listener import Listener, bind
 from local.user_error import UserError
 
 
@@ -12,3 +17,27 @@ def test_a_taken_port_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=rf"^Port {port}, needed for the HTTP API, is in use;"):
             bind(port, "the HTTP API")
+
+
+def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
+    """Nagle's algorithm is off for each connection, or the second part of every answer would wait for 40 ms."""
+    delays: list[int] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        (connection,) = listener._server.server_state.connections
+        transport = getattr(connection, "transport")  # noqa: B009
+        delays.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def run() -> int:
+        await listener.start()
+        url = f"http://127.0.0.1:{listener.port}/"
+        try:
+            answer = await asyncio.to_thread(urllib3.request, "GET", url)
+            return int(answer.status)
+        finally:
+            await listener.close()
+
+    listener = Listener(app, bind(0, "a test"))
+    assert (asyncio.run(run()), len(delays), all(delays)) == (204, 1, True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.timeline.histories import TWO_LANES, history
 from timeline.spans import Row, Span, rows, spans, timestamp_ms, transitions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -16,31 +17,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def test_every_spelling_of_a_time(written: Any) -> None:
     """boto3's datetime, the command line's text and seconds, and our milliseconds are the same instant."""
     assert timestamp_ms({"timestamp": written}) == 1767225600000
-
-
-def history(*events: tuple[int, int, str, int]) -> list[dict[str, Any]]:
-    """Events from (id, previousEventId, type, milliseconds)."""
-    return [{"id": i, "previousEventId": p, "type": kind, "timestamp": at} for i, p, kind, at in events]
-
-
-TWO_LANES = history(
-    (1, 0, "ExecutionStarted", 0),
-    (2, 0, "ParallelStateEntered", 5),
-    (3, 2, "ParallelStateStarted", 5),
-    (4, 3, "TaskStateEntered", 5),
-    (5, 3, "WaitStateEntered", 5),
-    (6, 4, "TaskScheduled", 5),
-    (7, 6, "TaskStarted", 5),
-    (8, 5, "WaitStateExited", 35),
-    (9, 8, "TaskStateEntered", 36),
-    (10, 9, "LambdaFunctionScheduled", 36),
-    (11, 10, "LambdaFunctionStarted", 36),
-    (12, 7, "TaskFailed", 40),
-    (13, 12, "TaskScheduled", 41),
-    (14, 13, "TaskStarted", 41),
-    (15, 14, "TaskTimedOut", 50),
-    (16, 11, "TaskStateAborted", 50),
-)
 
 
 def test_lane_a_is_the_branch_that_begins_with_its_wait() -> None:

@@ -76,6 +76,22 @@ def test_a_claim_after_the_failure_is_a_try() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tried_ms", "words"),
+    [
+        (NOW - 500, "is being tried again"),  # it has not claimed yet, or its record is not written yet
+        (NOW - 2_000, ""),  # that try has ended in this failure, and what is owed for it is not written down yet
+        (0, f"tried again at {at(LATER_MS)}"),
+    ],
+)
+def test_what_keeps_others_from_trying_is_no_instant_of_a_try(tried_ms: int, words: str) -> None:
+    """Whoever took the try tries now, and nobody knows yet when the next one comes."""
+    shown_error = error(refused(1, NOW - 1_000), rest=Rest("http", 1, LATER_MS, tried_ms=tried_ms))
+    assert shown_error["message"] == "; ".join(filter(None, ("refused: 503 Service Unavailable", words)))
+    assert shown_error["tried_again_at"] == (None if tried_ms else at(LATER_MS))
+    assert shown_error["tried_again_by"] is None
+
+
+@pytest.mark.parametrize(
     ("lease", "words"),
     [
         ({"stop": True}, "not tried again: a stop is requested"),

@@ -34,7 +34,9 @@ def profile(overlap: str = "evicts", **more: Any) -> Profile:
     return parse("example", table, {})
 
 
-def fresh(overlap: str = "evicts", overlap_max_ms: int | None = None, **more: Any) -> Manager:
+def fresh(
+    overlap: str = "evicts", overlap_max_ms: int | None = None, died: str = "", after_fence: int = 0, **more: Any
+) -> Manager:
     """A manager that has not begun."""
     return Manager(
         profile(overlap, **more),
@@ -44,6 +46,8 @@ def fresh(overlap: str = "evicts", overlap_max_ms: int | None = None, **more: An
         progress_every_ms=5_000,
         overlap_max_ms=overlap_max_ms,
         execution="mine",
+        after_fence=after_fence,
+        died=died,
     )
 
 

@@ -183,6 +183,30 @@ def test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off() -> 
     assert [gap.closed_by_cursor for gap in gaps([first, stayed], 99_000, DEAD_AFTER_MS)] == [True]
 
 
+def test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well() -> None:
+    """Let go in a silence, it was good until its close, and whoever goes on is behind by the silence too."""
+    heard = connection(1, 0, 15_000, live_ms=0, heard_ms=12_000)
+    assert known([heard]).at_ms == 15_000
+    assert known([heard]).behind_ms(1, 16_000) == CATCH_UP * 4_000
+    # One that hears nothing makes up for nothing, however long it stays.
+    silent = connection(2, 16_000, 19_000, since_ms=15_000, live_ms=24_000, heard_ms=16_000)
+    assert known([heard, silent]).behind_ms(1, 20_000) == CATCH_UP * 8_000
+    # One of a version that did not write down when it heard something was good until its close.
+    assert known([replace(heard, heard_ms=None)]).behind_ms(1, 16_000) == CATCH_UP * 1_000
+
+
+def test_who_breaks_off_while_it_is_sent_what_a_dead_peer_kept_back_has_caught_up_with_nothing() -> None:
+    """The upstream forgets what is older than 9 s; the peer had been dead for three when it was let go."""
+    first = connection(1, 0, 15_400, live_ms=0, heard_ms=12_400)
+    asked = known([first])
+    live_ms = 15_600 + (asked.behind_ms(1, 15_500) or 0) + CATCH_UP * 100
+    second = connection(2, 15_600, 16_900, reach_ms=9_000, since_ms=asked.at_ms, live_ms=live_ms, heard_ms=16_800)
+    third = connection(3, 31_000, None, reach_ms=9_000, since_ms=15_400, live_ms=90_000)
+    told = [(gap.from_ms, gap.to_ms) for gap in gaps([first, second, third], NOW, DEAD_AFTER_MS)]
+    # At half again the speed at which it happened, what it sent last was of 12.4 s + 1.5 * 1.3 s, so of 14.4 s.
+    assert told == [(15_400, 16_900), (16_900, 31_000)]
+
+
 def test_an_upstream_that_ended_the_stream_has_sent_all_of_it() -> None:
     """Its end stands behind everything, however short the connection was."""
     ended = replace(connection(2, 40, 41, since_ms=10, live_ms=100), ended_by="ended")

@@ -80,6 +80,29 @@ def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
     assert kinds(late.handle(9_000, LeaseRead(waiting))) == [TakeTurn]
 
 
+def test_a_turn_is_taken_from_the_dead_alone() -> None:
+    """Lambda's words name the request that is over: of any other that is connected they prove nothing."""
+    manager = fresh("forbids", died="RequestId: r1 Error: Runtime exited\nRequestId: r2 Error: Task timed out")
+    manager.start(0)
+    living = Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000, connected_by="r3")
+    assert manager.handle(10, Claimed(living, Resumption(None))) == []
+    dead = Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000, connected_by="r2")
+    (turn,) = manager.handle(210, LeaseRead(dead))
+    assert (type(turn), turn.over) == (TakeTurn, FENCE - 1)  # type: ignore[union-attr]
+
+
+def test_a_claim_in_place_takes_the_turn_with_it() -> None:
+    """Where nobody came since, the request goes out at once; where the claim brings no turn, it is asked for."""
+    manager = fresh("forbids", after_fence=FENCE - 1)
+    assert manager.start(0) == [Claim(FENCE - 1, 0, manager.expires_at_ms(0))]
+    taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1)
+    assert manager.handle(10, Claimed(taken, Resumption("7"))) == [Open("7")]
+    other = fresh("forbids", after_fence=FENCE - 1)
+    other.start(0)
+    assert kinds(other.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))) == [TakeTurn]
+    assert fresh("evicts", after_fence=FENCE - 1).start(0) == [Claim(FENCE - 1)]
+
+
 def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
     """One that had its turn and was not answered releases it: the next must not wait until it expires."""
     manager = fresh("forbids")

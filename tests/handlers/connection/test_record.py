@@ -61,6 +61,18 @@ def test_one_that_was_never_answered_has_no_close() -> None:
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
 
 
+def test_when_the_upstream_was_heard_last_is_written_down() -> None:
+    """Of one that was not answered nothing is."""
+    record = opened()
+    assert record.progress.heard_ms == 1_400
+    record.liveness.begins_input(2_000, 1_900, None)
+    record.liveness.heard()
+    record.liveness.begins_input(4_000, None, None)
+    record.closes("let_go", LEFT)
+    assert (record.progress.closed_ms, record.progress.heard_ms) == (4_000, 1_900)
+    assert Record(DEADLINE_MS).progress.heard_ms is None
+
+
 def test_it_has_caught_up_once_it_lasted_for_twice_what_it_missed() -> None:
     """From what the ledger says, or the cursor alone; no upstream sends more than it goes back."""
     spans = [

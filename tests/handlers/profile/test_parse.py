@@ -83,6 +83,7 @@ def test_address_and_framing_are_enough() -> None:
         store="items",
         flush_s=1,
         dedup_window_s=900,
+        order="index",
         partitions=1,
         keep_days=0,
         on_conflict="first",
@@ -340,6 +341,12 @@ def test_a_log_has_fields_of_its_own() -> None:
     known_for_ever = 'is for store = "log": an item is written at once, and its key is known for ever'
     for fields, problem in (
         ({"store": "logs"}, "store must be one of items, log; did you mean log?"),
+        ({"order": "key"}, "order must be one of index, none"),
+        ({"order": False}, "order must be one of index, none"),
+        (
+            {"store": "log", "order": "none"},
+            'order is for store = "items": a log is in order by itself, and has no index',
+        ),
         ({"flush_s": 1}, f"flush_s {known_for_ever}"),
         ({"dedup_window_s": 900}, f"dedup_window_s {known_for_ever}"),
         ({"store": "log", "flush_s": 61}, "flush_s must be a number of seconds at least 0 and at most 60"),

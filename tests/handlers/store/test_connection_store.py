@@ -9,6 +9,7 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
+from handlers.store.connection_store import mark
 from handlers.store.ledger_records import LOOK_BACK
 from tests.handlers.aws import (
     CONTROL,
@@ -85,6 +86,25 @@ def test_a_claim_that_never_arrived_is_none(aws: Aws) -> None:
     deaf = Client(never._dynamodb, "get_item", never_arrives)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
         aws.store(deaf).claim(STREAM, execution="", holder="A/1")
+
+
+def test_a_claim_takes_the_turn_where_nobody_came_since(aws: Aws) -> None:
+    """Not where another has claimed meanwhile or is connected; made twice, for its answer was lost, it is one claim."""
+    store = aws.store()
+    claim(aws)
+    store.mark_connected(STREAM, 1, 900)
+    turn = mark(2, 950, "1")
+    assert store.claim(STREAM, execution="", holder="A/1", after_fence=1, turn=turn).record.lease.connected_token == 1
+    store.release(STREAM, 1, {})
+    assert store.claim(STREAM, execution="", holder="A/1", after_fence=1, turn=turn).record.lease.fence == 2
+    for _ in range(2):
+        reply = store.claim(STREAM, execution="", holder="A/1", after_fence=2, turn=mark(3, 990, "1"))
+        taken = Lease(fence=3, connected_token=3, released_token=1, expires_at_ms=990, holder="A/1", connected_by="1")
+        assert (reply.is_done, reply.record.lease) == (True, taken)
+    store.release(STREAM, 3, {})
+    claim(aws, holder="B/1")
+    reply = store.claim(STREAM, execution="", holder="A/1", after_fence=3, turn=mark(4, 999, "1"))
+    assert (reply.record.lease.fence, reply.record.lease.connected_token) == (5, 3)
 
 
 def test_connected_only_grows_and_never_passes_the_fence(aws: Aws) -> None:

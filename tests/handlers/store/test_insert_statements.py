@@ -40,7 +40,9 @@ def insert_of(inserts: Inserts, number: int, event: StreamEvent) -> str:
     st.lists(st.tuples(st.integers(0, 10**12 - 1), EVENTS_OF_ALL_KINDS), max_size=4),
     st.sampled_from(["demo", "a:b%c", "a:#0", "a:\ue000%s'\"\\😀"]),
     st.sampled_from([1, 999_999_999_999]),
-    st.builds(StoragePolicy, st.sampled_from([1, 7]), st.sampled_from([0, 3])),
+    st.builds(
+        StoragePolicy, st.sampled_from([1, 7]), st.sampled_from([0, 3]), order=st.sampled_from(["index", "none"])
+    ),
 )
 def test_an_insert_is_that_of_the_item(
     numbered: list[tuple[int, StreamEvent]], stream_id: str, fence: int, policy: StoragePolicy

@@ -1,8 +1,10 @@
 """Which requests a step is, in which order they are made, and how many a connection takes."""
 
+import contextlib
 from typing import Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from handlers.connection.effects import (
     Claim,
@@ -12,17 +14,18 @@ from handlers.connection.effects import (
     Progress,
     RecordGaps,
     Release,
+    ReplaceCursor,
     SaveRecord,
     TakeTurn,
 )
-from handlers.connection.inputs import Chunk, Claimed, LeaseRead, Resumption
+from handlers.connection.inputs import Chunk, Claimed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
 from local.replay.shared_tasks import store_on
 from local.replay.table import MemoryDynamoDB
-from tests.handlers.connection.managers import connected, drained, profile
+from tests.handlers.connection.managers import connected, drained, fresh, profile
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
 STREAM = "demo"
@@ -35,12 +38,15 @@ class Table:
     def __init__(self) -> None:
         self.requests: list[str] = []
         self.written: list[str] = []
+        self.refuses = ""  # no request about the item of this sort key is answered
         self.tables = MemoryDynamoDB(
             "events", "control", on_change=lambda _table, key, _item: self.written.append(key[1])
         )
 
     def __getattr__(self, name: str) -> Any:
         def request(**parameters: Any) -> Any:
+            if self.refuses and parameters.get("Key", {}).get("SK") == {"S": self.refuses}:
+                raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
             self.requests.append(name)
             return getattr(self.tables, name)(**parameters)
 
@@ -93,6 +99,29 @@ def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
     assert [key for key in table.written if key in ("connection#000000000003", "lease")] == ["connection#000000000003"]
 
 
+def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> None:
+    """The answer to the record is lost, so the cursor is not given up; the next connection is told the same."""
+    table = Table()
+    first = Function(table, "r1")
+    first.claim()
+    first.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    first.ask(Release("41", row(1, 1_500, closed_ms=1_500, ended_by="reset")))
+    expired = fresh(statuses={"410": "expired"}, resume={"header": "Last-Event-ID"})
+    expired.start(2_000)
+    second = Function(table, "r2")
+    expired.handle(2_000, second.claim())
+    effects = drained(expired, 2_050, expired.handle(2_040, Opened(410)))
+    (gives_up,) = [effect for effect in effects if isinstance(effect, ReplaceCursor)]
+    assert effects.index(gives_up) == 0
+    record = "connection#000000000002"
+    for refused, is_recorded, cursor in ((record, False, "41"), ("lease", True, "41"), ("", True, "")):
+        table.refuses = refused
+        with contextlib.suppress(StoreUnavailable):
+            second.ask(gives_up)
+        table.refuses = ""
+        assert ("forgot_ms" in table.item(record), table.item()["cursor"]["S"]) == (is_recorded, cursor)
+
+
 def test_opening_takes_a_claim_and_a_mark() -> None:
     """The claim brings the cursor, the rest and what the ledger knows; a heartbeat is one write, the end are two."""
     table = Table()
@@ -128,6 +157,23 @@ def test_what_is_refused_answers_with_the_record() -> None:
     assert older.ask(Release("6", closed)).lease.released_token == 1
     after = table.item()
     assert {name for name in after if after[name] != before.get(name)} == {"released"}
+
+
+@pytest.mark.parametrize("back_ms", [0, 1, 1_000])
+def test_a_clock_that_is_set_back_loses_no_cursor(back_ms: int) -> None:
+    """The stream's first cursor is saved at once; were the lease renewed to before, it would be refused and lost."""
+    table = Table()
+    function = Function(table, "r1")
+    manager = fresh()
+    manager.start(5_000)
+    manager.handle(5_000, function.claim())
+    (mark,) = manager.handle(5_030, Opened(200))
+    function.ask(mark)
+    now_ms = 5_030 - back_ms
+    manager.handle(now_ms, Chunk(b"id: 41\ndata: x\n\n"))
+    (beat,) = manager.handle(now_ms, Written(1, 0))
+    answer = function.ask(beat)
+    assert (table.item()["cursor"], answer.lease.connected_token) == ({"S": "41"}, 1)
 
 
 def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
@@ -250,6 +296,7 @@ def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:
         fence=1, claimed_ms=now_ms, opened_ms=now_ms + 123, seen_ms=now_ms + 600_000, frames=1_234_567,
         bytes=1_234_567_890, stored=1_234_567, duplicates=12_345, unterminated_bytes=0, resumed=True,
         since_ms=now_ms - 12_345, live_ms=now_ms + 23_456, saved_ms=now_ms + 600_000, deadline_ms=now_ms + 900_000,
+        heard_ms=now_ms + 600_000,
     )  # fmt: skip
     ask(MarkConnected(1, now_ms + 20_000, progress))
     ask(RecordGaps(20_000))

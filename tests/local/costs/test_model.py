@@ -9,7 +9,7 @@ import pytest
 
 from local.cli import main
 from local.costs import model, month, page, prices
-from local.costs.counted_run import Counted
+from local.costs.counted_run import NAMES, Counted
 from local.costs.model import PARTS, Costs, Load
 from local.costs.month import Month, Months
 from local.costs.page import IDLE, Quoted
@@ -83,6 +83,19 @@ def test_an_event_is_an_item_and_an_index_entry() -> None:
     assert million[2].stream_month["events"] == pytest.approx(1.25 * 0.001 * month.MONTH_S / MILLION, rel=0.1)
 
 
+def test_an_event_that_no_index_has_is_an_item() -> None:
+    """Half as many units below 1 KB, and one for each KB begun; all else is as with an order, but the entry's bytes."""
+    for size, units in ((200, 1), (1200, 2)):
+        asked: dict[str, Any] = {"events_per_s": 20, "event_bytes": size}
+        (_, flow), (_, ordered) = (counted(replace(IDLE, **asked, order=order)) for order in ("none", "index"))
+        assert flow.counts.write_units(NAMES["events_table"]) == units * flow.events
+        assert ordered.counts.write_units(NAMES["events_table"]) == (units + 1) * ordered.events
+        assert flow.counts.by_kind.keys() == ordered.counts.by_kind.keys()
+        assert flow.counts.stored_bytes[NAMES["control_table"]] == ordered.counts.stored_bytes[NAMES["control_table"]]
+        half = (costs(**asked, order="none").million_events or {})["events"]
+        assert half == pytest.approx((costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01)
+
+
 def test_a_million_events_in_a_log_cost_cents() -> None:
     """At 100/s of 200 bytes, readable within a second: some six units for each segment of a hundred."""
     asked: dict[str, Any] = {"events_per_s": 100, "event_bytes": 200, "store": "log"}
@@ -124,6 +137,11 @@ def test_what_the_settings_change() -> None:
         ("--per-function 2", "--per-function: a function keeps one stream connected, so it must be 1"),
         ("--per-function x", "--per-function must be a whole number from 1 to 1000000, not 'x'"),
         ("--store heap", "--store must be one of items, log, not 'heap'"),
+        ("--order key", "--order must be one of index, none, not 'key'"),
+        (
+            "--store log --order none",
+            "--order belongs to --store items: a log is in order by itself, and has no index",
+        ),
         ("--flush-s 1", "--flush-s belongs to --store log: an item is written at once"),
         ("--store log --flush-s 61", "--flush-s must be a number from 0 to 60, not '61'"),
         (

@@ -63,6 +63,12 @@ LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
             "an event waits for others for 2 s at most, and its key is known for 900 s",
             ["flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten"],
         ),
+        (
+            SOUND + b'resume = { query = "since" }\norder = "none"',
+            "resumes with the last event ID in the query parameter since; it stores items that no index has: "
+            "half the write units, and they are read by key, not by arrival",
+            [],
+        ),
         (SOUND + b'resume = "none"', "does not resume: what comes while it is not connected is lost", [CANNOT]),
         (
             LINES + b'cursor = "$.n"',
@@ -125,13 +131,38 @@ def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
     paths[-1].unlink()
     resume = {"in": "header", "name": "Last-Event-ID", "cursor": "id", "is_default": True}
     wanted = [
-        {"name": "sound", "sound": True, "store": "items", "resume": resume, "warnings": [NOBODY_SAID], "errors": []},
-        {"name": "lines", "sound": True, "store": "items", "resume": None, "warnings": [CANNOT], "errors": []},
-        {"name": "wrong", "sound": False, "store": None, "resume": None, "warnings": [], "errors": FAULTS},
+        {
+            "name": "sound",
+            "sound": True,
+            "store": "items",
+            "order": "index",
+            "resume": resume,
+            "warnings": [NOBODY_SAID],
+            "errors": [],
+        },
+        {
+            "name": "lines",
+            "sound": True,
+            "store": "items",
+            "order": "index",
+            "resume": None,
+            "warnings": [CANNOT],
+            "errors": [],
+        },
+        {
+            "name": "wrong",
+            "sound": False,
+            "store": None,
+            "order": None,
+            "resume": None,
+            "warnings": [],
+            "errors": FAULTS,
+        },
         {
             "name": "missing",
             "sound": False,
             "store": None,
+            "order": None,
             "resume": None,
             "warnings": [],
             "errors": [f"{paths[-1]} cannot be read: No such file or directory."],

@@ -99,6 +99,22 @@ def test_it_lies_in_the_partition_that_its_key_has(aws: Aws, events: Events) -> 
     assert aws.store(bucket=BUCKET).write(STREAM, 5, 0, [event], StoragePolicy(4)).duplicates == 1
 
 
+def test_an_event_that_no_index_has_stays_out_of_it(aws: Aws, events: Events) -> None:
+    """It has what its mark has; of a stream whose order is gone that may be a place in the index."""
+    marked, indexed, fresh = (an_event(key, LARGE) for key in ("b", "c", "d"))
+    lettered(aws, marked, order="none")
+    lettered(aws, indexed)
+    for event in (marked, indexed, fresh):
+        assert events.outcome(STREAM, 3, event, 1, order="none", dry_run=False) == STORED
+        assert events.outcome(STREAM, 3, event, 1, order="none", dry_run=False) == KNOWN
+    items = aws.items(EVENTS, STREAM)
+    assert {key: ("position" in item, "arrival" in item) for key, item in items.items()} == {
+        "b": (False, True),
+        "c": (True, False),
+        "d": (False, True),
+    }
+
+
 def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events) -> None:
     """As that of an item: with its body and its id, in its place, and only once."""
     event = an_event("b", LARGE, id="2", name="big")

@@ -162,7 +162,7 @@ def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
     service.end(signal.SIGKILL)
     service.start()
     states = service.aws("stepfunctions")
-    assert "resumed: demo" in service.log.read_text()
+    assert until(lambda: "resumed: demo" in service.log.read_text())
     old = states.describe_execution(executionArn=first)
     assert (old["status"], old["error"]) == ("ABORTED", "LocalServiceStopped")
     (successor,) = states.list_executions(stateMachineArn=MACHINE, statusFilter="RUNNING")["executions"]

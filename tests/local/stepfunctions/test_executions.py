@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from local.stack import StateMachine
-from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, KnownExecution
+from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
 from local.stepfunctions.journals import Journals
+from local.stepfunctions.known_executions import KnownExecution
 from local.stepfunctions.machines import Machines
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskFailure, load

@@ -1,9 +1,12 @@
 """Executions on disk."""
 
+import cProfile
 import resource
 from pathlib import Path
 
 from local.stepfunctions.journals import MOST_KEPT, Journal, Journals, Opening
+from local.stepfunctions.pages import page
+from local.stepfunctions.stored_events import StoredEvents
 
 WAITS = "arn:aws:states:us-east-1:000000000000:stateMachine:waits"
 
@@ -47,9 +50,9 @@ def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
         journal.event({"id": 2})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert records.history(journal.path) == []
+    assert list(records.history(journal.path)) == []
     journal.event({"id": 3})
-    assert records.history(journal.path) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert list(records.history(journal.path)) == [{"id": 1}, {"id": 2}, {"id": 3}]
     journal.close()
 
 
@@ -65,4 +68,26 @@ def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) ->
     journal.close()
     ((opening, closing, path),) = [(one.opening.arn, one.closing, one.path) for one in records.read()]
     assert (opening, closing) == ("arn:one", None)
-    assert records.history(path) == [{"id": 1, "half": "?"}, {"id": 2}]
+    assert list(records.history(path)) == [{"id": 1, "half": "?"}, {"id": 2}]
+
+
+def test_a_page_of_a_history_reads_that_page(tmp_path: Path) -> None:
+    """From either end; of the other events it reads as few as a search by halves does."""
+    journal = Journals(tmp_path).journal(Opening("arn:long", "long", WAITS, "{}", 0))
+    for number in range(1, 4001):
+        journal.event({"id": number})
+    for backwards in (False, True):
+        seen, token = [], None
+        for turn in range(40):
+            profile = cProfile.Profile()
+            request: dict[str, str] = {} if token is None else {"nextToken": token}
+            shown, rest = profile.runcall(
+                page, request, "events", StoredEvents(journal.path), lambda event: event["id"], descending=backwards
+            )
+            parsed = sum(one.callcount for one in profile.getstats() if "raw_decode" in str(one.code))
+            assert turn == 0 or parsed < 120
+            seen += [event["id"] for event in shown]
+            token = rest.get("nextToken")
+        assert token is None
+        assert seen == (list(range(4000, 0, -1)) if backwards else list(range(1, 4001)))
+    journal.close()

@@ -1,0 +1,141 @@
+"""Simulates streams that reconnect after an outage under several kinds of back-off, and draws their calls a second.
+
+All lose their connections at the same instant. The upstream answers nobody until the outage is over, and then so many
+openings a second; who comes too much is refused and backs off further. With `exp = min(cap, base × 2^n)` after n
+failures a stream rests for
+
+    none            base
+    exponential     exp
+    full            between 0 and exp
+    equal           exp / 2, and between 0 and exp / 2
+    decorrelated    between base and three times the last rest, cap at most
+
+(AWS Architecture Blog, "Exponential Backoff And Jitter"). Full jitter is what the machine's retriers have
+(`JitterStrategy: FULL`). Invariant: the same numbers and seed give the same calls; it knows no real clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from timeline import bars
+
+STREAMS, OUTAGE_S, PER_S = 1000, 60, 100
+BASE_MS, CAP_MS = 1_000, 20_000
+# From a try to its answer.
+CONNECT_MS = 50
+# A simulation in which nobody recovers ends here.
+MOST_MS = 3_600_000
+DEFAULT = "full"
+
+Rest = Callable[[random.Random, int, int], float]
+
+
+def _grown(failures: int) -> int:
+    doubled: int = BASE_MS * 2 ** min(failures - 1, 30)
+    return min(CAP_MS, doubled)
+
+
+KINDS: dict[str, Rest] = {
+    "none": lambda _draw, _failures, _last: BASE_MS,
+    "exponential": lambda _draw, failures, _last: _grown(failures),
+    "full": lambda draw, failures, _last: draw.uniform(0, _grown(failures)),
+    "equal": lambda draw, failures, _last: _grown(failures) / 2 + draw.uniform(0, _grown(failures) / 2),
+    "decorrelated": lambda draw, _failures, last: min(CAP_MS, draw.uniform(BASE_MS, 3 * max(last, BASE_MS))),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a kind came to. `calls_s` has the tries of each second since the outage began.
+
+    `last_ms` counts from the outage's end to the last stream's recovery; None where some never recovered.
+    """
+
+    kind: str
+    calls: int
+    peak_calls_s: int
+    refused: int
+    half_ms: int | None
+    last_ms: int | None
+    calls_s: list[int]
+
+
+def simulate(kind: str, seed: int = 0) -> Recovery:
+    """Returns how the streams recovered."""
+    draw, rest = random.Random(f"{kind} {seed}"), KINDS[kind]
+    over_ms = OUTAGE_S * 1000
+    tries = [(0, stream, 0, 0) for stream in range(STREAMS)]
+    heapq.heapify(tries)
+    calls: Counter[int] = Counter()
+    answered: Counter[int] = Counter()
+    recovered: list[int] = []
+    refused = 0
+    while tries and tries[0][0] < MOST_MS:
+        at_ms, stream, failures, last_ms = heapq.heappop(tries)
+        calls[at_ms // 1000] += 1
+        if at_ms >= over_ms and answered[at_ms // 1000] < PER_S:
+            answered[at_ms // 1000] += 1
+            recovered.append(at_ms + CONNECT_MS - over_ms)
+            continue
+        refused += at_ms >= over_ms
+        rest_ms = round(rest(draw, failures + 1, last_ms))
+        heapq.heappush(tries, (at_ms + CONNECT_MS + rest_ms, stream, failures + 1, rest_ms))
+    whole = [calls[second] for second in range(max(calls) + 1)]
+    return Recovery(
+        kind=kind,
+        calls=sum(whole),
+        peak_calls_s=max(whole[1:], default=0),
+        refused=refused,
+        half_ms=recovered[STREAMS // 2 - 1] if len(recovered) >= STREAMS // 2 else None,
+        last_ms=recovered[-1] if len(recovered) == STREAMS else None,
+        calls_s=whole,
+    )
+
+
+def simulated(seed: int = 0) -> list[Recovery]:
+    """Returns how the streams recovered under each kind."""
+    return [simulate(kind, seed) for kind in KINDS]
+
+
+def heading() -> str:
+    """Returns what is simulated in a line."""
+    return (
+        f"{STREAMS:,} streams reconnect after an outage of {OUTAGE_S} s; the upstream then answers {PER_S} openings a "
+        f"second; first rest {BASE_MS // 1000} s, longest {CAP_MS // 1000} s"
+    )
+
+
+def rows(found: list[Recovery]) -> list[list[str]]:
+    """Returns the table: its heads, and a row for each kind."""
+    lines = [["back-off", "calls", "most a second", "refused", "half back s", "all back s"]]
+    for one in found:
+        name = f"{one.kind} (default)" if one.kind == DEFAULT else one.kind
+        lines.append(
+            [name, f"{one.calls:,}", f"{one.peak_calls_s:,}", f"{one.refused:,}", _s(one.half_ms), _s(one.last_ms)]
+        )
+    return lines
+
+
+def picture(found: list[Recovery]) -> str:
+    """Returns the calls a second of each kind as an SVG document, all by one measure."""
+    shown = []
+    for one in found:
+        note = f"{one.calls:,} calls\n{one.peak_calls_s:,} a second at most\nall back after {_s(one.last_ms)} s"
+        shown.append(bars.Series(one.kind, note, one.calls_s))
+    return bars.draw(shown, OUTAGE_S, "the outage ends", heading())
+
+
+def as_json(found: list[Recovery]) -> dict[str, Any]:
+    """Returns the object that `--json` prints."""
+    asked = {"streams": STREAMS, "outage_s": OUTAGE_S, "openings_per_s": PER_S, "base_ms": BASE_MS, "cap_ms": CAP_MS}
+    return {**asked, "default": DEFAULT, "backoff": [asdict(one) for one in found]}
+
+
+def _s(at_ms: int | None) -> str:
+    return "never" if at_ms is None else f"{at_ms / 1000:.1f}"

@@ -1,0 +1,255 @@
+"""The verb `compare`: ways to keep a stream connected beside each other, as a table and as a picture.
+
+It checks what is asked and lays out what the strategies came to. Invariant: every strategy has the same settings,
+latencies, upstream and faults, and the same question gives the same answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import sys
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from local import stages
+from local.compare import backoff, checkpoints, faults
+from local.compare.strategies import STRATEGIES, Result
+from local.costs import prices
+from local.costs.prices import Prices
+from local.history.pictures import checked, write
+from local.replay.scenario import DERIVED, POLICIES, Scenario, Upstream
+from local.user_error import UserError
+from timeline import canvas, svg
+
+WHAT = ("strategies", "backoff", "checkpoints")
+HOURS, MOST_HOURS = 24.0, 24.0 * 31
+LIMIT_S, WAIT_S, LONG_S = 900, 840, 300
+# What was measured on AWS, in milliseconds (tests/timelines/recorded.json).
+MEASURED_MS = {
+    "start": (25,),
+    "wait_overshoot": (55, 64, 60, 62),
+    "wait_to_task": (56, 63, 165, 59),
+    "connect": (0, 1582, 946, 912, 925),
+}
+COLUMNS = (
+    ("coverage", "coverage_percent", "{:.4f} %"),
+    ("gaps", "gaps", "{:,}"),
+    ("gap s", "gap_ms", "{:,.1f}"),
+    ("overlap s", "overlap_ms", "{:,.1f}"),
+    ("lost", "lost", "{:,}"),
+    ("twice", "duplicates", "{:,}"),
+    ("connections", "connections", "{:,}"),
+    ("transitions", "transitions", "{:,}"),
+    ("$ a month", "usd_month", "{:,.2f}"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: the scenario that all strategies have, and how its faults are called."""
+
+    source: Scenario
+    faults: str
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb and its options."""
+    parser = subparsers.add_parser(
+        "compare",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Runs ways to keep a stream connected in virtual time, each with the same connection manager,\n"
+        "upstream and faults: how much of the time they cover, what they lose and what they cost.",
+        epilog="strategies:\n" + "".join(f"  {one.name:<16}{one.says}\n" for one in STRATEGIES) + "\nexamples:\n"
+        "  streamkeeper compare --faults rough --picture compare.html\n"
+        "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS",
+    )
+    parser.add_argument(
+        "--what",
+        default=WHAT[0],
+        metavar="W",
+        help="strategies; backoff: a thousand streams after an outage; checkpoints: what they cost, durable or by hand",
+    )
+    parser.add_argument("--hours", default=f"{HOURS:g}", metavar="H", help=f"how long, in virtual time ({HOURS:g})")
+    parser.add_argument(
+        "--faults", default="none", metavar="KIND", help="none, calm, rough, or a file with drops, stalls, refusals"
+    )
+    parser.add_argument("--limit", default=str(LIMIT_S), metavar="S", help=f"the functions' limit ({LIMIT_S})")
+    parser.add_argument("--wait", default=str(WAIT_S), metavar="S", help=f"how long a lane waits ({WAIT_S})")
+    parser.add_argument("--upstream", default="evicts", metavar="POLICY", help=f"{', '.join(POLICIES)} (evicts)")
+    parser.add_argument("--overlap-s", default="2", metavar="S", help="where it tolerates two: how long both read (2)")
+    parser.add_argument("--resumes", action="store_true", help="the upstream sends what was missed since the cursor")
+    parser.add_argument("--seed", default="0", metavar="N", help="seed of the faults and of the jitter (0)")
+    parser.add_argument("--strategy", action="append", metavar="NAME", help="only this one; repeatable")
+    parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0 once the answer is printed; raises UserError for what cannot be run."""
+    if arguments.what not in WHAT:
+        raise UserError(f"--what must be one of {', '.join(WHAT)}, not {arguments.what!r}.")
+    if arguments.what == "checkpoints":
+        listed = prices.read()
+        print(json.dumps(checkpoints.as_json(listed), indent=1) if arguments.json else checkpoints.text(listed))
+        return 0
+    return _backoff(arguments) if arguments.what == "backoff" else _strategies(arguments)
+
+
+def _backoff(arguments: argparse.Namespace) -> int:
+    path, found = checked(arguments.picture), backoff.simulated(_whole("--seed", arguments.seed, 0, 2**53))
+    lines = backoff.rows(found)
+    if path is not None:
+        write(path, backoff.picture(found), backoff.heading(), _html(lines))
+    shown = "\n".join([backoff.heading(), "", *_aligned(lines)])
+    print(json.dumps(backoff.as_json(found)) if arguments.json else shown)
+    return 0
+
+
+def _strategies(arguments: argparse.Namespace) -> int:
+    asked, listed, path = question(arguments), prices.read(), checked(arguments.picture)
+    names = arguments.strategy or [one.name for one in STRATEGIES]
+    for name in names:
+        if name not in {one.name for one in STRATEGIES}:
+            raise UserError(f"--strategy must be one of {', '.join(s.name for s in STRATEGIES)}, not {name!r}.")
+    gc.disable()  # a replay keeps nearly all that it makes: looking for garbage costs a fifth of it and finds none
+    results = []
+    for strategy in STRATEGIES:
+        if strategy.name in names:
+            if sys.stderr.isatty():
+                print(f"running {strategy.name} …", file=sys.stderr)
+            results.append(strategy.run(asked.source))
+    gc.enable()
+    memory_mb = asked.source.settings["memory_mb"]
+    found = [result.as_json(memory_mb, listed) for result in results]
+    if path is not None:
+        title = heading(asked)
+        table = _html(rows(found))
+        write(
+            path,
+            svg.draw([group(r, listed, memory_mb) for r in results], until_ms(asked), title),
+            title,
+            table,
+        )
+    if arguments.json:
+        print(json.dumps(as_json(asked, found), indent=1))
+    else:
+        print("\n".join([heading(asked), "", *_aligned(rows(found))]))
+    return 0
+
+
+def question(arguments: argparse.Namespace) -> Question:
+    """Returns what is asked; raises UserError that names the option."""
+    hours = _number("--hours", arguments.hours, 0.001, MOST_HOURS)
+    limit_s, wait_s = _whole("--limit", arguments.limit, 10, 900), _whole("--wait", arguments.wait, 1, 900)
+    if arguments.upstream not in POLICIES:
+        raise UserError(f"--upstream must be one of {', '.join(POLICIES)}, not {arguments.upstream!r}.")
+    run_for_ms, seed = round(hours * 3_600_000), _whole("--seed", arguments.seed, 0, 2**53)
+    upstream = Upstream(
+        policy=arguments.upstream,
+        overlap_s=_number("--overlap-s", arguments.overlap_s, 0, 300),
+        resumes=arguments.resumes,
+    )
+    # Margins and rests are in proportion to the limit, as the stages have them.
+    base = stages.load("prod" if limit_s >= LONG_S else "local")
+    settings = {name: value for name, value in base.items() if name not in DERIVED}
+    settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
+    source = Scenario(
+        machine=stages.ROOT / "statemachines" / "connections.asl.yml",
+        settings=stages.checked(settings, "--limit and --wait"),
+        run_for_ms=run_for_ms,
+        latencies_ms=MEASURED_MS,
+        upstream=upstream,
+        seed=seed,
+    )
+    return Question(faults.with_faults(source, arguments.faults), arguments.faults)
+
+
+def until_ms(asked: Question) -> int:
+    """Returns how long the strategies run."""
+    return asked.source.run_for_ms
+
+
+def heading(asked: Question) -> str:
+    """Returns the question in a line."""
+    settings, upstream = asked.source.settings, asked.source.upstream
+    named = "no faults" if asked.faults == "none" else f"faults: {asked.faults}"
+    seconds = (asked.source.run_for_ms / 1000, settings["function_timeout_s"], settings["wait_s"])
+    length, limit, wait = map(canvas.duration, seconds)
+    told = f"an upstream that {upstream.policy} a second connection"
+    return f"{length}, functions of {limit}, waits of {wait}, {told}, {named}"
+
+
+def group(result: Result, listed: Prices, memory_mb: int) -> svg.Group:
+    """Returns the strategy's rows of the picture."""
+    gaps = len(result.gaps)
+    note = (
+        f"{result.coverage_percent:.4f} % covered\n{gaps} gap{'' if gaps == 1 else 's'}, "
+        f"{result.gap_ms / 1000:,.1f} s\n{result.usd_month(memory_mb, listed):.2f} $ a month"
+    )
+    return svg.Group(result.strategy, note, result.spans, result.connections, result.gaps)
+
+
+def as_json(asked: Question, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the object that `--json` prints."""
+    settings, upstream = asked.source.settings, asked.source.upstream
+    return {
+        "hours": asked.source.run_for_ms / 3_600_000,
+        "limit_s": settings["function_timeout_s"],
+        "wait_s": settings["wait_s"],
+        "upstream": upstream.policy,
+        "faults": asked.faults,
+        "seed": asked.source.seed,
+        "strategies": found,
+    }
+
+
+def cells(one: dict[str, Any]) -> list[str]:
+    """Returns what the table says of a strategy, behind its name."""
+    shown = {**one, "gap_ms": one["gap_ms"] / 1000, "overlap_ms": one["overlap_ms"] / 1000}
+    return [form.format(shown[name]) for _, name, form in COLUMNS]
+
+
+def rows(found: list[dict[str, Any]]) -> list[list[str]]:
+    """Returns the table: its heads, and a row for each strategy."""
+    return [["strategy", *(title for title, _, _ in COLUMNS)], *([one["strategy"], *cells(one)] for one in found)]
+
+
+def _aligned(lines: list[list[str]]) -> list[str]:
+    """The table as lines; its columns are as wide as what they hold."""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    ]
+
+
+def _html(lines: list[list[str]]) -> str:
+    """The table as HTML."""
+    head = "".join(f"<th scope=col>{escape(title)}</th>" for title in lines[0])
+    body = (
+        f"<tr><th scope=row>{escape(line[0])}</th>" + "".join(f"<td>{escape(cell)}</td>" for cell in line[1:]) + "</tr>"
+        for line in lines[1:]
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _whole(option: str, value: str, least: int, most: int) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 17 and least <= int(value) <= most):
+        raise UserError(f"{option} must be a whole number from {least} to {most}, not {value!r}.")
+    return int(value)
+
+
+def _number(option: str, value: str, least: float, most: float) -> float:
+    try:
+        number = float(value) if value.isascii() and "_" not in value else math.nan
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise UserError(f"{option} must be a number from {least:g} to {most:g}, not {value!r}.")
+    return number

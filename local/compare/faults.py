@@ -1,0 +1,48 @@
+"""Chooses the faults that every strategy of a comparison meets: none, calm, rough, or what a file says.
+
+    calm    a reset every six hours or so
+    rough   a reset every twenty minutes, a peer that falls silent every three hours, 503 for a minute every five,
+            and functions whose processes die every eight
+
+Invariant: the same kind, length and seed give the same faults, so that strategies differ by nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from local.replay.scenario import Scenario, Window, faults_of
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+SILENCE_MS, REFUSED_MS = 5 * MINUTE_MS, MINUTE_MS
+KINDS = ("none", "calm", "rough")
+
+
+def with_faults(source: Scenario, kind: str) -> Scenario:
+    """Returns the scenario with the faults of a kind, or of the file at that path; UserError where it is unsound."""
+    draw, until_ms, upstream = random.Random(f"{kind} {source.seed}"), source.run_for_ms, source.upstream
+    kills_ms: tuple[int, ...] = ()
+    if kind == "calm":
+        upstream = replace(upstream, drops_ms=tuple(_instants(draw, 6 * HOUR_MS, until_ms)))
+    elif kind == "rough":
+        upstream = replace(
+            upstream,
+            drops_ms=tuple(_instants(draw, 20 * MINUTE_MS, until_ms)),
+            stalls=tuple(Window(at, at + SILENCE_MS) for at in _instants(draw, 3 * HOUR_MS, until_ms)),
+            refusals=tuple(Window(at, at + REFUSED_MS) for at in _instants(draw, 5 * HOUR_MS, until_ms)),
+        )
+        kills_ms = tuple(_instants(draw, 8 * HOUR_MS, until_ms))
+    elif kind != "none":
+        said, kills_ms = faults_of(Path(kind))
+        upstream = replace(upstream, drops_ms=said.drops_ms, stalls=said.stalls, refusals=said.refusals)
+    return replace(source, upstream=upstream, kills_ms=kills_ms)
+
+
+def _instants(draw: random.Random, mean_ms: int, until_ms: int) -> Iterator[int]:
+    """Instants that have nothing to do with one another, on average `mean_ms` apart."""
+    at_ms = 0
+    while (at_ms := at_ms + 1 + round(draw.expovariate(1 / mean_ms))) < until_ms:
+        yield at_ms

@@ -1,0 +1,168 @@
+"""The verb `timeline`: says and draws what any execution did, from its history alone.
+
+It joins the histories' sources, the analysis and the pictures, and decides only how the answer is laid out. Invariant:
+nothing but the histories is looked at: neither the machine's definition nor the streams' records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from local.costs import prices
+from local.history import sources
+from local.history.pictures import checked, write
+from local.printable import columns_of, in_marks_of, printable, printable_lines
+from local.user_error import UserError
+from timeline import canvas, picture, svg
+from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
+
+COLUMNS = 96
+MOST_GAPS = 20
+MEMORY_MB = (128, 10_240)
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb and its options."""
+    parser = subparsers.add_parser(
+        "timeline",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Says and draws what an execution did, from its history alone: lanes, gaps and why, how far it is\n"
+        "from the limit of events, what it cost. Any machine's history will do, as AWS answers it.",
+        epilog="examples:\n"
+        "  aws stepfunctions get-execution-history --execution-arn ARN > history.json\n"
+        "  streamkeeper timeline history.json --picture timeline.svg\n"
+        "  streamkeeper timeline first.json second.json    pages of one execution, or one execution after the other\n"
+        "  streamkeeper timeline --execution ARN           asked of AWS, by the SDK's own variables",
+    )
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="HISTORY.json", help="what get-execution-history printed"
+    )
+    parser.add_argument("--execution", action="append", metavar="ARN", help="an execution to ask AWS for; repeatable")
+    parser.add_argument("--memory-mb", default="128", metavar="MB", help="memory of its functions, for the cost (128)")
+    parser.add_argument("--rows", action="store_true", help="list each start and end of a Wait and a Task")
+    parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--width", type=int, help=f"columns of the picture (those of the terminal; {COLUMNS} in a pipe)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0 once the answer is printed; raises UserError for what is no history."""
+    memory_mb, path = _memory_mb(arguments.memory_mb), checked(arguments.picture)
+    if bool(arguments.files) == bool(arguments.execution):
+        raise UserError("timeline: give files with histories, or --execution ARN, and not both.")
+    if arguments.execution:
+        asked = [sources.of_execution(arn) for arn in dict.fromkeys(arguments.execution)]
+        found = analyse(asked, now_ms=time.time_ns() // 1_000_000)
+    else:
+        found = analyse(sources.of_files(arguments.files))
+    usd = cost_usd(found, memory_mb, prices.read())
+    if path is not None:
+        title = printable(", ".join(execution.name for execution in found.executions))
+        group = svg.Group("execution", note(found), found.spans, found.tasks, found.gaps)
+        write(path, svg.draw([group], found.until_ms, title), title)
+    if arguments.json:
+        print(json.dumps(as_json(found, usd), indent=1))
+        return 0
+    width = arguments.width or columns_of(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
+    print(in_marks_of(sys.stdout.encoding, printable_lines(text(found, usd, width, with_rows=arguments.rows))))
+    return 0
+
+
+def _memory_mb(value: str) -> int:
+    least, most = MEMORY_MB
+    if not (value.isascii() and value.isdigit() and len(value) <= 5 and least <= int(value) <= most):
+        raise UserError(f"--memory-mb must be a whole number from {least} to {most}, not {value!r}.")
+    return int(value)
+
+
+def cost_usd(found: Analysis, memory_mb: int, listed: prices.Prices) -> dict[str, float]:
+    """Returns what the executions cost in US dollars: their transitions, and their functions on arm64."""
+    transitions = found.transitions * listed.usd("step_functions", "million_transitions")
+    gb_s = found.running_ms / 1000 * memory_mb / 1024
+    functions = gb_s * listed.usd("lambda", "gb_second_arm64")
+    functions += len(found.tasks) * listed.usd("lambda", "million_requests")
+    return {"step_functions": transitions, "lambda": functions, "sum": transitions + functions}
+
+
+def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
+    """Returns the object that `--json` prints; times are milliseconds from the first execution's start."""
+    return {
+        "executions": [asdict(execution) for execution in found.executions],
+        "rows": [asdict(row) for row in found.rows],
+        "spans": [asdict(span) for span in found.spans],
+        "gaps": [asdict(gap) for gap in found.gaps],
+        "gap_ms": _gap_ms(found),
+        "overlap_ms": found.overlap_ms,
+        "coverage_percent": found.covered_percent,
+        "transitions": found.transitions,
+        "until_ms": found.until_ms,
+        "usd": usd,
+    }
+
+
+def note(found: Analysis) -> str:
+    """Returns the result in two short lines, for a picture."""
+    percent = "no Task ran" if found.covered_percent is None else f"{found.covered_percent:.4g} % covered"
+    gaps = len(found.gaps)
+    return f"{percent}\n{gaps} gap{'' if gaps == 1 else 's'}"
+
+
+def text(found: Analysis, usd: dict[str, float], width: int, *, with_rows: bool) -> str:
+    """Returns the picture and the totals, and before them the rows where they are asked for."""
+    lines = [f"{row.at_ms / 1000:>12.3f}  {row.lane:<4} {_row_words(row.what, row.error)}" for row in found.rows]
+    shown = [*lines, ""] if with_rows else []
+    shown += picture.draw(found.spans, found.tasks, found.gaps, found.until_ms, width)
+    columns = max(40, width + picture.LABEL)
+    totals = (part for line in _totals(found, usd) for part in textwrap.wrap(line, columns, subsequent_indent="    "))
+    return "\n".join([*shown, "", LEGEND, "", *totals])
+
+
+LEGEND = picture.LEGEND.replace(f"{picture.STARTING} connecting  ", "").replace("connected", "a Task runs")
+
+
+def _row_words(what: str, error: str) -> str:
+    return what.replace("_", " ") + (f" ({error})" if error else "")
+
+
+def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
+    percent = "no Task ran" if found.covered_percent is None else f"covered {found.covered_percent:.4f} %"
+    lines = [
+        f"{percent} of {canvas.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
+        f"gaps {len(found.gaps)}, {_gap_ms(found) / 1000:.3f} s in all",
+        *(
+            f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, {(gap.to_ms - gap.from_ms) / 1000:.3f} s: "
+            + (f"the Task before it ended by {gap.cause}" if gap.cause != SUCCEEDED else "after a Task that succeeded")
+            for gap in found.gaps[:MOST_GAPS]
+        ),
+    ]
+    if (more := len(found.gaps) - MOST_GAPS) > 0:
+        lines.append(f"  and {more} more; --json lists them all")
+    lines += [_execution_line(execution) for execution in found.executions]
+    lines.append(
+        f"cost: {usd['sum']:.6f} US dollars: {found.transitions:,} transitions {usd['step_functions']:.6f}, "
+        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {len(found.tasks):,} calls)"
+    )
+    return lines
+
+
+def _execution_line(execution: Execution) -> str:
+    said = f"execution {execution.name}: {execution.status}, {execution.events:,} of {EVENTS_LIMIT:,} events"
+    if execution.status != RUNNING:
+        return said
+    if execution.limit_in_ms is None:
+        return f"{said}; too young to say when the limit is reached"
+    return f"{said}; the limit is {canvas.duration(round(execution.limit_in_ms / 1000))} away, as it goes"
+
+
+def _gap_ms(found: Analysis) -> int:
+    return sum(gap.to_ms - gap.from_ms for gap in found.gaps)

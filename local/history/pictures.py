@@ -1,0 +1,38 @@
+"""Writes a picture to a file: an SVG, or a page that holds it.
+
+Invariant: what is written needs nothing besides, and asks no network for anything.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from local.user_error import UserError
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>
+:root{{color-scheme:light dark}}body{{font:15px/1.5 system-ui,sans-serif;margin:1.5rem auto;max-width:70rem;
+padding:0 1rem}}svg{{max-width:100%;height:auto}}table{{border-collapse:collapse}}td,th{{padding:.2rem .8rem;
+text-align:right}}td:first-child,th:first-child{{text-align:left}}.scroll{{overflow-x:auto}}</style></head>
+<body><h1>{title}</h1>
+<div class="scroll">{picture}</div>
+{table}</body></html>
+"""
+
+
+def checked(path: Path | None) -> Path | None:
+    """Returns the path; UserError where a picture cannot be written by its ending."""
+    if path is not None and path.suffix not in (".svg", ".html"):
+        raise UserError(f"--picture must end in .svg or .html, not {path.name!r}.")
+    return path
+
+
+def write(path: Path, picture: str, title: str, table: str = "") -> None:
+    """Writes the SVG as it is, or in a page with an HTML table below it; UserError where that fails."""
+    text = picture if path.suffix == ".svg" else _PAGE.format(title=escape(title), picture=picture, table=table)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise UserError(f"--picture {path} cannot be written: {problem.strerror}.") from None

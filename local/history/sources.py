@@ -1,0 +1,76 @@
+"""Reads histories from files and from Step Functions.
+
+A file is what `aws stepfunctions get-execution-history` prints: one page or, as the AWS CLI joins them, all. Invariant:
+every mistake of a file and every answer that is none becomes a UserError that names the file or the execution.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.user_error import UserError
+from local.workbench.files import data
+from timeline.histories import HistoryError, histories, page_of
+from timeline.lanes import Event
+
+_ARN = re.compile(r"arn:aws[a-z-]*:states:([a-z0-9-]+):\d{12}:execution:[^:]+:([^:/]+)")
+# "The maximum number of results that are returned per call" (GetExecutionHistory, maxResults).
+_PAGE = 1000
+
+Named = tuple[str, list[Event]]
+
+
+def of_files(paths: Sequence[Path]) -> list[Named]:
+    """Returns each execution with its name; raises UserError where a file is no history or a page is missing."""
+    pages = []
+    for path in paths:
+        answer = data(path, "the history")
+        try:
+            pages.append((str(path), page_of(answer)))
+        except HistoryError as problem:
+            raise UserError(f"{path} is no history: {problem}.") from None
+    try:
+        found = histories(pages)
+    except HistoryError as problem:
+        raise UserError(f"{problem}.") from None
+    if len(found) == 1:
+        return [(paths[0].name, found[0])]
+    firsts = [name for name, page in pages if page[0]["id"] == 1]
+    return [(Path(name).name, history) for name, history in zip(firsts, found, strict=True)]
+
+
+def of_execution(arn: str) -> Named:
+    """Returns an execution's history from the Step Functions that the SDK's own variables lead to."""
+    said = _ARN.fullmatch(arn)
+    if said is None:
+        raise UserError(
+            f"--execution must be the ARN of a Standard execution, arn:aws:states:<region>:<account>:execution:"
+            f"<machine>:<name>, not {arn!r}."
+        )
+    try:
+        return said[2], _events(botocore.session.Session().create_client("stepfunctions", region_name=said[1]), arn)
+    except ClientError as refusal:
+        error = refusal.response["Error"]
+        raise UserError(f"Step Functions refused {arn}: {error['Code']}: {error.get('Message', '')}") from None
+    except BotoCoreError as problem:
+        raise UserError(f"Step Functions cannot be asked for {arn}: {problem}") from None
+
+
+def _events(client: Any, arn: str) -> list[Event]:
+    events: list[Event] = []
+    for page in client.get_paginator("get_execution_history").paginate(
+        executionArn=arn, includeExecutionData=False, PaginationConfig={"PageSize": _PAGE}
+    ):
+        events += page["events"]
+        if sys.stderr.isatty():
+            print(f"\r{len(events):,} events read", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    return events

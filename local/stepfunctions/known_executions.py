@@ -1,0 +1,85 @@
+"""Describes an execution of the registry, one that runs or one that has ended.
+
+Invariant: of one that has ended, what is said comes from its last line on disk.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from local.stepfunctions import map_runs
+from local.stepfunctions.journals import Closing, Journal, Opening
+from states_language import Execution
+from states_language.tasks.nested import Ended
+
+
+@dataclass
+class KnownExecution:
+    """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts."""
+
+    opening: Opening
+    path: Path
+    live: Execution | None
+    closing: Closing | None = None
+    journal: Journal | None = field(default=None, repr=False)
+    serial: int = 0
+    listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
+
+    @property
+    def status(self) -> str:
+        """AWS's status of it."""
+        if self.closing is not None:
+            return self.closing.status
+        return "RUNNING"
+
+    @property
+    def map_runs(self) -> list[dict[str, Any]]:
+        """Its Map Runs, described; times in milliseconds."""
+        if self.live is not None:
+            return map_runs.described(self.live)
+        return self.closing.map_runs if self.closing is not None else []
+
+    @property
+    def stream_id(self) -> str:
+        """The stream id in its input, or ""."""
+        try:
+            value = json.loads(self.opening.input)["pathParameters"]["streamId"]
+        except (ValueError, KeyError, TypeError):
+            return ""
+        return value if isinstance(value, str) else ""
+
+
+def ended(known: KnownExecution, closing: Closing) -> Ended:
+    """Returns what a Task that waits for the execution is told of its end."""
+    opening = known.opening
+    return Ended(
+        arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,
+        input=opening.input, started_ms=opening.started_ms, stopped_ms=closing.stopped_ms, output=closing.output,
+        error=closing.error, cause=closing.cause,
+    )  # fmt: skip
+
+
+def description(known: KnownExecution) -> dict[str, Any]:
+    """Returns DescribeExecution's answer; dates are epoch seconds."""
+    opening, closing = known.opening, known.closing
+    answer: dict[str, Any] = {
+        "executionArn": opening.arn,
+        "stateMachineArn": opening.machine_arn,
+        "name": opening.name,
+        "status": known.status,
+        "startDate": opening.started_ms / 1000,
+        "input": opening.input,
+        "inputDetails": {"included": True},
+        "redriveCount": 0,
+        "redriveStatus": "NOT_REDRIVABLE",
+    }
+    if closing is not None:
+        answer["stopDate"] = closing.stopped_ms / 1000
+        if closing.output is not None:
+            answer |= {"output": closing.output, "outputDetails": {"included": True}}
+        answer |= {
+            name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
+        }
+    return answer

@@ -1,0 +1,70 @@
+"""Reads the history of an execution from its journal, a part at a time.
+
+The places of the events are found once and kept for the histories that were read last, so a page costs what it holds,
+however long the history is. Invariant: a line that a kill tore is no event.
+"""
+
+import functools
+import json
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+_MOST_PLACES_KEPT = 16
+_EVENT = b'{"event":'
+
+
+class StoredEvents(Sequence[dict[str, Any]]):
+    """The events in a journal, in their order; each is read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._places = _places(path, path.stat().st_size)
+        except FileNotFoundError:
+            self._places = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, slice):
+            return list(self._read(self._places[at]))
+        return next(self._read((self._places[at],)))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._read(self._places)
+
+    def _read(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        if not places:
+            return
+        with self._path.open("rb") as file:
+            for place in places:
+                file.seek(place)
+                yield json.loads(file.readline().decode("utf-8", "replace"))["event"]
+
+
+@functools.lru_cache(maxsize=_MOST_PLACES_KEPT)
+def _places(path: Path, _size: int) -> "array[int]":
+    """The place of each event in the file; `_size` makes a file that has grown another one to the cache."""
+    places, at = array("Q"), 0
+    with path.open("rb") as file:
+        for line in file:
+            if line.startswith(_EVENT) and _is_whole(line):
+                places.append(at)
+            at += len(line)
+    return places
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line.decode("utf-8", "replace")).get("event"), dict)
+    except (ValueError, AttributeError):
+        return False

@@ -1,0 +1,271 @@
+"""Streams whose items are in no index (`order = "none"`): what is written, what is read, and when the order goes."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.api.event_pages import BY_KEY, check_place, page
+from handlers.api.queries import BadQuery
+from handlers.connection.effects import Claim, Write
+from handlers.connection.inputs import LOG, Order, Written
+from handlers.errors import StoreUnavailable
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy, StoredEvent
+from handlers.store.event_reader import Entry, EventReader
+from handlers.store.key_reader import key_at, position_of
+from handlers.store.objects import Objects
+from handlers.store.stream_records import Layout, StreamRecords
+from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, is_sent_twice, never_arrives
+from tests.handlers.segments.test_log import STREAM, World
+from tests.handlers.store.events import noise
+
+NONE = StoragePolicy(order="none")
+NOW_MS = 10**12
+
+
+def sent(*keys: str, at_ms: int = NOW_MS, data: str | bytes = "a") -> list[StreamEvent]:
+    """Events with these keys."""
+    return [StreamEvent(key, data, key, None, None, at_ms) for key in keys]
+
+
+def read(dynamodb: Any, layout: Layout, after: str = "", limit: int = 1000, now_ms: int = NOW_MS) -> list[Entry]:
+    """A page, as the control API asks for one."""
+    reader = EventReader(dynamodb, EVENTS, lambda _key: None)
+    return list(reader.entries(STREAM, layout.partitions, now_ms, after, limit, order=layout.order))
+
+
+def keys(entries: list[Entry]) -> list[str]:
+    """Those of the events."""
+    return [entry.event.key for entry in entries if entry.event is not None]
+
+
+def connect(world: World, *keys: str, **fields: Any) -> Written:
+    """The next connection of a profile claims the stream and writes."""
+    requests = world.requests(**fields)
+    fence = requests.of(Claim())[0]().lease.fence
+    written: Written = requests.of(Write(fence, 0, tuple(sent(*keys))))[0]()
+    return written
+
+
+def layout_of(world: World) -> Layout:
+    """What a reader is told of the stream."""
+    layout = StreamRecords(world.tables, "control").layout(STREAM)
+    assert layout is not None
+    return layout
+
+
+def all_keys(world: World, limit: int = 2) -> list[str]:
+    """The keys of all events, a page after the other."""
+    layout, after = layout_of(world), ""
+    found: list[str] = []
+    while entries := read(world.tables, layout, after, limit):
+        found, after = found + keys(entries), entries[-1].position
+    return found
+
+
+def indexed(world: World) -> set[str]:
+    """The keys of the items that the index has."""
+    return {key for (_, key), item in world.tables._tables["events"].items() if "position" in item}
+
+
+# --- what the profile asks for ----------------------------------------------------------------------------------------
+
+
+def test_a_stream_without_an_order_is_in_no_index() -> None:
+    """From its first claim on; its lease says so."""
+    world = World()
+    assert connect(world, "b", "a", order="none") == Written(2, 0)
+    assert (layout_of(world), indexed(world), all_keys(world)) == (Layout(1, "none"), set(), ["a", "b"])
+
+
+def test_what_no_index_has_is_not_looked_for_there() -> None:
+    """The lease says that the order is gone before the first item is written that the index lacks."""
+    world = World()
+    requests = world.requests(order="none")
+    requests.of(Claim())[0]()
+    assert layout_of(world).order == "none"
+    requests.of(Write(1, 0, tuple(sent("a"))))[0]()
+    assert all_keys(world) == ["a"]
+
+
+def test_all_events_stay_readable_when_the_order_goes() -> None:
+    """Those of the time before among them; what comes again meets its item, whichever way that was written."""
+    world = World()
+    assert connect(world, "c", "a") == Written(2, 0)
+    assert (layout_of(world), all_keys(world)) == (Layout(1, "index"), ["c", "a"])
+    assert connect(world, "b", "a", order="none") == Written(1, 1)
+    assert (layout_of(world), all_keys(world), indexed(world)) == (Layout(1, "none"), ["a", "b", "c"], {"a", "c"})
+
+
+def test_an_order_that_is_gone_does_not_come_back() -> None:
+    """Some items have no place in it. A profile that asks for it again pays for none, and all stay readable."""
+    world = World()
+    connect(world, "b", order="none")
+    assert connect(world, "a", "b", order="index") == Written(1, 1)
+    assert (layout_of(world), all_keys(world), indexed(world)) == (Layout(1, "none"), ["a", "b"], set())
+
+
+def test_keys_of_several_partitions_are_read_as_one() -> None:
+    """In one order, whatever partition each lies in."""
+    world = World()
+    names = [f"{number:03d}" for number in range(60)]
+    connect(world, *names, order="none", partitions=7)
+    assert (layout_of(world), all_keys(world)) == (Layout(7, "none"), names)
+
+
+def test_a_log_stays_in_order() -> None:
+    """What a later profile says of items is not for it."""
+    world = World()
+    connect(world, "b", store="log")
+    connect(world, "a", order="none")
+    assert (layout_of(world), all_keys(world)) == (Layout(LOG, "index"), ["b", "a"])
+
+
+def test_a_claim_whose_answer_is_lost_has_taken_the_order(aws: Aws) -> None:
+    """The record that is read back says so; one of the version before says nothing, and has its order."""
+    lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
+    assert lost.claim(STREAM, execution="", holder="A/1", order="none").record.order == "none"
+    later: list[Order] = ["index", "none", "index"]
+    claims = [aws.store().claim(STREAM, execution="", holder="A/2", order=order) for order in later]
+    assert [claim.record.order for claim in claims] == ["none"] * 3
+    aws.put_control("old", "lease", fence={"N": "7"})
+    assert StreamRecords(aws.dynamodb, CONTROL).layout("old") == Layout(1, "index")
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_an_item_without_an_order_takes_one_write_unit(aws: Aws, partitions: int) -> None:
+    """By what the engine says that it took, of 200 bytes; two of 1,500. The index takes one more of either.
+
+    Of a batch the engine counts neither indexes nor bytes; tests/local/costs does.
+    """
+    units: list[float] = []
+
+    def metered(call: Any, **request: Any) -> Any:
+        answer = call(**request, ReturnConsumedCapacity="INDEXES")
+        units.append(answer["ConsumedCapacity"]["CapacityUnits"])
+        return answer
+
+    def written(order: Order, *events: StreamEvent) -> float:
+        units.clear()
+        policy = StoragePolicy(partitions, order=order)
+        client = Client(aws.dynamodb, "put_item", metered)
+        assert aws.store(client).write(STREAM, 1, 0, events, policy) == Written(len(events), 0)
+        return math.fsum(units)
+
+    small, large = "x" * 200, "x" * 1500
+    assert [written("none", *sent("a", data=small)), written("none", *sent("b", data=large))] == [1, 2]
+    assert [written("index", *sent("c", data=small)), written("index", *sent("d", data=large))] == [2, 3]
+
+
+def test_an_item_whose_answer_was_lost_counts_as_new(aws: Aws) -> None:
+    """It has its place in `arrival`, by which its own connection recognises it; another's is a duplicate."""
+    events = sent("a", "b", "c")
+    for operation, few in (("put_item", events[:1]), ("batch_execute_statement", events[1:])):
+        twice = aws.store(Client(aws.dynamodb, operation, is_sent_twice))
+        assert twice.write(STREAM, 1, 0, few, NONE) == Written(len(few), 0)
+    item = aws.items(EVENTS, STREAM)["a"]
+    assert (item["arrival"], "position" in item) == (f"{NOW_MS:015d}/{1:012d}/{0:012d}", False)
+    assert aws.store().write(STREAM, 2, 0, events, StoragePolicy()) == Written(0, 3)
+
+
+def test_what_the_table_cannot_hold_is_as_with_an_order(aws: Aws) -> None:
+    """In the bucket, or in the queue with a mark under its key, which is known from then on."""
+    large = sent("a", data=noise(500_000))
+    assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, large, NONE) == Written(1, 0)
+    dead = sent("b", data=noise(500_000))
+    assert aws.store().write(STREAM, 1, 1, dead, NONE) == Written(0, 0, 1)
+    assert aws.store().write(STREAM, 2, 0, dead, NONE) == Written(0, 1)
+    assert {message["key"] for message in aws.dead_letters()} == {"b"}
+    reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get)
+    found = [entry.event for entry in reader.entries(STREAM, 1, NOW_MS, "", 10, order="none")]
+    assert [(one.key, one.data, one.dead_letter is None) for one in found if one is not None] == [
+        ("a", large[0].data, True),
+        ("b", None, False),
+    ]
+
+
+def test_both_bodies_of_a_key_are_stored(aws: Aws) -> None:
+    """`on_conflict` compares items of either kind."""
+    both = StoragePolicy(on_conflict="both", order="none")
+    aws.store().write(STREAM, 1, 0, sent("a", data="1"), StoragePolicy())
+    assert aws.store().write(STREAM, 2, 0, sent("a", data="2"), both) == Written(1, 0, 0, 1)
+    assert aws.store().write(STREAM, 3, 0, sent("a", data="2"), both) == Written(0, 1)
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 5, 64])
+def test_every_event_is_read_once_whatever_the_pages(aws: Aws, partitions: int) -> None:
+    """Sorted by their keys as bytes, also where an answer ends at a megabyte; a page holds as many as it may."""
+    policy = StoragePolicy(partitions, order="none")
+    names = [f"k{number % 7}/é{number}" for number in range(130)] + ["\U0001f600", "\ue000", "#"]
+    aws.store().write(STREAM, 1, 0, sent(*names), policy)
+    aws.store().write(STREAM, 2, 0, sent(*(f"large{n}" for n in range(8)), data=noise(200_000)), policy)
+    expected = sorted([*names, *(f"large{n}" for n in range(8))], key=str.encode)
+    layout = Layout(partitions, "none")
+    assert keys(read(aws.dynamodb, layout)) == expected
+    assert keys(read(aws.dynamodb, layout, limit=1)) == expected[:1]
+    found: list[str] = []
+    while entries := read(aws.dynamodb, layout, position_of(found[-1]) if found else "", 60):
+        found += keys(entries)
+        assert entries[-1].position == position_of(found[-1])
+    assert found == expected
+
+
+def test_ids_that_sort_are_followed_in_the_upstreams_order(aws: Aws) -> None:
+    """Two connections write them late and mixed: read by key they stand as the upstream counts, and follow."""
+    ids = [f"01J{number:023d}" for number in range(30)]
+    layout = Layout(1, "none")
+    aws.store().write(STREAM, 2, 0, sent(*ids[10:20], at_ms=NOW_MS), NONE)
+    aws.store().write(STREAM, 1, 0, sent(*ids[:20], at_ms=NOW_MS + 5), NONE)
+    first = read(aws.dynamodb, layout)
+    aws.store().write(STREAM, 2, 10, sent(*ids[20:]), NONE)
+    assert keys(first) + keys(read(aws.dynamodb, layout, first[-1].position)) == ids
+
+
+def test_what_has_expired_is_not_shown(aws: Aws) -> None:
+    """It keeps its place in the page until DynamoDB deletes it."""
+    aws.store().write(STREAM, 1, 0, sent("a", "b"), StoragePolicy(keep_days=1, order="none"))
+    later = read(aws.dynamodb, Layout(1, "none"), now_ms=NOW_MS + 86_400_000)
+    assert later == [Entry(position_of("a"), None), Entry(position_of("b"), None)]
+
+
+def test_a_table_that_does_not_answer_is_unavailable(aws: Aws) -> None:
+    """As for any other read."""
+    with pytest.raises(StoreUnavailable):
+        read(Client(aws.dynamodb, "query", never_arrives), Layout(1, "none"))
+
+
+@given(st.text(min_size=1, max_size=40).filter(lambda text: "\x00" not in text))
+def test_a_position_is_that_of_one_key(key: str) -> None:
+    """It fits a query as it is, whatever the key; no position of an index looks like one."""
+    position = position_of(key)
+    assert key_at(position) == key
+    assert position.startswith("key.")
+    assert position.removeprefix("key.").replace("-", "").replace("_", "").isalnum()
+    check_place(position, "none")
+    with pytest.raises(BadQuery, match="in order of arrival"):
+        check_place(position, "index")
+
+
+@pytest.mark.parametrize("text", ["key.", "key.A", "key.gA", "key.YR", "key.Y+", "YQ", f"{0:015d}/{1:012d}/{1:012d}"])
+def test_what_is_no_position_of_a_key_is_refused(text: str) -> None:
+    """Cut off, not UTF-8, spelled otherwise, or a position in an order that the stream has not."""
+    with pytest.raises(BadQuery, match=r"^the parameter after must be a position as an event of this stream has it"):
+        check_place(text, "none")
+
+
+def test_the_answer_says_that_it_is_not_in_order_of_arrival() -> None:
+    """And nothing new where it is."""
+    one = StoredEvent("k", "a", None, None, 0, 1, position_of("k"))
+    answer = page("s", [Entry(one.position, one)], 1, lambda: False, "none")
+    assert (list(answer), answer["order"]) == (["stream", "order", "events", "next"], BY_KEY)
+    assert answer["next"] == answer["events"][0]["position"] == "key.aw"
+    assert list(page("s", [], 1, lambda: False)) == ["stream", "events", "next"]

@@ -1,0 +1,1 @@
+"""Strategies beside each other."""

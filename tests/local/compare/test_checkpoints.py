@@ -1,0 +1,37 @@
+"""What checkpoints cost follows from the prices, and agrees with what was published but for one cell."""
+
+import json
+
+import pytest
+
+from local.cli import main
+from local.compare.checkpoints import Checkpoints, cells
+from local.costs import prices
+
+
+def test_every_published_amount_but_one_follows() -> None:
+    """Of forty amounts one does not: 16 KB over 8 checkpoints are an SQS request, a read unit and eight objects."""
+    found = cells(prices.read())
+    (wrong,) = [cell for cell in found if not cell.agrees]
+    assert len(found) == 40
+    assert (wrong.row, wrong.column, wrong.published, round(wrong.computed, 3)) == ("16 KB", "8", 3.735, 3.725)
+
+
+def test_the_published_crossovers_follow() -> None:
+    """A transition costs over three durable operations, and is cheaper beyond 68 KB."""
+    cost = Checkpoints(prices.read())
+    assert (cost.transition_ratio(), cost.crossover_kb()) == (3.125, 68)
+
+
+def test_the_command_points_the_cell_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """With a mark in the table and a sentence; for a program by a field."""
+    assert main(["compare", "--what", "checkpoints"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("*") == 2
+    assert "published as 3.735, which does not follow from the prices; 3.725 does" in said
+    assert main(["compare", "--what", "checkpoints", "--json"]) == 0
+    assert [cell["agrees"] for cell in json.loads(capsys.readouterr().out)["cells"]].count(False) == 1
+    assert main(["compare", "--what", "hope"]) == 2
+    assert (
+        capsys.readouterr().err == "streamkeeper: --what must be one of strategies, backoff, checkpoints, not 'hope'.\n"
+    )

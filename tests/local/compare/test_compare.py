@@ -1,0 +1,141 @@
+"""`streamkeeper compare`: what each strategy comes to, and that all are asked the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from local.cli import main
+from local.compare import page
+from local.compare.command import MEASURED_MS
+from local.compare.strategies import STRATEGIES
+from local.replay.scenario import read
+from tests.local.support import PROJECT
+
+FIELDS = {
+    "strategy",
+    "coverage_percent",
+    "gap_ms",
+    "gaps",
+    "overlap_ms",
+    "lost",
+    "duplicates",
+    "connections",
+    "transitions",
+    "usd_month",
+}
+SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
+
+
+def compared(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
+    """The strategies by name."""
+    assert main(["compare", "--json", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    return {one["strategy"]: one for one in found["strategies"]}
+
+
+def test_the_measured_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    """Under the measured latencies the retried Task has a gap of one to two seconds and a connect in each cycle, the
+    joined pair one in each iteration, and the two branches none."""
+    found = compared(capsys, *SHORT)
+    assert [set(one) for one in found.values()] == [FIELDS] * len(STRATEGIES)
+    # 180 s are four whole cycles of 40 s: 1 s of back-off each, and the connects that were measured.
+    assert (found["retry"]["gaps"], found["retry"]["gap_ms"]) == (4, 4 * 1000 + 1582 + 946 + 912 + 925)
+    assert found["staggered-join"]["gaps"] == 2
+    assert [found[name]["gaps"] for name in ("staggered", "streamkeeper", "self-invoke")] == [0, 0, 0]
+    assert dict(read(PROJECT / "tests" / "timelines" / "recorded.yml", "local").latencies_ms) == MEASURED_MS
+
+
+def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureFixture[str]) -> None:
+    """A strategy that hands over overlaps, and what comes twice is counted; one with a single lane never does."""
+    found = compared(capsys, *SHORT, "--upstream", "tolerates", "--overlap-s", "10")
+    assert found["retry"]["overlap_ms"] == found["retry"]["duplicates"] == 0
+    assert all(found[name]["overlap_ms"] >= 7_000 for name in ("staggered", "streamkeeper", "self-invoke"))
+    assert all(found[name]["duplicates"] >= 7 for name in ("staggered", "streamkeeper", "self-invoke"))
+
+
+def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The machine calls another at once; without one Lambda waits for a minute before it calls again."""
+    faults = tmp_path / "kills.yml"
+    faults.write_text("kills: [{at_ms: 60000}]")
+    found = compared(capsys, "--hours", "0.2", "--limit", "45", "--wait", "35", "--faults", str(faults))
+    # The third connect takes 946 ms.
+    assert found["self-invoke"]["gap_ms"] == 60_000 + 946
+    assert 0 < found["streamkeeper"]["gap_ms"] < 10_000
+
+
+@settings(max_examples=8)
+@given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
+def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
+    """And each answer is sound: no more is missing than there is time, and what is lost fell into a gap."""
+    options = ["--hours", "0.5", "--faults", kind, "--seed", str(seed), "--upstream", policy]
+    (_, first), (asked, second) = page.answered(options), page.answered(options)
+    assert first == second
+    for result in first:
+        assert 0 <= result.gap_ms <= result.until_ms == asked.source.run_for_ms
+        assert 0 <= result.coverage_percent <= 100
+        assert result.deliveries.lost <= result.gap_ms // 1000 + len(result.gaps)
+        assert result.billed_ms >= result.until_ms - result.gap_ms - max(c.from_ms for c in result.connections[:1])
+
+
+def test_the_picture_and_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The picture names each strategy; the page has the table too, and loads nothing."""
+    for name in ("out.svg", "out.html"):
+        assert main(["compare", *SHORT, "--picture", str(tmp_path / name)]) == 0
+    labels = {node.text for node in ElementTree.parse(tmp_path / "out.svg").iter("{http://www.w3.org/2000/svg}text")}
+    assert {one.name for one in STRATEGIES} <= labels
+    text = (tmp_path / "out.html").read_text()
+    assert text.count("<th scope=row>") == len(STRATEGIES)
+    assert not any(word in text for word in ("<script", "src=", "href="))
+    assert capsys.readouterr().out.count("self-invoke") == 2
+
+
+def test_the_page_says_what_the_command_says() -> None:
+    """`python -m local.compare.page` writes docs/strategies.md and its picture."""
+    assert [path.name for path, text in page.written().items() if path.read_text(encoding="utf-8") != text] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hours", "0"], "--hours must be a number from 0.001 to 744, not '0'."),
+        (["--hours", "nan"], "--hours must be a number from 0.001 to 744, not 'nan'."),
+        (["--limit", "1e3"], "--limit must be a whole number from 10 to 900, not '1e3'."),
+        (["--upstream", "kind"], "--upstream must be one of evicts, tolerates, forbids, not 'kind'."),
+        (["--faults", "absent.yml"], "absent.yml: cannot be read: No such file or directory"),
+        (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
+        (
+            ["--strategy", "hope"],
+            "--strategy must be one of retry, staggered-join, staggered, streamkeeper, self-invoke",
+        ),
+        (["--limit", "45", "--wait", "45"], "--limit and --wait: "),
+    ],
+)
+def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, before anything runs."""
+    assert main(["compare", "--strategy", "retry", *SHORT, *options]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"streamkeeper: {message}")
+    assert said.err.count("\n") == 1
+
+
+def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
+    """Another field is refused by name."""
+    path = tmp_path / "faults.yml"
+    path.write_text("kills: [{at: 5}]")
+    assert main(["compare", *SHORT, "--faults", str(path)]) == 2
+    path.write_text("drops: []")
+    assert main(["compare", *SHORT, "--faults", str(path)]) == 2
+
+
+def test_the_question_is_that_of_the_stage() -> None:
+    """Functions of minutes have the margins of prod, short ones those of a laptop."""
+    margins = [
+        page.answered(["--hours", "0.01", "--limit", s, "--wait", "30"])[0].source.settings for s in ("45", "900")
+    ]
+    assert [one["margin_s"] for one in margins] == [5, 20]

@@ -1,0 +1,1 @@
+"""Histories of executions, looked at by the command."""

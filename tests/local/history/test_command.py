@@ -1,0 +1,143 @@
+"""`streamkeeper timeline` on histories as AWS answers them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cli import main
+from tests.local.stepfunctions.server import ROLE, service, states_client
+from tests.local.support import in_thread, until
+
+FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:echo"
+TWO_CALLS = {
+    "StartAt": "First",
+    "States": {
+        "First": {"Type": "Task", "Resource": FUNCTION, "Next": "Rest"},
+        "Rest": {"Type": "Wait", "Seconds": 1, "Next": "Second"},
+        "Second": {"Type": "Task", "Resource": FUNCTION, "End": True},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Step Functions endpoint on a socket."""
+    folder = tmp_path_factory.mktemp("api")
+    with in_thread(lambda: service(folder)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def arn(url: str) -> str:
+    """An execution of two calls with a second between them, which is over."""
+    states = states_client(url)
+    machine = states.create_state_machine(name="two-calls", definition=json.dumps(TWO_CALLS), roleArn=ROLE)
+    execution: str = states.start_execution(stateMachineArn=machine["stateMachineArn"], name="once")["executionArn"]
+    until(lambda: states.describe_execution(executionArn=execution)["status"] == "SUCCEEDED")
+    return execution
+
+
+def printed(url: str, arn: str, **asked: Any) -> dict[str, Any]:
+    """A page as the AWS CLI prints it."""
+    answer = states_client(url).get_execution_history(executionArn=arn, **asked)
+    found: dict[str, Any] = json.loads(json.dumps(answer, default=lambda at: at.isoformat()))
+    return {name: found[name] for name in ("events", "nextToken") if name in found}
+
+
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["timeline", "--json", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_an_execution_and_its_pages_say_the_same(
+    url: str, arn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked of the endpoint, from one file, or from pages of three events, newest first: the same second is missing."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+    }.items():
+        monkeypatch.setenv(name, value)
+    asked = answered(capsys, "--execution", arn)
+    whole = tmp_path / "whole.json"
+    whole.write_text(json.dumps(printed(url, arn)))
+    pages: list[str] = []
+    further: dict[str, str] = {}
+    while further or not pages:
+        page = printed(url, arn, maxResults=3, reverseOrder=True, **further)
+        pages.append(str(tmp_path / f"page-{len(pages)}.json"))
+        Path(pages[-1]).write_text(json.dumps(page))
+        further = {"nextToken": page["nextToken"]} if "nextToken" in page else {}
+    assert len(pages) == 5
+    read = [answered(capsys, str(whole)), answered(capsys, *pages), asked]
+    assert [one["gaps"] for one in read[1:]] == [read[0]["gaps"]] * 2
+    (gap,) = asked["gaps"]
+    assert (gap["cause"], gap["to_ms"] - gap["from_ms"] >= 1000) == ("succeeded", True)
+    (execution,) = asked["executions"]
+    assert (execution["name"], execution["status"], execution["events"]) == ("once", "SUCCEEDED", 14)
+    # Three states are entered, at 25 dollars a million; two calls at 20 cents, and the milliseconds that they took.
+    assert asked["usd"]["step_functions"] == pytest.approx(75e-6)
+    assert asked["usd"]["lambda"] > 0.4e-6
+
+
+def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As SVG, or in a page that loads nothing; and in the terminal with its rows."""
+    history = tmp_path / "history.json"
+    history.write_text(json.dumps(printed(url, arn)))
+    for name in ("out.svg", "out.html"):
+        assert main(["timeline", str(history), "--rows", "--width", "40", "--picture", str(tmp_path / name)]) == 0
+        text = (tmp_path / name).read_text()
+        assert text.count("<svg") == 1
+        assert "gap: " in text
+        assert "src=" not in text
+        assert "href=" not in text
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("task started") == 4
+    assert "after a Task that succeeded" in said
+    assert "14 of 25,000 events" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "timeline: give files with histories, or --execution ARN, and not both."),
+        (["{file}", "--execution", "x"], "timeline: give files with histories, or --execution ARN, and not both."),
+        (["{file}"], "{file} is no history: events[0].id is no number from 1 on."),
+        (["{absent}"], "the history {absent} cannot be read: No such file or directory."),
+        (["{file}", "--memory-mb", "1"], "--memory-mb must be a whole number from 128 to 10240, not '1'."),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2, which option or file is meant, and what would be right."""
+    names = {"file": str(tmp_path / "broken.json"), "absent": str(tmp_path / "absent.json")}
+    (tmp_path / "broken.json").write_text('{"events": [{}]}')
+    assert main(["timeline", *(argument.format(**names) for argument in arguments)]) == 2
+    assert capsys.readouterr().err == f"streamkeeper: {message.format(**names)}\n"
+
+
+def test_what_aws_refuses_is_one_sentence(
+    url: str, arn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An execution that is none, one that does not exist, and an endpoint where nobody listens."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert main(["timeline", "--execution", "once"]) == 2
+    assert "--execution must be the ARN" in capsys.readouterr().err
+    assert main(["timeline", "--execution", arn + "-not"]) == 2
+    assert "ExecutionDoesNotExist" in capsys.readouterr().err
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    assert main(["timeline", "--execution", arn]) == 2
+    said = capsys.readouterr().err
+    assert (said.count("\n"), "cannot be asked" in said) == (1, True)

@@ -1,0 +1,77 @@
+"""Pages are joined into whole histories, whatever their order and size."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timeline.histories import HistoryError, histories, page_of
+
+
+def events(count: int, at_s: float = 1.7e9) -> list[dict[str, Any]]:
+    """A history of so many events, a second apart."""
+    kinds = ["ExecutionStarted", *["WaitStateEntered"] * (count - 1)]
+    return [{"id": n, "type": kind, "timestamp": at_s + n} for n, kind in enumerate(kinds, 1)]
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.booleans(), st.randoms(use_true_random=False))
+def test_pages_of_one_execution_in_any_order(count: int, size: int, newest_first: bool, order: random.Random) -> None:
+    """Every order of pages, of events in a page, and pages that overlap, are the same history."""
+    whole = events(count)
+    pages = [whole[at : at + size + 1] for at in range(0, count, size)]
+    order.shuffle(pages)
+    given_pages = [("page", page_of({"events": page[::-1] if newest_first else page})) for page in pages]
+    assert histories(given_pages) == [whole]
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 12))
+def test_one_execution_after_the_other(first: int, second: int, size: int) -> None:
+    """Event 1 begins another execution, and the pages that follow go on with it."""
+    both = [events(first), events(second, 1.8e9)]
+    pages = [("page", page_of(one[at : at + size])) for one in both for at in range(0, len(one), size)]
+    assert histories(pages) == both
+
+
+def test_whole_seconds_are_seconds() -> None:
+    """A time that happens to have no fraction is not taken for milliseconds, and milliseconds stay what they are."""
+    page = page_of([{"id": 1, "type": "ExecutionStarted", "timestamp": at} for at in (1_700_000_000,)])
+    assert repr(page[0]["timestamp"]) == "1700000000.0"
+    assert repr(page_of([{**page[0], "timestamp": 1_700_000_000_123}])[0]["timestamp"]) == "1700000000123"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"executions": []}, 'it has no list "events", as `aws stepfunctions get-execution-history` prints it'),
+        ({"events": []}, "it has no events"),
+        ([1], "events[0] is no object"),
+        ([{"id": True, "type": "x", "timestamp": 1}], "events[0].id is no number from 1 on"),
+        ([{"id": 1, "timestamp": 1}], "events[0].type is no text, such as ExecutionStarted"),
+        (
+            [{"id": 1, "type": "x", "timestamp": "noon"}],
+            "events[0].timestamp is no time: ISO 8601 or seconds since 1970",
+        ),
+        ([{"id": 1, "type": "x"}], "events[0].timestamp is no time: ISO 8601 or seconds since 1970"),
+    ],
+)
+def test_what_is_no_history_is_said(answer: object, message: str) -> None:
+    """The message names the field and what it should be."""
+    with pytest.raises(HistoryError) as refused:
+        page_of(answer)
+    assert str(refused.value) == message
+
+
+def test_a_missing_page_is_named() -> None:
+    """A hole is said with the numbers of the events that are missing; so is a beginning that is not there."""
+    whole = events(10)
+    for pages, message in (
+        ([whole[:3], whole[6:]], "events 4 to 6 are missing: give every page of the history"),
+        ([whole[:3], whole[4:]], "event 4 is missing: give every page of the history"),
+        ([whole[3:]], "page: the page with event 1 is missing; this one begins at 4"),
+        ([whole, events(4, 1.9e9)[1:]], "event 2 is there twice, and not the same: give one execution after the other"),
+    ):
+        with pytest.raises(HistoryError) as refused:
+            histories([("page", page) for page in pages])
+        assert str(refused.value) == message

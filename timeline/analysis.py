@@ -1,0 +1,144 @@
+"""Says what the executions of a machine came to, from their histories alone: lanes, gaps, limits, what is billed.
+
+A Task that runs is taken for a connection, since nothing else of it is known: it may have been connecting for a while.
+A gap is a time without such a Task between the first one and the end. Times count from the start of the first
+execution. Invariant: it reads no clock; an execution that runs is looked at as of its last event, or of `now_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from timeline import spans
+from timeline.coverage import Connection, Gap, gaps, overlap_ms
+from timeline.lanes import Event
+from timeline.spans import Row, Span, timestamp_ms
+
+EVENTS_LIMIT = 25_000
+"""The events of a history at which Step Functions ends a Standard execution (Step Functions quotas)."""
+_ENDS = {
+    "ExecutionSucceeded": "SUCCEEDED",
+    "ExecutionFailed": "FAILED",
+    "ExecutionTimedOut": "TIMED_OUT",
+    "ExecutionAborted": "ABORTED",
+}
+RUNNING = "RUNNING"
+SUCCEEDED = "succeeded"
+"""How a Task ended that raised nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution; `to_ms` is None while it runs.
+
+    `limit_in_ms` is how long after its last event it reaches the limit of events, at the rate of the later half of its
+    time; None where it is over or its rate is not known.
+    """
+
+    name: str
+    status: str
+    from_ms: int
+    to_ms: int | None
+    events: int
+    transitions: int
+    limit_in_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was found; `tasks` are the attempts of Tasks, as connections. `until_ms` is how far it was looked."""
+
+    executions: list[Execution]
+    rows: list[Row]
+    spans: list[Span]
+    tasks: list[Connection]
+    gaps: list[Gap]
+    overlap_ms: int
+    until_ms: int
+
+    @property
+    def transitions(self) -> int:
+        """Returns the state transitions that are billed."""
+        return sum(execution.transitions for execution in self.executions)
+
+    @property
+    def running_ms(self) -> int:
+        """Returns how long Tasks ran, the time of two that ran at once twice."""
+        return sum(task.to_ms - task.from_ms for task in self.tasks)
+
+    @property
+    def covered_percent(self) -> float | None:
+        """Returns the share of the time since the first Task in which one ran; None where none ever did."""
+        if not self.tasks or (whole_ms := self.until_ms - min(task.from_ms for task in self.tasks)) <= 0:
+            return None
+        return 100 * (1 - sum(gap.to_ms - gap.from_ms for gap in self.gaps) / whole_ms)
+
+
+def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None = None) -> Analysis:
+    """Returns what executions came to; each has a name and its whole history."""
+    ordered = sorted(histories, key=lambda named: timestamp_ms(named[1][0]))
+    origin_ms = timestamp_ms(ordered[0][1][0])
+    executions, all_rows, all_spans = [], [], []
+    until_ms = 0
+    for name, history in ordered:
+        from_ms = timestamp_ms(history[0]) - origin_ms
+        execution = _execution(name, history, from_ms)
+        rows = [replace(row, at_ms=row.at_ms + from_ms) for row in spans.rows(history)]
+        end_ms = execution.to_ms
+        if end_ms is None:
+            last_ms = timestamp_ms(history[-1]) - origin_ms
+            end_ms = last_ms if now_ms is None else max(last_ms, now_ms - origin_ms)
+        until_ms = max(until_ms, end_ms)
+        executions.append(execution)
+        all_rows += rows
+        all_spans += [_closed(span, execution, end_ms) for span in spans.spans(rows)]
+    tasks = [_task(span, until_ms) for span in all_spans if span.kind == "task"]
+    if all(execution.status == "SUCCEEDED" for execution in executions[-1:]) and tasks:
+        # Who has come to a good end wants no Task any more.
+        until_ms = max(task.to_ms for task in tasks)
+    return Analysis(
+        executions=executions,
+        rows=sorted(all_rows, key=lambda row: row.at_ms),
+        spans=all_spans,
+        tasks=tasks,
+        gaps=gaps(tasks, until_ms),
+        overlap_ms=overlap_ms(tasks),
+        until_ms=until_ms,
+    )
+
+
+def _execution(name: str, history: Sequence[Event], from_ms: int) -> Execution:
+    first_ms, last_ms = timestamp_ms(history[0]), timestamp_ms(history[-1])
+    status = _ENDS.get(history[-1]["type"], RUNNING)
+    return Execution(
+        name=name,
+        status=status,
+        from_ms=from_ms,
+        to_ms=None if status == RUNNING else from_ms + last_ms - first_ms,
+        events=len(history),
+        transitions=spans.transitions(history),
+        limit_in_ms=_limit_in_ms(history) if status == RUNNING else None,
+    )
+
+
+def _limit_in_ms(history: Sequence[Event]) -> int | None:
+    first_ms, last_ms = timestamp_ms(history[0]), timestamp_ms(history[-1])
+    half_ms = (first_ms + last_ms) // 2
+    later = [event for event in history if timestamp_ms(event) > half_ms]
+    if last_ms == half_ms or not later:
+        return None
+    return max(0, EVENTS_LIMIT - len(history)) * (last_ms - half_ms) // len(later)
+
+
+def _closed(span: Span, execution: Execution, end_ms: int) -> Span:
+    """The span, ended with its execution: what runs when that times out has no event of its own."""
+    if span.to_ms is not None or execution.to_ms is None:
+        return span
+    return replace(span, to_ms=end_ms, error=execution.status)
+
+
+def _task(span: Span, until_ms: int) -> Connection:
+    is_running = span.to_ms is None
+    ended_by = RUNNING if is_running else span.error or SUCCEEDED
+    return Connection(span.lane, span.from_ms, until_ms if span.to_ms is None else span.to_ms, ended_by)

@@ -1,0 +1,95 @@
+"""Joins what GetExecutionHistory answered, page by page, into whole histories.
+
+A page is the object that `aws stepfunctions get-execution-history` prints, or its list of events alone, in either
+order. A page belongs to the execution whose events it goes on with; each ExecutionStarted begins another.
+
+    [1 … 1000] [1001 … 1400]            one execution
+    [1 … 1000] [1 … 700] [701 … 900]    two: the second goes on with the page after it
+
+Invariant: a history's events are numbered from 1 without a hole, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from timeline.lanes import Event
+from timeline.spans import timestamp_ms
+
+_SECONDS_BELOW = 100_000_000_000
+
+
+class HistoryError(Exception):
+    """What was given is no history, or not a whole one; its message is a sentence."""
+
+
+def page_of(answer: object) -> list[Event]:
+    """Returns the events of one answer, oldest first; raises HistoryError where it is none."""
+    events = answer.get("events") if isinstance(answer, Mapping) else answer
+    if not isinstance(events, list):
+        raise HistoryError('it has no list "events", as `aws stepfunctions get-execution-history` prints it')
+    if not events:
+        raise HistoryError("it has no events")
+    for place, event in enumerate(events):
+        _check(event, f"events[{place}]")
+    return sorted((_in_seconds(event) for event in events), key=lambda event: int(event["id"]))
+
+
+def histories(pages: Sequence[tuple[str, Sequence[Event]]]) -> list[list[Event]]:
+    """Returns the history of each execution, in the order of their first pages; `pages` are named for messages.
+
+    Raises HistoryError where a page is missing, or belongs to none.
+    """
+    firsts = [(name, page) for name, page in pages if page[0]["id"] == 1]
+    if not firsts:
+        raise HistoryError(
+            f"{pages[0][0]}: the page with event 1 is missing; this one begins at {pages[0][1][0]['id']}"
+        )
+    found: list[list[Sequence[Event]]] = []
+    waiting: list[Sequence[Event]] = []
+    for _, page in pages:
+        if page[0]["id"] == 1:
+            found.append([page])
+        elif len(firsts) == 1 or not found:
+            waiting.append(page)
+        else:
+            found[-1].append(page)
+    found[0] += waiting
+    return [_joined(parts) for parts in found]
+
+
+def _joined(parts: list[Sequence[Event]]) -> list[Event]:
+    events: list[Event] = []
+    for part in sorted(parts, key=lambda page: int(page[0]["id"])):
+        for event in part:
+            number, expected = event["id"], len(events) + 1
+            if number > expected:
+                missing = f"event {expected} is" if number == expected + 1 else f"events {expected} to {number - 1} are"
+                raise HistoryError(f"{missing} missing: give every page of the history")
+            if number == expected:
+                events.append(event)
+            elif (event["type"], event["timestamp"]) != (events[number - 1]["type"], events[number - 1]["timestamp"]):
+                raise HistoryError(
+                    f"event {number} is there twice, and not the same: give one execution after the other"
+                )
+    return events
+
+
+def _in_seconds(event: Event) -> Event:
+    """The event, whole seconds as a float: only a number with a fraction says by itself what its unit is."""
+    at: Any = event["timestamp"]
+    return {**event, "timestamp": float(at)} if isinstance(at, int) and at < _SECONDS_BELOW else event
+
+
+def _check(event: object, where: str) -> None:
+    if not isinstance(event, Mapping):
+        raise HistoryError(f"{where} is no object")
+    if type(event.get("id")) is not int or event["id"] < 1:
+        raise HistoryError(f"{where}.id is no number from 1 on")
+    if not isinstance(event.get("type"), str):
+        raise HistoryError(f"{where}.type is no text, such as ExecutionStarted")
+    try:
+        timestamp_ms(event)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise HistoryError(f"{where}.timestamp is no time: ISO 8601 or seconds since 1970") from None

@@ -1,0 +1,99 @@
+"""Draws lanes and their coverage as one SVG picture (`canvas.py`).
+
+Each group has a row a lane, and below them the stream as a whole: connected, overlap, gap. A mark shorter than a
+pixel is drawn one and a half wide, so none is too short to be seen. Nothing is told by colour alone: an overlap is
+higher, a gap is hatched and lower, and each mark says what it is where a pointer rests on it. Invariant: the same lanes
+give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from xml.sax.saxutils import escape
+
+from timeline.canvas import BETWEEN, HEAD, LABELS, TOP, Scale, document, duration, labelled, room_of
+from timeline.coverage import Connection, Gap
+from timeline.spans import Span
+
+_LANE, _STREAM = 14, 26
+_LEGEND = (("wait", "waiting"), ("open", "connected"), ("both", "overlap"), ("gap", "gap: no connection"))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What is drawn together: its lanes, and one stream. `note` stands beside the label: a word on the result."""
+
+    label: str
+    note: str
+    spans: Sequence[Span]
+    connections: Sequence[Connection]
+    gaps: Sequence[Gap]
+
+
+def draw(groups: Sequence[Group], until_ms: int, title: str) -> str:
+    """Returns the picture of `until_ms` milliseconds as an SVG document."""
+    scale = Scale(max(1, until_ms))
+    marks: list[str] = []
+    top = TOP
+    for group in groups:
+        drawn, height = _group(group, scale, top)
+        marks += drawn
+        top += height + BETWEEN
+    described = "; ".join(f"{group.label}: {group.note}" for group in groups)
+    return document(title, described, _legend(HEAD + 18), scale, marks, top)
+
+
+def _group(group: Group, scale: Scale, top: int) -> tuple[list[str], int]:
+    """The marks of a group from `top` down, and its height."""
+    lanes = sorted({span.lane for span in group.spans} | {c.lane for c in group.connections}, key=lambda n: (len(n), n))
+    marks = labelled(group.label, group.note, top)
+    at = top
+    for lane in lanes:
+        marks.append(f'<text class="s" x="{LABELS - 8}" y="{at + 11}" text-anchor="end">{escape(lane)}</text>')
+        idle = [(s.from_ms, _end(s, scale)) for s in group.spans if s.lane == lane and s.kind == "wait"]
+        marks += scale.rects("wait", ((*each, _words("waiting", *each)) for each in idle), at + 5, 4)
+        own = [c for c in group.connections if c.lane == lane]
+        marks += scale.rects("open", ((c.from_ms, c.to_ms, _said(c)) for c in own), at + 1, _LANE - 4)
+        at += _LANE
+    marks += _stream(group, scale, at + 2)
+    return marks, max(at + _STREAM - top, room_of(group.note))
+
+
+def _stream(group: Group, scale: Scale, top: int) -> list[str]:
+    ordered = sorted(group.connections, key=lambda c: (c.from_ms, c.end_ms))
+    both = []
+    covered_ms = -1
+    for older, newer in pairwise(ordered):
+        covered_ms = max(covered_ms, older.end_ms)
+        if newer.from_ms < (to_ms := min(covered_ms, newer.end_ms)):
+            both.append((newer.from_ms, to_ms, _words("overlap", newer.from_ms, to_ms)))
+    missed = ((g.from_ms, g.to_ms, _words("gap", g.from_ms, g.to_ms) + f", after {g.cause}") for g in group.gaps)
+    return [
+        f'<text class="s" x="{LABELS - 8}" y="{top + 13}" text-anchor="end">stream</text>',
+        *scale.rects("open", ((c.from_ms, c.end_ms, _said(c)) for c in ordered), top + 6, 6),
+        *scale.rects("both", both, top + 2, 10),
+        *scale.rects("gap", missed, top + 4, 16),
+    ]
+
+
+def _legend(top: int) -> list[str]:
+    marks = []
+    for place, (kind, words) in enumerate(_LEGEND):
+        x = LABELS + place * 150
+        marks.append(f'<rect class="{kind}" x="{x}" y="{top - 9}" width="22" height="10"/>')
+        marks.append(f'<text class="s" x="{x + 28}" y="{top}">{words}</text>')
+    return marks
+
+
+def _end(span: Span, scale: Scale) -> int:
+    return scale.until_ms if span.to_ms is None else span.to_ms
+
+
+def _said(connection: Connection) -> str:
+    return _words(f"lane {connection.lane}", connection.from_ms, connection.to_ms) + f", {connection.ended_by}"
+
+
+def _words(what: str, from_ms: int, to_ms: int) -> str:
+    return f"{what}: {from_ms / 1000:.3f} to {to_ms / 1000:.3f} s, {duration((to_ms - from_ms) / 1000)}"
