@@ -22,9 +22,9 @@ allow_private = true
 framing = "sse"
 end = { event = "end" }
 """
-# The same events packed into a log.
-LOG_PROFILE = PROFILE + 'store = "log"\n'
-KINDS = ("floor", "ours", "log", "peer")
+# The same events packed into a log, and as items that no index has.
+PROFILES = {"log": PROFILE + 'store = "log"\n', "unordered": PROFILE + 'order = "none"\n'}
+KINDS = ("floor", "ours", "unordered", "log", "peer")
 # The plain handler is so much slower that it gets only a part of the events.
 PEERS_SHARE = 10
 
@@ -58,7 +58,7 @@ def environment(folder: Path, endpoint: str, upstream: str, events: int, event_b
         "MARGIN_S": "20",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
-        "OVERLAP_MAX_S": "28",
+        "WAIT_S": "840",
         "KEEP_DAYS": "30",
         "LEDGER_KEEP_DAYS": "0",
         "METRICS_BY": "stage",
@@ -80,7 +80,7 @@ def run(kind: str, events: int, event_bytes: int, per_s: int = 0) -> dict[str, A
         process("bench.endpoint") as (endpoint, _),
         process("bench.source", *source) as (upstream, _),
     ):
-        (Path(folder) / "bench.toml").write_text(LOG_PROFILE if kind == "log" else PROFILE)
+        (Path(folder) / "bench.toml").write_text(PROFILES.get(kind, PROFILE))
         variables = environment(Path(folder), endpoint, upstream, events, event_bytes)
         command = [sys.executable, "-m", "bench.consumers", kind]
         done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
@@ -125,14 +125,16 @@ def main(argv: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps({"events": options.events, "times": options.times, "rows": rows}, indent=1))
         return 0
-    heads = ("ours", "log", "peer", "floor")
+    heads = ("ours", "unordered", "log", "peer", "floor")
     names = "".join(f"{name:>10}" for name in heads)
-    print(f"{'event':>8}{names}{'ratio':>8}{'floors':>8}{'log':>8}{'ours':>12}{'log':>12}{'peer':>12}")
+    print(f"{'event':>8}{names}{'ratio':>8}{'floors':>8}{'log':>8}{'ours':>12}{'unordered':>12}{'log':>12}{'peer':>12}")
     units = f"{'µs':>10}" * len(heads)
-    print(f"{'bytes':>8}{units}{'':>8}{'':>8}{'share':>8}{'events/s':>12}{'events/s':>12}{'events/s':>12}")
+    print(
+        f"{'bytes':>8}{units}{'':>8}{'':>8}{'share':>8}{'events/s':>12}{'events/s':>12}{'events/s':>12}{'events/s':>12}"
+    )
     for row in rows:
         cpu = "".join(f"{row[f'{kind}_us']:>10.1f}" for kind in heads)
-        per_s = "".join(f"{row['events_per_s'][kind]:>12}" for kind in heads[:3])
+        per_s = "".join(f"{row['events_per_s'][kind]:>12}" for kind in heads[:4])
         print(f"{row['event_bytes']:>8}{cpu}{row['ratio']:>8.1f}{row['floors']:>8.2f}{row['log_share']:>8.2f}{per_s}")
     return 0
 

@@ -102,14 +102,10 @@ function checked(table, where) {
   const wrong = problem(table);
   if (wrong !== '') throw new Error(`${where}: ${wrong}.`);
   const { upstreams = {}, ...settings } = table;
-  // A lane lives through its predecessor's overlap and the other lane's whole wait. What is left, after the reading of
-  // the lease that begins an overlap and half a margin for two connects, is the longest overlap that leaves no gap.
-  const spare = table.function_timeout_s - table.wait_s - table.margin_s - table.lease_every_s;
   const derived = {
     // What is left for the lanes is a cycle in which a successor is asked for.
     claim_tries: table.give_up_after - 1,
     task_timeout_s: table.function_timeout_s + table.start_allowance_s,
-    overlap_max_s: Math.max(0, spare - Math.floor(table.margin_s / 2)),
   };
   return { settings: { ...settings, ...derived }, upstreams };
 }

@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass
 
 from handlers.aws.secret_values import SecretValues
+from handlers.connection.lifetime import longest_overlap_ms
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report
 from handlers.driver import Clock, Driver, LogReport
@@ -19,9 +20,10 @@ from handlers.store.connection_store import Store
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the machine asks a function for; "" for the lane and the execution, 0 for cycles that it does not name.
+    """What the machine asks a function for; "" for the lane and the execution, 0 for numbers that it does not name.
 
-    `died` is what Lambda said of the lane's last function where that proves that it is over, else "".
+    `died` is what Lambda said of the lane's last function where that proves that it is over, else "". `wait_s` is how
+    long the lanes of its execution wait.
     """
 
     stream_id: str
@@ -30,12 +32,19 @@ class Request:
     cycles: int
     renew_after: int
     died: str = ""
+    wait_s: int = 0
 
 
 def to_invocation(
     request: Request, settings: Settings, request_id: str, *, now_ms: int, remaining_ms: int
 ) -> Invocation:
-    """The invocation that starts now under Lambda's `request_id` and is killed after `remaining_ms`."""
+    """The invocation that starts now under Lambda's `request_id` and is killed after `remaining_ms`.
+
+    An execution keeps the wait that it began with when another is deployed, so its own decides how long an overlap may
+    be. Where it is longer than the deployed one and no overlap is left, a renewal is due.
+    """
+    wait_ms = request.wait_s * 1000 or settings.wait_ms
+    overlap_ms = longest_overlap_ms(remaining_ms, wait_ms, settings.margin_ms, settings.lease_every_ms)
     return Invocation(
         stream_id=request.stream_id,
         lane=request.lane,
@@ -45,10 +54,11 @@ def to_invocation(
         margin_ms=settings.margin_ms,
         lease_every_ms=settings.lease_every_ms,
         progress_every_ms=settings.progress_every_ms,
-        overlap_max_ms=settings.overlap_max_ms,
+        overlap_max_ms=max(0, overlap_ms),
         cycles=request.cycles,
         renew_after=request.renew_after,
         died=request.died,
+        waits_too_long=overlap_ms < 0 and wait_ms > settings.wait_ms,
     )
 
 

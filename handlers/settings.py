@@ -61,7 +61,7 @@ class Settings:
     margin_ms: int
     lease_every_ms: int
     progress_every_ms: int
-    overlap_max_ms: int
+    wait_ms: int
     events_bucket: str
     ledger_keep_days: int
     keep_days: int
@@ -129,7 +129,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         margin_ms=_milliseconds(environment, "MARGIN_S"),
         lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
         progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
-        overlap_max_ms=_milliseconds(environment, "OVERLAP_MAX_S", least_s=0),
+        wait_ms=_milliseconds(environment, "WAIT_S"),
         events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
         ledger_keep_days=_whole(environment, "LEDGER_KEEP_DAYS", "days", 0, MAX_DAYS),
         keep_days=_whole(environment, "KEEP_DAYS", "days", 0, MAX_DAYS),

@@ -53,8 +53,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     """Returns the settings in `table`, completed with those that follow from them.
 
     `claim_tries` is how often an execution tries to claim its stream, `task_timeout_s` how long the machine waits for
-    the function's answer, `overlap_max_s` the longest overlap that leaves no gap. `upstreams`, which may be missing,
-    are checked and left out.
+    the function's answer. `upstreams`, which may be missing, are checked and left out.
 
     `where` names the table in messages. Raises UserError for the first rule that is broken.
     """
@@ -63,15 +62,10 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
     # JSON Schema's whole numbers may have a fraction of zero.
     settings = {name: int(value) if isinstance(value, float) else value for name, value in table.items()}
     settings.pop(UPSTREAMS, None)
-    # A lane lives through its predecessor's overlap and the other lane's whole wait. The rest of its time, minus the
-    # reading of the lease that begins an overlap and half a margin for two connects, is the longest overlap
-    # without a gap.
-    spare_s = settings["function_timeout_s"] - settings["wait_s"] - settings["margin_s"] - settings["lease_every_s"]
     return settings | {
         # One cycle is left for the lanes, in which they start a successor.
         "claim_tries": settings["give_up_after"] - 1,
         "task_timeout_s": settings["function_timeout_s"] + settings["start_allowance_s"],
-        "overlap_max_s": max(0, spare_s - settings["margin_s"] // 2),
     }
 
 

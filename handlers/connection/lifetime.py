@@ -32,6 +32,16 @@ def separate_at_ms(claimed_ms: int, leave_at_ms: int, newer_ms: int) -> int | No
     return newer_ms + life_ms // APART
 
 
+def longest_overlap_ms(life_ms: int, wait_ms: int, margin_ms: int, lease_every_ms: int) -> int:
+    """Returns the longest overlap that leaves no gap; below 0 where even none may be too long.
+
+    A function lives for `life_ms`: through its predecessor's overlap and the other lane's whole wait. The rest of its
+    time, without its margin, the reading of the lease that begins an overlap, and half a margin (whole seconds of it)
+    for two connects, is the longest overlap.
+    """
+    return life_ms - wait_ms - margin_ms - lease_every_ms - margin_ms // 2_000 * 1_000
+
+
 class Lifetime:
     """How long one connection lives; `is_hot`: its lane stays connected beside another of its execution.
 

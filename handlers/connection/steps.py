@@ -27,7 +27,8 @@ class Invocation:
 
     `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
     0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
-    over: it names that function's request.
+    over: it names that function's request. `waits_too_long` is whether the lanes of its execution wait for longer
+    than is deployed now, and so long that a function's deadline may come before its successor.
     """
 
     stream_id: str
@@ -42,6 +43,7 @@ class Invocation:
     cycles: int = 0
     renew_after: int = 0
     died: str = ""
+    waits_too_long: bool = False
 
     @property
     def holder(self) -> str:
@@ -50,8 +52,12 @@ class Invocation:
 
     @property
     def is_renewal_due(self) -> bool:
-        """Whether the execution is to start its successor after this cycle."""
-        return 0 < self.renew_after <= self.cycles + 1
+        """Whether the execution is to start its successor after this cycle.
+
+        Its history is to become full, or its lanes wait for too long: the successor's wait as the deployed definition
+        says.
+        """
+        return 0 < self.renew_after <= self.cycles + 1 or self.waits_too_long
 
 
 @dataclass(frozen=True, slots=True)

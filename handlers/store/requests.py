@@ -58,6 +58,7 @@ class Requests:
         self._record = to_record(None)  # as the claim or the turn found it
         self._is_former = False  # whether that has the cursor elsewhere
         self._row: Item = {}  # the connection's own record, as it was last written somewhere
+        self._unsaved: Progress | None = None  # the same, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
         self._looked: int | None = None  # who looked for gaps, where the control record does not say so yet
 
@@ -84,7 +85,7 @@ class Requests:
             case MarkConnected():
                 return [lambda: self._mark_connected(step)]
             case Release():
-                return [lambda: self._release(step)]
+                return [*self._owed(), lambda: self._release(step)]
             case ReplaceCursor(cursor, progress):
                 return [lambda: self._save_record(progress), lambda: _unheeded(self._replace_cursor(cursor))]
             case RecordGaps(dead_after_ms):
@@ -214,6 +215,10 @@ class Requests:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
         return self._answer(self._store.heartbeat(self._invocation.stream_id, fence, step.expires_at_ms, shown))
 
+    def _owed(self) -> list[Request]:
+        """What is tried again before a connection that was answered lets go: nobody else writes down how it ended."""
+        return [] if self._unsaved is None else [functools.partial(self._save_record, self._unsaved)]
+
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
         if step.progress.opened_ms is None:
@@ -245,7 +250,9 @@ class Requests:
         return self._row
 
     def _save_record(self, progress: Progress) -> None:
+        self._unsaved = progress
         self._store.ledger.save(self._invocation.stream_id, self._of(progress))
+        self._unsaved = None
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)

@@ -50,6 +50,8 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("store", "items"),
     ("order", "none"),
 )
+# It may shorten the limit as well, and the wait with it: below the wait of the executions that run already.
+SHORTER, SHORTER_BY_S = "function_timeout_s", 4
 # The profile's rests. What a long one comes to is more than a function has left of its life.
 PACES: Mapping[str, Mapping[str, Any]] = {
     "short": {
@@ -83,17 +85,23 @@ def versions(schedule: Schedule) -> list[Version]:
     """The first version and one more for each redeployment of the schedule, in order of time."""
     changed: frozenset[str] = frozenset()
     deployed = [_version(schedule, 1, changed)]
-    names = [name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)]
-    for name in ("partitions", "order") if schedule.store == "log" else ("store",):
-        names.remove(name)
-    if schedule.policy != "tolerates":
-        names.remove("standby")
+    names = changeable(schedule)
     for fault in schedule.faults:
         if fault.kind == "redeploy":
             flipped = frozenset(name for at, name in enumerate(names) if fault.value >> at & 1)
             changed = changed ^ (flipped or frozenset(names))
             deployed.append(_version(schedule, len(deployed) + 1, changed))
     return deployed
+
+
+def changeable(schedule: Schedule) -> list[str]:
+    """What a redeployment may change; of a fault's value each has a bit."""
+    names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
+    for name in ("partitions", "order") if schedule.store == "log" else ("store",):
+        names.remove(name)
+    if schedule.policy != "tolerates":
+        names.remove("standby")
+    return names
 
 
 def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Version:
@@ -109,7 +117,10 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
     for name, other in OTHER_PROFILE:
         if name in changed:
             table[name] = other if first[name] != other else {"standby": "cold", "order": "index"}.get(name, 0)
-    overrides = tuple((name, other) for name, other in OTHER_SETTINGS if name in changed)
+    limits = {name: other for name, other in OTHER_SETTINGS if name in changed}
+    if SHORTER in changed:
+        limits |= {name: limits.get(name, LIMITS[name]) - SHORTER_BY_S for name in (SHORTER, "wait_s")}
+    overrides = tuple(limits.items())
     return Version(
         number,
         settings=stage_settings(schedule.renews, overrides),
@@ -132,7 +143,7 @@ def stage_settings(renews: bool, overrides: tuple[tuple[str, int], ...] = ()) ->
 def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
     """The function's settings, read from the environment that serverless.yml gives it."""
     limits, names = stage_settings(renews, overrides), stages.names(STAGE)
-    seconds = ("margin_s", "lease_every_s", "progress_every_s", "overlap_max_s")
+    seconds = ("margin_s", "lease_every_s", "progress_every_s", "wait_s")
     return load(
         {name.upper(): str(limits[name]) for name in seconds}
         | {

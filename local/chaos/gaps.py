@@ -128,15 +128,29 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     assert link.opened_ms is not None
     if link.opened_ms < gap.from_ms:
         return False
-    # It asked from the newest connection's cursor: an older one that outlives that stores, and moves no cursor.
-    before = [
-        other for other in world.upstream.links[: world.upstream.links.index(link)] if other.opened_ms is not None
-    ]
-    # What came in a silence before that one's end is sent as well: its peer may have been dead.
-    cursor_ms = min([gap.from_ms, *(min(_end_ms(world, records, one), one.last_byte_ms) for one in before[-1:])])
-    behind_ms = link.opened_ms - cursor_ms
+    behind_ms = link.opened_ms - min(gap.from_ms, _cursor_ms(world, records, link))
     end_ms = min(_end_ms(world, records, link), gap.to_ms)
     return end_ms - link.opened_ms > CATCH_UP * (behind_ms + ASKED_BEFORE_MS)
+
+
+def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
+    """How old what a connection asked for may be: from when on.
+
+    It asked from the newest connection's cursor: an older one that outlives that stores, and moves no cursor. While the
+    newest was catching up, its cursor may have been as old as what it had asked for itself.
+    """
+    assert link.opened_ms is not None
+    links = world.upstream.links
+    before = [other for other in links[: links.index(link)] if other.opened_ms is not None]
+    if not before:
+        return link.opened_ms
+    newest = before[-1]
+    assert newest.opened_ms is not None
+    asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest))
+    # What came in a silence before that one's end is sent as well: its peer may have been dead.
+    end_ms = min(link.opened_ms, _end_ms(world, records, newest), newest.last_byte_ms)
+    has_caught_up = end_ms - newest.opened_ms >= CATCH_UP * (newest.opened_ms - asked_ms)
+    return end_ms if has_caught_up else asked_ms
 
 
 def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> list[tuple[int, int]]:

@@ -55,7 +55,9 @@ class SlowRequests:
         self._hard_stop_ms = hard_stop_ms(clock.now_ms() + task.limit_ms, task.invocation.margin_ms)
         self._draws = draws
         self.dies_in: int | None = None
-        self.ran_out = False  # of time, though nothing slowed the store down
+        self._leaves_from_ms = self._hard_stop_ms - task.invocation.margin_ms
+        self._slow_until_ms = 0
+        self.ran_out = False  # of time, though no slow store had taken some of what is kept for leaving
 
     def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
         """The answer of the last, or that there is none of one: then the others are not made."""
@@ -63,7 +65,9 @@ class SlowRequests:
         for request in requests:
             now_ms = self._clock.now_ms()
             left_ms = self._hard_stop_ms - now_ms
-            self.ran_out = self.ran_out or (left_ms <= MOST_MS and not self._dynamodb.latency_ms)
+            if self._dynamodb.latency_ms:
+                self._slow_until_ms = now_ms + self._dynamodb.latency_ms
+            self.ran_out = self.ran_out or (left_ms <= MOST_MS and self._slow_until_ms <= self._leaves_from_ms)
             if left_ms <= 0:
                 return StoreFailed("no time is left to ask the store")
             # At times less than a millisecond: two chunks may then be read in the same one.

@@ -218,12 +218,12 @@ class Watch:
         self._partitions = control_items.partitions(item)
         if self._unordered_from is None and control_items.order(item) == "none":
             self._unordered_from = int(item["fence"]["N"])
-        if "cursor" in item:
-            self._cursor(item)
         live = control_items.live_record(item)
         if live is not None and live != self._live:
             self._live = live
             self._connection(live)
+        if "cursor" in item:
+            self._cursor(item)
         self._held_by(item.get("execution", {}).get("S", ""))
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:

@@ -224,6 +224,7 @@ class World:
             cycles=payload.get("cycles", 0),
             renew_after=payload.get("renew_after", 0),
             died=payload.get("died", ""),
+            wait_s=payload.get("wait_s", 0),
         )
         now_ms = self.clock.now_ms() + wrong_ms
         who = invocation.to_invocation(asked, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)

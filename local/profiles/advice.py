@@ -60,6 +60,10 @@ def warnings(profile: Profile) -> list[str]:
         warned.append("flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten")
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')
+    if profile.order == "none" and profile.key in ("hash", "each"):
+        warned.append(
+            'with order = "none" events are read by key, and these keys come in no order: no reader can follow'
+        )
     return warned
 
 

@@ -70,7 +70,7 @@ class Scenario:
     kills_ms: tuple[int, ...] = ()
 
 
-DERIVED = ("claim_tries", "task_timeout_s", "overlap_max_s")
+DERIVED = ("claim_tries", "task_timeout_s")
 LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 
 

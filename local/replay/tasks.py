@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from handlers.connection.effects import Outcome
+from handlers.connection.lifetime import longest_overlap_ms
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from local.replay.dynamodb_expressions import Item
@@ -129,6 +130,8 @@ class VirtualSandbox:
 
     def _start(self, call: TaskCall, request_id: str, future: asyncio.Future[Outcome | None]) -> RunningInvocation:
         settings, payload = self._settings, call.payload
+        names = ("function_timeout_s", "wait_s", "margin_s", "lease_every_s")
+        overlap_ms = longest_overlap_ms(*(settings[name] * 1000 for name in names))
         who = Invocation(
             stream_id=payload["pathParameters"]["streamId"],
             lane=payload.get("lane", ""),
@@ -138,7 +141,7 @@ class VirtualSandbox:
             margin_ms=settings["margin_s"] * 1000,
             lease_every_ms=settings["lease_every_s"] * 1000,
             progress_every_ms=settings["progress_every_s"] * 1000,
-            overlap_max_ms=settings["overlap_max_s"] * 1000,
+            overlap_max_ms=max(0, overlap_ms),
             cycles=payload.get("cycles", 0),
             renew_after=payload.get("renew_after", 0),
             died=payload.get("died", ""),

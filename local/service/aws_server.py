@@ -16,8 +16,10 @@ from starlette.routing import Route
 from local import signatures
 from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool, TooManyRequests, UnknownFunction, function_name
+from local.service import stacks
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.parameters import parsed
+from local.template import REGION
 from states_language.tasks.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 
 _TARGET = "AWSStepFunctions."
@@ -112,10 +114,15 @@ class AwsServer:
     async def _other(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
-            return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body())
+            region = signatures.region(request, REGION)
+            return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body(), region)
         if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
             return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
-        return await asyncio.to_thread(self._forward, request, await request.body())
+        body = await request.body()
+        service = signatures.scope(request)[1]
+        if await asyncio.to_thread(stacks.unable, service, request.url.query, body, self._endpoints):
+            return Response(stacks.REFUSAL, 400, media_type="text/xml")
+        return await asyncio.to_thread(self._forward, request, body)
 
     def _forward(self, request: Request, body: bytes) -> Response:
         origin = self._endpoints.of(signatures.scope(request)[1])

@@ -23,9 +23,12 @@ from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
 from local.stepfunctions.machine_actions import MachineActions
 from local.stepfunctions.map_run_actions import MapRunActions
-from local.stepfunctions.parameters import Action, Refusal, parsed_request
+from local.stepfunctions.parameters import SIGNED_FOR, Action, Refusal, parsed_request
 from local.stepfunctions.state_test_action import StateTestAction
+from local.stepfunctions.tag_actions import TagActions
 from local.stepfunctions.task_actions import TaskActions
+from local.stepfunctions.version_actions import VersionActions
+from local.template import REGION
 from states_language import Tokens
 from states_language.clock import Clock
 from states_language.tasks.nested import Ended
@@ -48,6 +51,8 @@ class StepFunctions:
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(executions.machines, executions).actions(),
+            **VersionActions(executions.machines).actions(),
+            **TagActions(executions.machines, activities).actions(),
             **TaskActions(self.tokens).actions(),
             **ValidationAction().actions(),
             **ActivityActions(activities).actions(),
@@ -55,8 +60,8 @@ class StepFunctions:
             **StateTestAction(executions, clock).actions(),
         }
 
-    async def answer(self, action: str, body: bytes) -> Response:
-        """Returns the HTTP answer to one request; nothing in a request makes it raise."""
+    async def answer(self, action: str, body: bytes, region: str = REGION) -> Response:
+        """Returns the HTTP answer to one request, signed for a region; nothing in a request makes it raise."""
         try:
             try:
                 parameters = parsed_request(body or b"{}")
@@ -64,11 +69,11 @@ class StepFunctions:
                 raise Refusal("SerializationException", "The request is not valid JSON.") from None
             if not isinstance(parameters, dict):
                 raise Refusal("SerializationException", "The request is not a JSON object.")
-            return _json(200, await self.call(action, parameters))
+            return _json(200, await self.call(action, parameters, region))
         except Refusal as refusal:
             return _json(400, {"__type": f"com.amazonaws.states#{refusal.code}", "message": str(refusal)})
 
-    async def call(self, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    async def call(self, action: str, parameters: dict[str, Any], region: str = REGION) -> dict[str, Any]:
         """Returns an action's answer, times as epoch seconds; raises Refusal."""
         if action not in self._actions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
@@ -77,7 +82,7 @@ class StepFunctions:
         if action in _DEFINING and isinstance(definition := arguments.get("definition"), str):
             # A long expression takes seconds to be read; once read it is known.
             await asyncio.get_running_loop().run_in_executor(self._reader, diagnostics, definition, "STANDARD")
-        answer = self._actions[action](arguments)
+        answer = self._actions[action](arguments | {SIGNED_FOR: region})
         return await answer if inspect.isawaitable(answer) else answer
 
     def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:

@@ -8,20 +8,24 @@ import asyncio
 import collections
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from states_language import TaskCall, TaskFailure
+
+OWNED_KEY: dict[str, Any] = {"type": "AWS_OWNED_KEY"}
 
 
 @dataclass(frozen=True)
 class Activity:
-    """An activity, with the tags of its creation."""
+    """An activity; nothing is encrypted, but it says what its creation asked for."""
 
     arn: str
     name: str
     created_ms: int
     tags: dict[str, str] = field(default_factory=dict)
+    encryption: dict[str, Any] = field(default_factory=lambda: dict(OWNED_KEY))
 
 
 class Activities:
@@ -51,6 +55,10 @@ class Activities:
         """Stores the activity on disk."""
         self._known[activity.arn] = activity
         self._save()
+
+    def tag(self, arn: str, tags: dict[str, str]) -> None:
+        """Replaces the activity's tags."""
+        self.put(replace(self._known[arn], tags=tags))
 
     def remove(self, arn: str) -> None:
         """Removes the activity and the work that waits for a worker; Tasks of it time out."""

@@ -6,9 +6,10 @@ Source: the actions on activities in the AWS Step Functions API reference.
 import json
 import time
 
-from local.stepfunctions.activities import Activities, Activity
+from local.stepfunctions.activities import OWNED_KEY, Activities, Activity
 from local.stepfunctions.pages import page
-from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, arn, checked_name
+from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
+from local.stepfunctions.tag_actions import added
 
 _POLL_S = 60.0
 """How long GetActivityTask waits where there is no work."""
@@ -32,11 +33,19 @@ class ActivityActions:
 
     def _create(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
-        activity_arn = f"{PREFIX}:activity:{name}"
-        # Creating one again is no error, and changes nothing.
+        activity_arn = f"{prefix(parameters)}:activity:{name}"
+        encryption = parameters.get("encryptionConfiguration") or OWNED_KEY
+        if encryption["type"] != OWNED_KEY["type"] and not encryption.get("kmsKeyId"):
+            message = "Invalid Encryption Configuration: 'kmsKeyId is required for a key of the customer'"
+            raise Refusal("InvalidEncryptionConfiguration", message)
         if activity_arn not in self._activities:
-            tags = {tag.get("key", ""): tag.get("value", "") for tag in parameters.get("tags") or []}
-            self._activities.put(Activity(activity_arn, name, round(time.time() * 1000), tags))
+            tags = added({}, parameters.get("tags") or [])
+            self._activities.put(Activity(activity_arn, name, round(time.time() * 1000), tags, encryption))
+        elif OWNED_KEY not in (encryption, self._activities.get(activity_arn).encryption) or (
+            encryption != self._activities.get(activity_arn).encryption
+        ):
+            # Creating one again is no error where neither has a key of its own (API reference, ActivityAlreadyExists).
+            raise Refusal("ActivityAlreadyExists", f"Activity already exists: '{activity_arn}'")
         activity = self._activities.get(activity_arn)
         return {"activityArn": activity_arn, "creationDate": activity.created_ms / 1000}
 
@@ -45,10 +54,12 @@ class ActivityActions:
         return {}
 
     def _describe(self, parameters: Parameters) -> Answer:
-        return _described(self._get(parameters))
+        activity = self._get(parameters)
+        return _described(activity) | {"encryptionConfiguration": activity.encryption}
 
     def _list(self, parameters: Parameters) -> Answer:
-        shown, rest = page(parameters, "activities", self._activities.all(), lambda one: one.arn)
+        mine = [one for one in self._activities.all() if one.arn.startswith(f"{prefix(parameters)}:")]
+        shown, rest = page(parameters, "activities", mine, lambda one: one.arn)
         return {"activities": [_described(one) for one in shown]} | rest
 
     async def _take(self, parameters: Parameters) -> Answer:

@@ -14,8 +14,19 @@ from local.stepfunctions.machine_actions import configuration, missing
 from local.stepfunctions.map_run_actions import child, children, stop_child
 from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
+from local.stepfunctions.versions import split
 
-_LISTED = {"executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount"}
+_LISTED = {
+    "executionArn",
+    "stateMachineArn",
+    "stateMachineVersionArn",
+    "stateMachineAliasArn",
+    "name",
+    "status",
+    "startDate",
+    "stopDate",
+    "redriveCount",
+}
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
 
@@ -39,8 +50,8 @@ class ExecutionActions:
         }
 
     def _start(self, parameters: Parameters) -> Answer:
-        machine_arn, text = arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input") or "{}"
-        entry = self._executions.machines.get(machine_arn)
+        machine_arn, text = arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input", "{}")
+        entry = self._executions.machines.get(split(machine_arn)[0])
         if entry is not None and entry.described.type == "EXPRESS":
             run = self._express.start(machine_arn, text, parameters.get("name"))
             return {"executionArn": run.arn, "startDate": run.started_ms / 1000}
@@ -49,10 +60,10 @@ class ExecutionActions:
 
     async def _start_sync(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        entry = self._executions.machines.get(machine_arn)
+        entry = self._executions.machines.get(split(machine_arn)[0])
         if entry is not None and entry.described.type != "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
-        text = parameters.get("input") or "{}"
+        text = parameters.get("input", "{}")
         answer = await self._express.run_to_end(machine_arn, text, parameters.get("name"))
         if "traceHeader" in parameters:
             answer["traceHeader"] = parameters["traceHeader"]
@@ -95,18 +106,25 @@ class ExecutionActions:
             raise Refusal("ValidationException", "Must provide a StateMachine ARN or MapRun ARN")
         if "mapRunArn" in parameters:
             return children(self._executions, parameters)
-        machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        if machine_arn not in self._executions.machines:
-            raise missing(machine_arn)
+        listed_arn = arn(parameters, "stateMachineArn", "stateMachine")
+        machine_arn = split(listed_arn)[0]
+        try:
+            self._executions.machines.started(listed_arn)
+        except KeyError:
+            raise missing(listed_arn) from None
         if self._executions.machines[machine_arn].described.type == "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter") == "REDRIVEN"
         chosen = [
             known
             for known in self._executions.all()
-            if known.opening.machine_arn == machine_arn and wanted in (None, known.status) and not redriven
+            if listed_arn in (known.opening.machine_arn, known.opening.version_arn, known.opening.alias_arn)
+            and wanted in (None, known.status)
+            and not redriven
         ]
-        shown, rest = page(parameters, "executions", chosen, lambda known: known.serial, descending=True)
+        shown, rest = page(
+            parameters, f"executions {listed_arn} {wanted}", chosen, lambda known: known.serial, descending=True
+        )
         listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
         return {"executions": listed} | rest
 

@@ -5,6 +5,7 @@ Invariants: an ARN belongs to one execution for ever; an execution that this pro
 
 import asyncio
 import json
+import random
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
 from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.known_executions import KnownExecution, ended
-from local.stepfunctions.machines import Entry, Machines
+from local.stepfunctions.machines import Machines, Started
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from states_language import Execution, Perform
 from states_language.clock import Clock
@@ -69,23 +70,24 @@ class Executions:
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
-        entry, data = self.checked(machine_arn, text, name)
+        started, data = self.checked(machine_arn, text, name)
         name = name or str(uuid.uuid4())
-        arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        arn = f"{started.described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         existing = self._known.get(arn)
         if existing is not None:
             # The same answer for a running execution with the same input; otherwise the name is in use.
             if existing.closing is None and _same(existing.opening.input, data):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        return self._begin(entry, arn, name, text, data)
+        return self._begin(started, arn, name, text, data)
 
-    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Entry, Any]:
-        """Returns the machine and the input as data; raises Refusal for a bad machine, input or name."""
-        entry = self.machines.get(machine_arn)
-        if entry is None:
-            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
-        if entry.deleting:
+    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Any]:
+        """Returns what an ARN starts and the input as data; raises Refusal for a bad machine, input or name."""
+        try:
+            started = self.machines.started(machine_arn, random.random())
+        except KeyError:
+            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'") from None
+        if started.deleting:
             raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
         try:
             size, data = len(text.encode()), parsed(text)
@@ -96,7 +98,7 @@ class Executions:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None and not is_name(name):
             raise Refusal("InvalidName", f"Invalid Name: '{name}'")
-        return entry, data
+        return started, data
 
     def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
         """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
@@ -114,6 +116,13 @@ class Executions:
             for arn in deleting:
                 if arn not in running:
                     self.machines.remove(arn)
+                    self._forget(known for known in self.all() if known.opening.machine_arn == arn)
+
+    def _forget(self, gone: Iterable[KnownExecution]) -> None:
+        removed = {known.opening.arn: known.path for known in gone}
+        self._records.remove(removed.values())
+        for arn in removed:
+            del self._known[arn]
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
         """Returns the execution, ABORTED at once if it ran; raises Refusal. Running functions are not killed."""
@@ -158,15 +167,16 @@ class Executions:
             if known.live is not None:
                 known.live.stop()
 
-    def _begin(self, entry: Entry, arn: str, name: str, text: str, data: Any) -> KnownExecution:
+    def _begin(self, started: Started, arn: str, name: str, text: str, data: Any) -> KnownExecution:
         assert self.perform is not None
-        described = entry.described
+        described = started.described
         opening = Opening(
             arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
             role_arn=described.role_arn, revision_id=described.revision_id, machine_updated_ms=described.updated_ms,
+            version_arn=started.version_arn, alias_arn=started.alias_arn,
         )  # fmt: skip
         journal = self._records.journal(opening)
-        live = entry.machine.start(
+        live = started.machine.start(
             data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
             machine_arn=described.arn, role_arn=described.role_arn, on_event=journal.event,
             lanes=self.lanes,

@@ -35,14 +35,14 @@ class Express:
 
     def start(self, machine_arn: str, text: str, name: str | None) -> ExpressExecution:
         """Starts an execution and returns it; raises Refusal. Any number may have the same name."""
-        entry, data = self._executions.checked(machine_arn, text, name)
+        started, data = self._executions.checked(machine_arn, text, name)
         assert self._executions.perform is not None
         name = name or str(uuid.uuid4())
-        described = entry.described
-        arn = f"{machine_arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}"
-        live = entry.machine.start(
+        described = started.described
+        arn = f"{described.arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}"
+        live = started.machine.start(
             data, clock=self._clock, perform=self._executions.perform, name=name, arn=arn,
-            machine_name=described.name, machine_arn=machine_arn, role_arn=described.role_arn,
+            machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
             lanes=self._executions.lanes,
         )  # fmt: skip
         self._running = {one for one in self._running if one.status == "RUNNING"} | {live}

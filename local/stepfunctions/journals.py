@@ -39,6 +39,8 @@ class Opening:
     role_arn: str = ROLE
     revision_id: str | None = None
     machine_updated_ms: int | None = None
+    version_arn: str | None = None
+    alias_arn: str | None = None
 
 
 @dataclass(frozen=True)

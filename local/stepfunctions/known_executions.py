@@ -75,6 +75,10 @@ def description(known: KnownExecution) -> dict[str, Any]:
         "redriveCount": 0,
         "redriveStatus": "NOT_REDRIVABLE",
     }
+    if opening.version_arn is not None:
+        answer["stateMachineVersionArn"] = opening.version_arn
+    if opening.alias_arn is not None:
+        answer["stateMachineAliasArn"] = opening.alias_arn
     if closing is not None:
         answer["stopDate"] = closing.stopped_ms / 1000
         if closing.output is not None:

@@ -1,11 +1,10 @@
-"""Answers the actions on state machines and their tags: create, update, describe, list, delete, tag.
+"""Answers the actions on state machines: create, update, describe, list, delete.
 
 Invariant: a machine whose creation or update succeeded has a definition that can run.
 """
 
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,10 @@ from local.stepfunctions.diagnostics import refuse_bad
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.machines import Described, Entry, Machines, compiled, new_revision
 from local.stepfunctions.pages import page
-from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, arn, checked_name
+from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
+from local.stepfunctions.tag_actions import added
+from local.stepfunctions.version_actions import published
+from local.stepfunctions.versions import split
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
@@ -21,12 +23,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
 }
 """The configurations of a machine that a request leaves out."""
+_IAM_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+")
 _LOG_GROUP = re.compile(r"arn:aws[a-z-]*:logs:[a-z0-9-]+:\d{12}:log-group:[^:]+:\*")
-_MOST_TAGS = 50
 
 
 class MachineActions:
-    """The actions on state machines and their tags."""
+    """The actions on state machines."""
 
     def __init__(self, machines: Machines, executions: Executions) -> None:
         self._machines = machines
@@ -34,26 +36,20 @@ class MachineActions:
 
     def actions(self) -> dict[str, Action]:
         """Returns the actions by name."""
-        none: Callable[[str], Action] = lambda name: lambda parameters: self._none(name, parameters)  # noqa: E731
         return {
             "CreateStateMachine": self._create,
             "UpdateStateMachine": self._update,
             "DeleteStateMachine": self._delete,
             "DescribeStateMachine": self._describe,
             "ListStateMachines": self._list,
-            "ListStateMachineVersions": none("stateMachineVersions"),
-            "ListStateMachineAliases": none("stateMachineAliases"),
-            "TagResource": self._tag,
-            "UntagResource": self._untag,
-            "ListTagsForResource": self._tags,
         }
 
     def _create(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
-        _no_versions(parameters)
-        kind, machine_arn = parameters.get("type") or "STANDARD", f"{PREFIX}:stateMachine:{name}"
+        _check_description(parameters)
+        kind, machine_arn = parameters.get("type") or "STANDARD", f"{prefix(parameters)}:stateMachine:{name}"
         refuse_bad(parameters["definition"], kind)
-        tags = _added({}, parameters.get("tags") or [])
+        tags = added({}, parameters.get("tags") or [])
         existing, now_ms = self._machines.get(machine_arn), round(time.time() * 1000)
         new = Described(
             machine_arn, name, parameters["definition"], kind, _role(parameters), now_ms, now_ms,
@@ -61,9 +57,15 @@ class MachineActions:
         )  # fmt: skip
         if existing is not None:
             self._refuse_changed(existing, new)
-            return {"stateMachineArn": machine_arn, "creationDate": existing.described.created_ms / 1000}
-        self._machines.put(new, compiled(new))
-        return {"stateMachineArn": machine_arn, "creationDate": now_ms / 1000}
+            new = existing.described
+        else:
+            self._machines.put(new, compiled(new))
+        answer: Answer = {"stateMachineArn": machine_arn, "creationDate": new.created_ms / 1000}
+        if parameters.get("publish"):
+            versions = new.published.versions
+            version = versions[0] if versions else published(self._machines, new, parameters.get("versionDescription"))
+            answer["stateMachineVersionArn"] = f"{machine_arn}:{version.number}"
+        return answer
 
     def _refuse_changed(self, existing: Entry, new: Described) -> None:
         """Creating the same machine again is no error; role and tags do not count (API reference, idempotency)."""
@@ -79,7 +81,7 @@ class MachineActions:
 
     def _update(self, parameters: Parameters) -> Answer:
         entry = self._get(parameters)
-        _no_versions(parameters)
+        _check_description(parameters)
         if entry.deleting:
             raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{entry.described.arn}'")
         if not {"definition", "roleArn", *_DEFAULTS} & parameters.keys():
@@ -102,7 +104,12 @@ class MachineActions:
         # A running execution keeps the machine that it was started with.
         self._machines.put(new, compiled(new))
         answer: Answer = {"updateDate": new.updated_ms / 1000}
-        return answer | ({"revisionId": new.revision_id} if new.revision_id else {})
+        if new.revision_id:
+            answer["revisionId"] = new.revision_id
+        if parameters.get("publish"):
+            version = published(self._machines, new, parameters.get("versionDescription"))
+            answer["stateMachineVersionArn"] = f"{new.arn}:{version.number}"
+        return answer
 
     def _delete(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
@@ -112,12 +119,18 @@ class MachineActions:
         return {}
 
     def _describe(self, parameters: Parameters) -> Answer:
-        entry = self._get(parameters)
-        described = entry.described
+        machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
+        try:
+            started = self._machines.started(machine_arn)
+        except KeyError:
+            raise missing(machine_arn) from None
+        if started.alias_arn is not None:
+            raise missing(machine_arn)
+        described = started.described
         answer: Answer = {
-            "stateMachineArn": described.arn,
+            "stateMachineArn": machine_arn,
             "name": described.name,
-            "status": "DELETING" if entry.deleting else "ACTIVE",
+            "status": "DELETING" if started.deleting else "ACTIVE",
             "definition": described.definition,
             "roleArn": described.role_arn,
             "type": described.type,
@@ -126,12 +139,18 @@ class MachineActions:
         }
         if described.revision_id is not None:
             answer["revisionId"] = described.revision_id
+        if started.version_arn is not None:
+            version = described.published.version(int(split(machine_arn)[1]))
+            answer["creationDate"] = version.created_ms / 1000
+            if version.description is not None:
+                answer["description"] = version.description
         if parameters.get("includedData") == "METADATA_ONLY":
             answer["definition"] = "{}"
         return answer
 
     def _list(self, parameters: Parameters) -> Answer:
-        machines = sorted((entry.described for entry in self._machines.values()), key=lambda one: one.arn)
+        mine = [entry.described for arn, entry in self._machines.items() if arn.startswith(f"{prefix(parameters)}:")]
+        machines = sorted(mine, key=lambda one: one.arn)
         shown, rest = page(parameters, "stateMachines", machines, lambda one: one.arn)
         listed = [
             {
@@ -143,30 +162,6 @@ class MachineActions:
             for one in shown
         ]
         return {"stateMachines": listed} | rest
-
-    def _none(self, name: str, parameters: Parameters) -> Answer:
-        self._get(parameters)
-        return {name: []}
-
-    def _tag(self, parameters: Parameters) -> Answer:
-        described = self._tagged(parameters)
-        self._machines.tag(described.arn, _added(described.tags, parameters["tags"]))
-        return {}
-
-    def _untag(self, parameters: Parameters) -> Answer:
-        described = self._tagged(parameters)
-        left = {key: value for key, value in described.tags.items() if key not in parameters["tagKeys"]}
-        self._machines.tag(described.arn, left)
-        return {}
-
-    def _tags(self, parameters: Parameters) -> Answer:
-        return {"tags": [{"key": key, "value": value} for key, value in self._tagged(parameters).tags.items()]}
-
-    def _tagged(self, parameters: Parameters) -> Described:
-        machine_arn = arn(parameters, "resourceArn", "stateMachine", "activity")
-        if machine_arn not in self._machines:
-            raise Refusal("ResourceNotFound", f"Resource not found: '{machine_arn}'")
-        return self._machines[machine_arn].described
 
     def _get(self, parameters: Parameters) -> Entry:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
@@ -212,20 +207,11 @@ def _check_logging(logging: dict[str, Any]) -> None:
 
 def _role(parameters: Parameters) -> str:
     role = str(parameters["roleArn"])
-    if not role.startswith("arn:") or role.count(":") < 5:
+    if not role.startswith("arn:") or role.count(":") < 5 or (":iam:" in role and _IAM_ROLE.fullmatch(role) is None):
         raise Refusal("InvalidArn", f"Invalid Role Arn: '{role}'")
     return role
 
 
-def _no_versions(parameters: Parameters) -> None:
-    if parameters.get("publish") or parameters.get("versionDescription"):
-        raise Refusal("ValidationException", "Versions of state machines are not offered by the local service.")
-
-
-def _added(tags: dict[str, str], more: list[dict[str, str]]) -> dict[str, str]:
-    if not all(tag.get("key") for tag in more):
-        raise Refusal("ValidationException", "1 validation error detected: a tag needs a key")
-    together = tags | {tag["key"]: tag.get("value") or "" for tag in more}
-    if len(together) > _MOST_TAGS:
-        raise Refusal("TooManyTags", f"A state machine has at most {_MOST_TAGS} tags.")
-    return together
+def _check_description(parameters: Parameters) -> None:
+    if parameters.get("versionDescription") is not None and not parameters.get("publish"):
+        raise Refusal("ValidationException", "Version description can only be set when publish is true")

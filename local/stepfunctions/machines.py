@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from local.stack import StateMachine
+from local.stepfunctions.versions import Published, restored, split
+from local.template import REGION
 from states_language import DefinitionError, Machine, load
 
 ROLE = "arn:aws:iam::000000000000:role/local"
@@ -35,6 +37,18 @@ class Described:
     revision_id: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    published: Published = field(default_factory=Published)
+
+
+@dataclass(frozen=True)
+class Started:
+    """What an ARN of a machine, a version or an alias starts: the machine as it is or was published."""
+
+    described: Described
+    machine: Machine
+    deleting: bool = False
+    version_arn: str | None = None
+    alias_arn: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,24 @@ class Machines(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def started(self, arn: str, draw: float = 0.0) -> Started:
+        """Returns what an ARN starts; `draw` chooses between the versions of an alias. KeyError for an unknown one."""
+        machine_arn, qualifier = split(arn)
+        entry = self._entries[machine_arn]
+        described, alias_arn = entry.described, None
+        if not qualifier:
+            return Started(described, entry.machine, entry.deleting)
+        if qualifier.isdecimal():
+            number = int(qualifier)
+        else:
+            number, alias_arn = described.published.alias(qualifier).version(draw), arn
+        version = described.published.version(number)
+        described = replace(
+            described, definition=version.definition, role_arn=version.role_arn, settings=version.settings,
+            revision_id=version.revision_id, updated_ms=version.created_ms,
+        )  # fmt: skip
+        return Started(described, compiled(described), entry.deleting, f"{machine_arn}:{number}", alias_arn)
+
     def put(self, described: Described, machine: Machine) -> Entry:
         """Returns the entry of a new machine, or of one that has changed."""
         deployed = described.arn in self._entries and self._entries[described.arn].deployed
@@ -93,6 +125,11 @@ class Machines(Mapping[str, Entry]):
         entry = self._entries[arn]
         self.put(replace(entry.described, tags=tags), entry.machine)
 
+    def publish(self, arn: str, published: Published) -> None:
+        """Replaces the machine's versions and aliases."""
+        entry = self._entries[arn]
+        self.put(replace(entry.described, published=published), entry.machine)
+
     def mark_deleting(self, arn: str) -> None:
         """Refuses new executions from now on; `remove` follows when none runs."""
         self._entries[arn] = replace(self._entries[arn], deleting=True)
@@ -103,7 +140,9 @@ class Machines(Mapping[str, Entry]):
         self._path(arn).unlink(missing_ok=True)
 
     def _path(self, arn: str) -> Path:
-        return self._folder / f"{arn.rpartition(':')[2]}.json"
+        # Names have no colon. A machine of the first region has the name that older services gave its file.
+        region, name = arn.split(":")[3], arn.rpartition(":")[2]
+        return self._folder / (f"{name}.json" if region == REGION else f"{region}:{name}.json")
 
     def _write(self, described: Described) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -115,8 +154,11 @@ class Machines(Mapping[str, Entry]):
     def _restore(self) -> None:
         for path in sorted(self._folder.glob("*.json")):
             # A file that cannot be read or run any more stays where it is; the service starts without it.
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                described = Described(**json.loads(path.read_text(encoding="utf-8")))
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+                stored = json.loads(path.read_text(encoding="utf-8"))
+                if "published" in stored:
+                    stored["published"] = restored(stored["published"])
+                described = Described(**stored)
                 if described.arn not in self._entries:
                     self._entries[described.arn] = Entry(described, compiled(described), False)
 

@@ -22,6 +22,8 @@ def page(
 ) -> tuple[list[T], Answer]:  # fmt: skip
     """Returns the elements of one page and the rest of the answer: `nextToken` unless it is the last page.
 
+    `name` says what is listed, and by which filter: a token of another list is refused.
+
     `place` returns what the elements are sorted by, upwards; `descending` shows the last first. Only the page's
     elements are looked at, and a few to find them. maxResults is 0 (the usual 100) to 1000.
     """
@@ -50,6 +52,8 @@ def _after(name: str, token: str, elements: Sequence[T], place: Callable[[T], in
         of, after = json.loads(base64.b64decode(token, validate=True))
     except (ValueError, TypeError):
         of, after = None, None
-    if of != name or (elements and type(after) is not type(place(elements[0]))):
+    if not isinstance(of, str) or (elements and type(after) is not type(place(elements[0]))):
         raise Refusal("InvalidToken", f"Invalid Token: '{token}'")
+    if of != name:
+        raise Refusal("InvalidToken", "Invalid Token: 'Input inconsistent with page token'")
     return after

@@ -4,10 +4,15 @@ Invariant: what AWS would refuse raises Refusal with the name of AWS's error. Ex
 "execution")` returns the member's value, or raises InvalidArn where it names a state machine.
 """
 
+import functools
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from botocore.exceptions import UnknownRegionError
+
+from local.aws_endpoints import plain_session
+from local.template import ACCOUNT, REGION
 from states_language.values import parse_as_spelled, parse_json
 
 Parameters = dict[str, Any]
@@ -15,6 +20,8 @@ Answer = dict[str, Any]
 Action = Callable[[Parameters], Answer | Awaitable[Answer]]
 
 PREFIX = "arn:aws:states:us-east-1:000000000000"
+SIGNED_FOR = "(region)"
+"""The member in which an action finds the region of its request; no member of the API has such a name."""
 INPUT_LIMIT_BYTES = 262_144
 _ARN = re.compile(r"arn:aws[a-z-]*:states:[a-z0-9-]*:\d{12}:([A-Za-z]+):(.+)")
 # "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
@@ -39,6 +46,20 @@ def arn(parameters: Parameters, name: str, *kinds: str) -> str:
     if match[1] not in kinds:
         raise Refusal("InvalidArn", f"Invalid Arn: 'Resource type not valid in this context: {match[1]}'")
     return value
+
+
+def prefix(parameters: Parameters) -> str:
+    """Returns what the ARNs begin with that the request makes, in the region for which it was signed."""
+    region = parameters.get(SIGNED_FOR, REGION)
+    return f"arn:{_partition(region)}:states:{region}:{ACCOUNT}"
+
+
+@functools.cache
+def _partition(region: str) -> str:
+    try:
+        return str(plain_session().get_partition_for_region(region))
+    except UnknownRegionError:
+        return "aws"
 
 
 def is_name(name: str) -> bool:

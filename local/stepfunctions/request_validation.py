@@ -28,6 +28,7 @@ _DESCRIBED = {"string": "a string", "integer": "a whole number", "long": "a whol
     "structure": "an object",
 }
 # Each of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
+# Too long a name or definition has none.
 _OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToken"}
 
 
@@ -80,7 +81,7 @@ def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> N
     enum = shape.metadata.get("enum")
     if enum and value not in enum:
         problems.append(f"{failed} satisfy enum value set: [{', '.join(enum)}]")
-    if (shape.name in _OWN_ERROR and shape.name != "Definition") or isinstance(shape, StructureShape | MapShape):
+    if (shape.name in _OWN_ERROR - {"Definition", "Name"}) or isinstance(shape, StructureShape | MapShape):
         return
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
     least = None if shape.name in _OWN_ERROR else least

@@ -18,4 +18,5 @@ def test_it_runs_and_reports_what_each_kind_used(capsys: pytest.CaptureFixture[s
     assert row["floors"] == round(row["ours_us"] / row["floor_us"], 2)
     assert row["log_share"] == round(row["log_us"] / row["ours_us"], 2)
     assert min(row["floor_us"], row["ours_us"], row["log_us"], row["peer_us"], row["max_rss_mb"]) > 0
-    assert set(row["events_per_s"]) == {"floor", "ours", "log", "peer"}
+    assert row["unordered_us"] > 0
+    assert set(row["events_per_s"]) == {"floor", "ours", "unordered", "log", "peer"}

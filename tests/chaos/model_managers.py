@@ -37,6 +37,7 @@ IGNORED = frozenset(
         "_execution",  # the process's own
         "claimed_ms",  # as long before the deadline as a function lives
         "_claimed_ms",
+        "_expires_at_ms",  # a clock of the model never goes back, so what was asked for before decides nothing
         "_beside",  # a fence: whether it is the one that is connected is in the key
         "fence",  # its order is in the key
         "resumed",

@@ -1,15 +1,22 @@
 """Changed code and a changed definition take effect at a handover and at a renewal, with the stream connected."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from local.chaos.deployments import SHORTER, changeable
 from local.chaos.invariants import FORBIDDEN_HANDOVER_MS, quiet_ms, violations
 from local.chaos.losses import uncovered
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
-from local.chaos.simulate import run_world
+from local.chaos.simulate import DEPLOYED, Machines, machines, run_world
 from local.chaos.world import World
 
-ALL_CHANGES = 0b111111
 AT_MS = 20_000
+ALL_CHANGES = 0b111111
+# A shorter wait, which leaves room for a longer overlap; that; and a longer interval in which a takeover is noticed.
+LONGER_OVERLAP = 0b10101
+OUTAGE = Fault(AT_MS + 1_000, "no functions", 25_000)
 MORE_MS = 150_000
 
 
@@ -78,3 +85,53 @@ def test_redeployments_are_drawn_and_excuse_nothing() -> None:
     assert sum(drawn) > 25
     alone = Schedule(5, "evicts", False, False, 0, True, 0, 300, (Fault(AT_MS, "redeploy", 0, ALL_CHANGES),))
     assert quiet_ms(alone, 30) == 0
+
+
+@pytest.mark.parametrize("outage", [(), (OUTAGE,)], ids=["calm", "after an outage"])
+@pytest.mark.parametrize(("policy", "is_hot"), [("tolerates", False), ("tolerates", True), ("evicts", False)])
+def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
+    policy: str, is_hot: bool, outage: tuple[Fault, ...]
+) -> None:
+    """Its successor waits as the new definition says, and within two lives nothing is uncovered any more."""
+    world = shortened(policy, is_hot, outage)
+    assert violations(world) == []
+    assert world.definitions == [1, 2]
+    assert late_holes(world) == []
+
+
+def test_without_the_machines_word_each_pass_leaves_a_moment_uncovered() -> None:
+    """The rule sees it, for as long as the execution lives: what the test above holds is no matter of luck."""
+    for policy in ("tolerates", "evicts"):
+        world = shortened(policy, False, (), machine_of=machines(_says_no_wait))
+        assert {violation.kind for violation in violations(world)} == {"stuck"}
+        assert world.definitions == [1]
+        assert len(late_holes(world)) > 3
+
+
+def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:
+    """Two lanes that came back together from an outage, under a wait that the new functions would leave no room for."""
+    changes = Fault(AT_MS, "redeploy", 0, LONGER_OVERLAP)
+    schedule = Schedule(7, "tolerates", True, False, 0, False, 0, 300, (changes, OUTAGE))
+    assert late_holes(run_world(schedule, more_ms=MORE_MS)) == []
+    assert late_holes(run_world(schedule, machines(_says_no_wait), more_ms=MORE_MS)) != []
+
+
+def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Machines = DEPLOYED) -> World:
+    """The world after a redeployment that shortens the limit, in which no renewal is due by count."""
+    schedule = Schedule(5, policy, False, is_hot, 0, False, 0, 300, ())
+    redeployment = Fault(AT_MS, "redeploy", 0, 1 << changeable(schedule).index(SHORTER))
+    return run_world(replace(schedule, faults=(redeployment, *more)), machine_of, more_ms=MORE_MS)
+
+
+def late_holes(world: World) -> list[tuple[int, int]]:
+    """When nobody was connected, from two lives after the last fault or redeployment on."""
+    last_ms = max(quiet_ms(world.schedule, 30), *(fault.at_ms for fault in world.schedule.faults))
+    return uncovered(world, world.origin_ms + last_ms + 48_000, world.clock.now_ms())
+
+
+def _says_no_wait(definition: dict[str, Any]) -> None:
+    """The definition as it was before: its functions do not learn how long its lanes wait."""
+    for branch in definition["States"]["Lanes"]["Branches"]:
+        for state in branch["States"].values():
+            if state["Type"] == "Task" and "Payload" in state["Arguments"]:
+                state["Arguments"]["Payload"].pop("wait_s", None)

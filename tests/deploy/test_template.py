@@ -143,7 +143,7 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
         "STREAMS_DIR": "env/streams",
         "MARGIN_S": "20",
-        "OVERLAP_MAX_S": "28",
+        "WAIT_S": "840",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
         "EVENTS_BUCKET": {"Ref": "EventsBucket"},

@@ -53,7 +53,7 @@ def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "DEAD_LETTER_QUEUE_URL": aws.queue_url,
         "STREAMS_DIR": str(tmp_path),
         "MARGIN_S": "1",
-        "OVERLAP_MAX_S": "2",
+        "WAIT_S": "1",
         "KEEP_DAYS": "30",
         "LEDGER_KEEP_DAYS": "0",
         "METRICS_BY": "stage",
@@ -268,22 +268,43 @@ def test_reconnecting_in_place_is_bounded(aws: Aws, sandbox: Path, monkeypatch: 
 
 def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
     """Every number of the settings is in the unit that its name says, and the deadline follows from what is left."""
-    limits = {"MARGIN_S": "5", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "OVERLAP_MAX_S": "60"}
+    limits = {"MARGIN_S": "6", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "WAIT_S": "840"}
     settings = load(environment(tmp_path, **limits))
-    request = invocation.Request("demo:x", "A", "arn:1", 3, 9)
+    request = invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=820)
     assert invocation.to_invocation(request, settings, "r1", now_ms=1_000, remaining_ms=900_000) == Invocation(
         stream_id="demo:x",
         lane="A",
         execution="arn:1",
         request_id="r1",
         deadline_ms=901_000,
-        margin_ms=5_000,
+        margin_ms=6_000,
         lease_every_ms=2_000,
         progress_every_ms=3_000,
-        overlap_max_ms=60_000,
+        overlap_max_ms=69_000,
         cycles=3,
         renew_after=9,
     )
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "deployed_s", "overlap_ms", "waits_too_long"),
+    [
+        (0, 840, 28_000, False),  # an older machine, which does not say
+        (840, 840, 28_000, False),
+        (868, 840, 0, False),
+        (869, 840, 0, True),
+        (869, 869, 0, False),  # settings without an overlap are nobody's mistake
+        (540, 840, 328_000, False),
+    ],
+)
+def test_the_wait_of_the_execution_decides(
+    asked_s: int, deployed_s: int, overlap_ms: int, waits_too_long: bool, tmp_path: Path
+) -> None:
+    """An overlap is as long as the wait leaves room for; a renewal is due where another wait would leave some."""
+    limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": str(deployed_s)}
+    request = invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=asked_s)
+    who = invocation.to_invocation(request, load(environment(tmp_path, **limits)), "r1", now_ms=0, remaining_ms=900_000)
+    assert (who.overlap_max_ms, who.waits_too_long, who.is_renewal_due) == (overlap_ms, waits_too_long, waits_too_long)
 
 
 @pytest.mark.parametrize("name", OF_THE_ENTRY)
@@ -355,9 +376,9 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
         (an_event(7), "the event must name the stream as a text in pathParameters.streamId"),
         (an_event(lane=7), "lane and execution in the event must be texts"),
         (an_event(execution=None), "lane and execution in the event must be texts"),
-        (an_event(cycles="3"), "cycles and renew_after in the event must be whole numbers of at least 0"),
-        (an_event(renew_after=True), "cycles and renew_after in the event must be whole numbers of at least 0"),
-        (an_event(cycles=-1), "cycles and renew_after in the event must be whole numbers of at least 0"),
+        (an_event(cycles="3"), "cycles, renew_after and wait_s in the event must be whole numbers of at least 0"),
+        (an_event(renew_after=True), "cycles, renew_after and wait_s in the event must be whole numbers of at least 0"),
+        (an_event(cycles=-1), "cycles, renew_after and wait_s in the event must be whole numbers of at least 0"),
         (an_event("a/b"), f"the stream id 'a/b' is malformed: {MALFORMED}"),
         (an_event("demo:.."), f"the stream id 'demo:..' is malformed: {MALFORMED}"),
         (an_event("nobody:x"), "there is no stream 'nobody:x': no profile is named 'nobody'"),

@@ -82,11 +82,17 @@ def test_a_stream_that_ends_ends_the_execution_and_frees_the_stream(aws: Aws) ->
 
 
 def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
-    """The payload is the path of the input, the execution's ARN, the lane, and how many cycles that has had."""
+    """The payload is the path of the input, the execution's ARN, the lane, its cycles, and how long it waits."""
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamDropped(), "stopped")
     aws.run(function)
-    rest = {**INPUT, "execution": MINE, "renew_after": stages.load("test")["renew_after"]}
-    rest["died"] = ""
+    settings = stages.load("test")
+    rest = {
+        **INPUT,
+        "execution": MINE,
+        "renew_after": settings["renew_after"],
+        "wait_s": settings["wait_s"],
+        "died": "",
+    }
     cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]
     assert function.payloads == [{**rest, "lane": lane, "cycles": count} for lane, count in cycles]
 

@@ -99,6 +99,26 @@ def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
     assert [key for key in table.written if key in ("connection#000000000003", "lease")] == ["connection#000000000003"]
 
 
+def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
+    """The record is tried again before the lease is released, and where that fails nothing is let go."""
+    table = Table()
+    function = Function(table, "r1")
+    function.claim()
+    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    before, end = table.item(), row(1, 2_500, closed_ms=2_500)
+    record = table.refuses = "connection#000000000001"
+    for effect in (SaveRecord(end), Release("6", end)):
+        with pytest.raises(StoreUnavailable):
+            function.ask(effect)
+    table.refuses = ""
+    assert (table.item(), table.item(record)) == (before, {})
+    function.ask(Release("6", end))
+    assert (table.item(record)["closed_ms"], table.item()["released"]) == ({"N": "2500"}, {"N": "1"})
+    requests = len(table.requests)
+    function.ask(Release("6", end))
+    assert len(table.requests) == requests + 1
+
+
 def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> None:
     """The answer to the record is lost, so the cursor is not given up; the next connection is told the same."""
     table = Table()

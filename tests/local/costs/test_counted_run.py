@@ -43,7 +43,7 @@ def settings(tmp_path: Path, lease_every_ms: int, progress_every_ms: int) -> Set
         margin_ms=20_000,
         lease_every_ms=lease_every_ms,
         progress_every_ms=progress_every_ms,
-        overlap_max_ms=28_000,
+        wait_ms=840_000,
         events_bucket="",
         ledger_keep_days=400,
         keep_days=30,

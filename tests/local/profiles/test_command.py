@@ -64,10 +64,10 @@ LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
             ["flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten"],
         ),
         (
-            SOUND + b'resume = { query = "since" }\norder = "none"',
+            SOUND + b'resume = { query = "since" }\norder = "none"\nkey = "hash"',
             "resumes with the last event ID in the query parameter since; it stores items that no index has: "
             "half the write units, and they are read by key, not by arrival",
-            [],
+            ['with order = "none" events are read by key, and these keys come in no order: no reader can follow'],
         ),
         (SOUND + b'resume = "none"', "does not resume: what comes while it is not connected is lost", [CANNOT]),
         (

@@ -166,7 +166,7 @@ def test_bad_requests_have_awss_names(states: Any) -> None:
     assert code(states.describe_execution, executionArn=gone) == "ExecutionDoesNotExist"
     assert code(states.stop_execution, executionArn=gone) == "ExecutionDoesNotExist"
     assert code(states.list_executions, **request, nextToken="?") == "InvalidToken"
-    assert code(states.publish_state_machine_version, **request) == "UnknownOperationException"
+    assert code(states.redrive_execution, executionArn=gone) == "UnknownOperationException"
 
 
 def test_lists_are_paged(states: Any) -> None:
@@ -348,6 +348,39 @@ def test_a_function_that_nothing_here_could_run_is_not_created(endpoint: Running
     with pytest.raises(ClientError, match="runs the functions of serverless") as refusal:
         client("lambda", endpoint.url).create_function(**request)
     assert refusal.value.response["Error"]["Code"] == "InvalidParameterValueException"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"TemplateBody": '{"Resources": {"M": {"Type": "AWS::StepFunctions::StateMachine"}}}'},
+        {"TemplateBody": '{"Resources": {"M": {"Type": "AWS\\u003a:StepFunctions::StateMachine"}}}'},
+        {"TemplateBody": "Resources:\n  F:\n    Type: AWS::Lambda::Function\n"},
+        {"TemplateURL": "https://s3.amazonaws.com/templates/one.json"},
+        {"TemplateURL": "https://templates.s3.amazonaws.com/one.json"},
+    ],
+)
+def test_a_stack_that_nothing_here_could_run_is_refused(endpoint: Running, template: dict[str, str]) -> None:
+    """The sentence says which machines run here, and no stack is made."""
+    stacks, buckets = client("cloudformation", endpoint.url), client("s3", endpoint.url)
+    buckets.create_bucket(Bucket="templates")
+    buckets.put_object(
+        Bucket="templates", Key="one.json", Body=b'{"Resources": {"M": {"Type": "AWS::Serverless::Api"}}}'
+    )
+    with pytest.raises(ClientError, match="would not run") as refused:
+        stacks.create_stack(StackName="machines", **template)
+    assert refused.value.response["Error"]["Code"] == "ValidationError"
+    assert stacks.list_stacks()["StackSummaries"] == []
+
+
+def test_a_stack_of_what_works_is_made(endpoint: Running) -> None:
+    """Its queue is there."""
+    queue = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "of-a-stack"}}
+    stacks = client("cloudformation", endpoint.url)
+    stacks.create_stack(StackName="queues", TemplateBody=json.dumps({"Resources": {"Q": queue}}))
+    queues = client("sqs", endpoint.url)
+    assert until(lambda: any(url.endswith("/of-a-stack") for url in queues.list_queues().get("QueueUrls", [])))
+    stacks.delete_stack(StackName="queues")
 
 
 def test_everything_else_is_forwarded(endpoint: Running) -> None:

@@ -53,9 +53,10 @@ def test_bad_requests_have_awss_names(states: Any) -> None:
         "Member must satisfy enum value set: [STANDARD, EXPRESS]",
     )
     assert refusal(states.list_state_machines, maxResults=1001)[0] == "ValidationException"
-    assert refusal(states.create_state_machine, **request, definition=json.dumps(PASS), publish=True) == (
+    described = {"definition": json.dumps(PASS), "versionDescription": "first"}
+    assert refusal(states.create_state_machine, **request, **described) == (
         "ValidationException",
-        "Versions of state machines are not offered by the local service.",
+        "Version description can only be set when publish is true",
     )
 
 

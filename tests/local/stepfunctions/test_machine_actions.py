@@ -55,9 +55,9 @@ def test_creating_again_is_no_error_unless_something_differs(states: Any) -> Non
     assert other[0] == "StateMachineAlreadyExists"
 
 
-@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", "x" * 81, "a\x01"])
+@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", "a\x01"])
 def test_names_that_no_machine_may_have(states: Any, name: str) -> None:
-    """White space, special and control characters, more than 80 characters: InvalidName."""
+    """White space, special and control characters: InvalidName."""
     refused = refusal(states.create_state_machine, name=name, definition=json.dumps(PASS), roleArn=ROLE)
     assert refused == ("InvalidName", f"Invalid Name: '{name}'")
 

@@ -1,0 +1,206 @@
+"""Answers the actions on versions and aliases of state machines.
+
+Source: their pages in the AWS Step Functions API reference. Invariant: a version that an alias leads to is not deleted.
+"""
+
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+from local.stepfunctions.machines import Described, Machines
+from local.stepfunctions.pages import page
+from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
+from local.stepfunctions.versions import MOST_ALIASES, MOST_VERSIONS, Alias, Version, split
+
+_ALIAS = re.compile(r"(?=.*[a-zA-Z_.-])[a-zA-Z0-9_.-]{1,80}")
+_UPDATED = ("description", "routingConfiguration")
+
+
+class VersionActions:
+    """The actions on versions and aliases."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+
+    def actions(self) -> dict[str, Action]:
+        """Returns the actions by name."""
+        return {
+            "PublishStateMachineVersion": self._publish,
+            "ListStateMachineVersions": self._list_versions,
+            "DeleteStateMachineVersion": self._delete_version,
+            "CreateStateMachineAlias": self._create_alias,
+            "UpdateStateMachineAlias": self._update_alias,
+            "DescribeStateMachineAlias": self._describe_alias,
+            "ListStateMachineAliases": self._list_aliases,
+            "DeleteStateMachineAlias": self._delete_alias,
+        }
+
+    def _publish(self, parameters: Parameters) -> Answer:
+        described = self._machine(parameters)
+        expected, actual = parameters.get("revisionId"), described.revision_id or "INITIAL"
+        if expected is not None and expected != actual:
+            raise Refusal("ConflictException", f"The revision is {actual}, not {expected}: '{described.arn}'")
+        version = next((one for one in described.published.versions if _is_now(one, described)), None)
+        version = version or published(self._machines, described, parameters.get("description"))
+        return {
+            "stateMachineVersionArn": f"{described.arn}:{version.number}",
+            "creationDate": version.created_ms / 1000,
+        }
+
+    def _list_versions(self, parameters: Parameters) -> Answer:
+        described = self._machine(parameters)
+        shown, rest = page(
+            parameters, "versions", described.published.versions, lambda one: one.number, descending=True
+        )
+        listed = [
+            {"stateMachineVersionArn": f"{described.arn}:{one.number}", "creationDate": one.created_ms / 1000}
+            for one in shown
+        ]
+        return {"stateMachineVersions": listed} | rest
+
+    def _delete_version(self, parameters: Parameters) -> Answer:
+        machine_arn, number = split(arn(parameters, "stateMachineVersionArn", "stateMachine"))
+        if not number.isdecimal():
+            raise Refusal("InvalidArn", f"Invalid Arn: '{parameters['stateMachineVersionArn']}' names no version")
+        entry = self._machines.get(machine_arn)
+        if entry is None:
+            return {}
+        kept = entry.described.published
+        if names := kept.leading_to(int(number)):
+            message = "Version to be deleted must not be referenced by an alias. Aliases that lead to it: "
+            raise Refusal("ConflictException", message + ", ".join(names))
+        left = [one for one in kept.versions if one.number != int(number)]
+        self._machines.publish(machine_arn, replace(kept, versions=left))
+        return {}
+
+    def _create_alias(self, parameters: Parameters) -> Answer:
+        name = parameters["name"]
+        if _ALIAS.fullmatch(name) is None:
+            raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+        machine_arn, routes = self._routes(parameters["routingConfiguration"])
+        described, now_ms = self._machines[machine_arn].described, round(time.time() * 1000)
+        alias = Alias(name, routes, now_ms, now_ms, parameters.get("description"))
+        kept = described.published
+        existing = next((one for one in kept.aliases if one.name == name), None)
+        if existing is not None:
+            if (existing.routes, existing.description) != (alias.routes, alias.description):
+                raise Refusal("ConflictException", f"The alias exists and differs: '{machine_arn}:{name}'")
+            alias = existing
+        elif len(kept.aliases) >= MOST_ALIASES:
+            raise Refusal("ServiceQuotaExceededException", f"A state machine has at most {MOST_ALIASES} aliases.")
+        else:
+            self._machines.publish(machine_arn, replace(kept, aliases=[*kept.aliases, alias]))
+        return {"stateMachineAliasArn": f"{machine_arn}:{name}", "creationDate": alias.created_ms / 1000}
+
+    def _update_alias(self, parameters: Parameters) -> Answer:
+        machine_arn, alias = self._alias(parameters)
+        if not any(name in parameters for name in _UPDATED):
+            message = "Specify at least one of description and routingConfiguration"
+            raise Refusal("ValidationException", message)
+        routes = alias.routes
+        if "routingConfiguration" in parameters:
+            led_to, routes = self._routes(parameters["routingConfiguration"])
+            if led_to != machine_arn:
+                raise Refusal("ValidationException", "An alias leads to versions of its own state machine.")
+        description = parameters.get("description", alias.description)
+        now_ms = max(round(time.time() * 1000), alias.updated_ms + 1)
+        new = replace(alias, routes=routes, description=description, updated_ms=now_ms)
+        kept = self._machines[machine_arn].described.published
+        aliases = [new if one.name == alias.name else one for one in kept.aliases]
+        self._machines.publish(machine_arn, replace(kept, aliases=aliases))
+        return {"updateDate": now_ms / 1000}
+
+    def _describe_alias(self, parameters: Parameters) -> Answer:
+        machine_arn, alias = self._alias(parameters)
+        answer: Answer = {
+            "stateMachineAliasArn": f"{machine_arn}:{alias.name}",
+            "name": alias.name,
+            "routingConfiguration": [
+                {"stateMachineVersionArn": f"{machine_arn}:{number}", "weight": weight}
+                for number, weight in alias.routes
+            ],
+            "creationDate": alias.created_ms / 1000,
+            "updateDate": alias.updated_ms / 1000,
+        }
+        return answer if alias.description is None else answer | {"description": alias.description}
+
+    def _list_aliases(self, parameters: Parameters) -> Answer:
+        described, number = self._machine(parameters, qualified=True), split(parameters["stateMachineArn"])[1]
+        aliases = sorted(described.published.aliases, key=lambda one: one.name)
+        if number:
+            aliases = [one for one in aliases if int(number) in dict(one.routes)]
+        shown, rest = page(parameters, "aliases", aliases, lambda one: one.name)
+        listed = [
+            {"stateMachineAliasArn": f"{described.arn}:{one.name}", "creationDate": one.created_ms / 1000}
+            for one in shown
+        ]
+        return {"stateMachineAliases": listed} | rest
+
+    def _delete_alias(self, parameters: Parameters) -> Answer:
+        machine_arn, alias = self._alias(parameters)
+        kept = self._machines[machine_arn].described.published
+        self._machines.publish(machine_arn, replace(kept, aliases=kept.without_alias(alias.name)))
+        return {}
+
+    def _machine(self, parameters: Parameters, *, qualified: bool = False) -> Described:
+        machine_arn, number = split(arn(parameters, "stateMachineArn", "stateMachine"))
+        entry = self._machines.get(machine_arn)
+        if entry is None or (number and not (qualified and number.isdecimal())):
+            given = parameters["stateMachineArn"]
+            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{given}'")
+        if entry.deleting:
+            raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
+        return entry.described
+
+    def _alias(self, parameters: Parameters) -> tuple[str, Alias]:
+        given = arn(parameters, "stateMachineAliasArn", "stateMachine")
+        machine_arn, name = split(given)
+        entry = self._machines.get(machine_arn)
+        try:
+            if entry is not None:
+                return machine_arn, entry.described.published.alias(name)
+        except KeyError:
+            pass
+        raise Refusal("ResourceNotFound", f"Request references a resource that does not exist: '{given}'")
+
+    def _routes(self, routing: list[dict[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
+        """Returns the machine's ARN, and the versions with their weights; raises Refusal."""
+        if not 1 <= len(routing) <= 2:
+            raise Refusal("ValidationException", "Routing configuration must contain 1 or 2 entries")
+        if sum(one["weight"] for one in routing) != 100:
+            message = "The sum of the weights in the routing configuration must be equal to 100"
+            raise Refusal("ValidationException", message)
+        named = [split(arn(one, "stateMachineVersionArn", "stateMachine")) for one in routing]
+        if len({machine_arn for machine_arn, _ in named}) > 1:
+            message = "Both stateMachineVersionArn values must belong to the same state machine"
+            raise Refusal("ValidationException", message)
+        if len(set(named)) < len(named):
+            raise Refusal("ValidationException", "The versions in the routing configuration must differ")
+        for one, (machine_arn, number) in zip(routing, named, strict=True):
+            entry = self._machines.get(machine_arn)
+            versions = [] if entry is None else [each.number for each in entry.described.published.versions]
+            if not number.isdecimal() or int(number) not in versions:
+                missing = one["stateMachineVersionArn"]
+                raise Refusal("ResourceNotFound", f"Request references a resource that does not exist: '{missing}'")
+        weights = [one["weight"] for one in routing]
+        return named[0][0], [(int(number), weight) for (_, number), weight in zip(named, weights, strict=True)]
+
+
+def published(machines: Machines, described: Described, description: str | None) -> Version:
+    """Returns a new version of the machine as it is now; raises Refusal where there are too many."""
+    kept = described.published
+    if len(kept.versions) >= MOST_VERSIONS:
+        raise Refusal("ServiceQuotaExceededException", f"A state machine has at most {MOST_VERSIONS} versions.")
+    version = Version(
+        kept.last + 1, described.definition, described.role_arn, described.settings, described.revision_id,
+        round(time.time() * 1000), description,
+    )  # fmt: skip
+    machines.publish(described.arn, replace(kept, versions=[*kept.versions, version], last=version.number))
+    return version
+
+
+def _is_now(version: Version, described: Described) -> bool:
+    return (version.definition, version.role_arn, version.settings, version.revision_id) == (
+        described.definition, described.role_arn, described.settings, described.revision_id,
+    )  # fmt: skip
