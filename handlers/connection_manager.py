@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from aws_lambda_powertools import Logger
 
 from handlers import errors
-from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.clients import boto3_client, bucket, dynamodb, queue
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Report
 from handlers.connection.stuck import STUCK_AFTER
@@ -45,15 +45,16 @@ logger = Logger()
 settings = load(os.environ)
 
 
+plain = plain_aws(os.environ)
 store = Store(
-    dynamodb(plain_aws(os.environ), tries=TRIES),
+    dynamodb(plain, tries=TRIES),
     # The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
-    lambda: boto3_client("sqs"),
+    functools.cache(lambda: queue(plain, tries=TRIES)),
     events_table=settings.events_table,
     control_table=settings.control_table,
     dead_letter_queue_url=settings.dead_letter_queue_url,
     events_bucket=settings.events_bucket,
-    s3=lambda: boto3_client("s3"),
+    s3=functools.cache(lambda: bucket(plain, tries=TRIES)),
     ledger_keep_days=settings.ledger_keep_days,
 )
 

@@ -60,7 +60,7 @@ def _fetch(key: str) -> bytes | None:
 
 
 client = dynamodb(plain_aws(os.environ), tries=TRIES)
-store = StreamRecords(client, settings.control_table)
+store = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
 DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)

@@ -33,13 +33,18 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PlainAws:
-    """What a request to DynamoDB needs; `session_token` is "" where there is none."""
+    """What a request to DynamoDB, S3 or SQS needs; `session_token` is "" where there is none.
+
+    `s3_url` is that of PlainS3.
+    """
 
     region: str
     dynamodb_url: str
     access_key_id: str
     secret_access_key: str
     session_token: str
+    s3_url: str = ""
+    sqs_url: str = ""
 
     def __repr__(self) -> str:
         """Nothing of the secret: a traceback may show this."""
@@ -101,7 +106,7 @@ class WatchSettings:
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
-    """What the SDK's variables say of DynamoDB, where they say all of it; None where botocore must resolve it.
+    """What the SDK's variables say of DynamoDB, S3 and SQS, where they say all of it; None where botocore must do it.
 
     That is so without credentials in the environment (profiles, containers, single sign-on), in a partition with other
     endpoints, and where a variable asks for FIPS, dual stack, a proxy or other certificates.
@@ -109,13 +114,19 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     if any(environment.get(name) for name in _NOT_PLAIN):
         return None
     region = environment.get("AWS_DEFAULT_REGION") or environment.get("AWS_REGION") or ""
-    url = environment.get("AWS_ENDPOINT_URL_DYNAMODB") or environment.get("AWS_ENDPOINT_URL") or ""
-    if not url and _REGION.fullmatch(region):
-        url = f"https://dynamodb.{region}.amazonaws.com"
+    is_usual = _REGION.fullmatch(region) is not None
+    dynamodb_url, s3_url, sqs_url = (
+        environment.get(f"AWS_ENDPOINT_URL_{service}")
+        or environment.get("AWS_ENDPOINT_URL")
+        or (f"https://{host}.{region}.amazonaws.com" if is_usual else "")
+        for service, host in (("DYNAMODB", "dynamodb"), ("S3", "{bucket}.s3"), ("SQS", "sqs"))
+    )
     key_id, secret = environment.get("AWS_ACCESS_KEY_ID", ""), environment.get("AWS_SECRET_ACCESS_KEY", "")
-    if not (region and key_id and secret and _is_root(url)):
+    urls = (dynamodb_url, s3_url.replace("{bucket}", "bucket"), sqs_url)
+    if not (region and key_id and secret and all(map(_is_root, urls))):
         return None
-    return PlainAws(region, url, key_id, secret, environment.get("AWS_SESSION_TOKEN", ""))
+    token = environment.get("AWS_SESSION_TOKEN", "")
+    return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url)
 
 
 def load(environment: Mapping[str, str]) -> Settings:

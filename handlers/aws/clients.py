@@ -1,8 +1,8 @@
 """Makes the AWS clients that a function needs: DynamoDB's at the cold start, every other one at its first use.
 
-DynamoDB gets the small client of handlers/dynamodb/client.py where the environment says all that it needs, as Lambda's
-does, and boto3's otherwise. boto3 is imported where one of its clients is made: the import takes longer than the rest
-of a cold start.
+DynamoDB, the dead-letter queue and the bucket get small clients where the environment says all that they need, as
+Lambda's does, and boto3's otherwise. boto3 is imported where one of its clients is made: the import takes longer than
+the rest of a cold start, and 20 MB.
 """
 
 from functools import cache
@@ -21,9 +21,32 @@ def dynamodb(plain: PlainAws | None, *, tries: int) -> Any:
     """A client with the calls that the store makes; a request is sent `tries` times at most."""
     if plain is None:
         return boto3_client("dynamodb", tries)
+    return _plain(plain, plain.dynamodb_url, "dynamodb", tries)
+
+
+def queue(plain: PlainAws | None, *, tries: int) -> Any:
+    """A client with SQS's call that sends a message."""
+    return boto3_client("sqs", tries) if plain is None else _plain(plain, plain.sqs_url, "sqs", tries)
+
+
+def bucket(plain: PlainAws | None, *, tries: int) -> Any:
+    """A client with the two calls of S3's that the store makes."""
+    if plain is None:
+        return boto3_client("s3", tries)
+    from handlers.aws.plain_s3 import PlainS3
+
+    signer = _signer(plain, "s3")
+    return PlainS3(plain.s3_url, signer, tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
+
+
+def _plain(plain: PlainAws, url: str, service: str, tries: int) -> DynamoDb:
+    signer = _signer(plain, service)
+    return DynamoDb(url, signer, tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
+
+
+def _signer(plain: PlainAws, service: str) -> Signer:
     credentials = Credentials(plain.access_key_id, plain.secret_access_key, plain.session_token)
-    signer = Signer(credentials, plain.region)
-    return DynamoDb(plain.dynamodb_url, signer, tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
+    return Signer(credentials, plain.region, service)
 
 
 @cache

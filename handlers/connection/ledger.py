@@ -26,7 +26,8 @@ caught up only once it has lasted for twice that silence, too.
 
 Of a default resume nobody knows whether the upstream heeds it. One that does not sends what happens, from its answer
 on. One that does keeps what it sent for `KEPT_MS` at least; that is assumed as well. So a connection that is relieved
-before it has caught up leaves nothing open: it was live, or its successor asks for the same a moment later.
+before it has caught up leaves nothing open where its successor brings what it was still behind with: it was live, or
+its successor asks for the same a moment later.
 
 A connection that was killed left no record of its close: it covers until it was last seen, once it has been silent for
 long enough to count as dead. This module knows no table and no clock. Invariant: each instant between the first opening
@@ -273,12 +274,21 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             # One that stands behind it by clocks that differ may have proved what came before all the same.
             covered_ms = _FOR_EVER
             continue
-        if not record.behind_ms(end_ms):
+        if not record.behind_ms(end_ms) or _is_relieved(record, end_ms, ordered):
             proved.append((record.from_ms, end_ms))
         stop_ms = max(stop_ms, end_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
     return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
+
+
+def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
+    """Whether another was answered before a default resume ended, and brings what that one was still behind with."""
+    # At the speed that is assumed it makes up for a millisecond in CATCH_UP.
+    brought_ms = end_ms - -(-record.behind_ms(end_ms) // CATCH_UP)
+    return record.reach_ms == 0 and any(
+        record.opened_ms < other.opened_ms <= end_ms and other.from_ms <= brought_ms for other in ordered
+    )
 
 
 def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[Interval]:

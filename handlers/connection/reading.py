@@ -9,7 +9,7 @@ that of the last frame or block that has one, so it counts only when all the eve
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import StreamEvent, forget_parsed
 from handlers.framing.frames import Decoded, Frame, as_frames
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
@@ -68,6 +68,7 @@ def read(
         if kind in _STOPS:
             oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
             return Reading(tuple(events), cursor, count, losses, kind, oldest)
+    forget_parsed()
     after = cursor_behind(profile, last_id)
     cursor = after if after is not None else cursor
     return Reading(tuple(events), cursor, count, losses)

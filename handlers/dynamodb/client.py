@@ -93,6 +93,10 @@ class DynamoDb:
         texts = [statement if isinstance(statement, str) else encode(statement) for statement in Statements]
         return self.send("BatchExecuteStatement", f'{{"Statements":[{",".join(texts)}]}}'.encode())
 
+    def send_message(self, **parameters: Any) -> Answer:
+        """As boto3's client of SQS, which speaks the same protocol."""
+        return self.call("SendMessage", parameters)
+
     def call(self, operation: str, parameters: dict[str, Any]) -> Answer:
         """The answer to an operation by its name in DynamoDB's API; raises ClientError or another BotoCoreError."""
         return self.send(operation, encode(parameters).encode())

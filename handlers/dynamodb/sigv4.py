@@ -1,14 +1,15 @@
-"""Signs a request to DynamoDB: AWS Signature Version 4, for the one kind of request that we send.
+"""Signs a request to AWS: Signature Version 4, for requests without a query.
 
-That kind is a POST to "/" without a query, signed over its body and all headers passed in. Pure: the caller passes the
-time. Invariant: the Authorization header is the one that botocore makes of the same request and time.
+It is signed over its body and all headers passed in. Pure: the caller passes the time. Invariant: the Authorization
+header is the one that botocore makes of the same request and time.
 """
 
 import hashlib
 import hmac
 from dataclasses import dataclass
 
-SERVICE = "dynamodb"
+# The services that take JSON in a POST to "/", and what stands before the operation's name there.
+TARGETS = {"dynamodb": "DynamoDB_20120810", "sqs": "AmazonSQS"}
 CONTENT_TYPE = "application/x-amz-json-1.0"
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -27,39 +28,48 @@ class Credentials:
 
 
 class Signer:
-    """Signs for one region; keeps the day's key, which is the same for every request of a day."""
+    """Signs for one service in one region; keeps the day's key, which is the same for every request of a day."""
 
-    def __init__(self, credentials: Credentials, region: str) -> None:
+    def __init__(self, credentials: Credentials, region: str, service: str = "dynamodb") -> None:
         self._credentials = credentials
         self._region = region
+        self._service = service
+        self._target = TARGETS.get(service, "")
         self._day = ""
         self._key = b""
 
     def headers(self, host: str, operation: str, body: bytes, stamp: str) -> dict[str, str]:
-        """All headers of the request but its length; `stamp` is the time in UTC as 20260131T235959Z."""
-        credentials = self._credentials
-        headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
-        if credentials.session_token:
-            headers["x-amz-security-token"] = credentials.session_token
-        headers["x-amz-target"] = f"DynamoDB_20120810.{operation}"
+        """All headers of a POST to "/" but its length; `stamp` is the time in UTC as 20260131T235959Z."""
+        headers = self.dated({"content-type": CONTENT_TYPE, "host": host}, stamp)
+        headers["x-amz-target"] = f"{self._target}.{operation}"
+        headers["authorization"] = self.authorization("POST", "/", headers, hashlib.sha256(body).hexdigest(), stamp)
+        return headers
+
+    def dated(self, headers: dict[str, str], stamp: str) -> dict[str, str]:
+        """The headers with those that say when the request is made, and by whom."""
+        headers["x-amz-date"] = stamp
+        if self._credentials.session_token:
+            headers["x-amz-security-token"] = self._credentials.session_token
+        return headers
+
+    def authorization(self, method: str, path: str, headers: dict[str, str], body_sha256: str, stamp: str) -> str:
+        """The header of that name; `headers` are in the order of their names, and `path` is percent-encoded."""
         # "Create a canonical request": method, path, query, headers in the order of their names, their names, the body.
         names = ";".join(headers)
         lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
-        canonical = f"POST\n/\n\n{lines}\n{names}\n{hashlib.sha256(body).hexdigest()}"
+        canonical = f"{method}\n{path}\n\n{lines}\n{names}\n{body_sha256}"
         day = stamp[:8]
-        scope = f"{day}/{self._region}/{SERVICE}/aws4_request"
+        scope = f"{day}/{self._region}/{self._service}/aws4_request"
         to_sign = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
         signature = hmac.digest(self._key_of(day), to_sign.encode(), "sha256").hex()
-        headers["authorization"] = (
-            f"{_ALGORITHM} Credential={credentials.access_key_id}/{scope}, SignedHeaders={names}, Signature={signature}"
-        )
-        return headers
+        credential = f"{self._credentials.access_key_id}/{scope}"
+        return f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
 
     def _key_of(self, day: str) -> bytes:
         if day != self._day:
             # "Derive a signing key": a chain from the secret over day, region and service.
             key = f"AWS4{self._credentials.secret_access_key}".encode()
-            for part in (day, self._region, SERVICE, "aws4_request"):
+            for part in (day, self._region, self._service, "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
             # In this order: two threads that meet here both find a day whose key is there.
             self._key = key

@@ -5,7 +5,7 @@ where the RFC rounds to a double. For example `{"b": 1.0, "a": 2}` and `{"a":2,"
 
 Invariant: what is not a JSON object or array keeps its own bytes, and so does what cannot be compared safely (a name
 that stands twice, half of a surrogate pair, a number that no double holds as it is written, a nesting of thousands,
-hundreds of thousands of values). No input raises.
+hundreds of thousands of values, more than 4 Mi characters). No input raises.
 """
 
 import json
@@ -13,6 +13,8 @@ from typing import Any
 
 # Python takes up to 130 bytes for each bracket and comma of a text of JSON, so this many are 50 MB.
 MOST_MARKS = 400_000
+# A form is made of four times the text: as it is, its values, the form in characters, and in bytes.
+MOST_CHARACTERS = 4 * 1024 * 1024
 
 
 def has_too_many_values(data: str | bytes) -> bool:
@@ -29,7 +31,8 @@ def canonical_json(data: str | bytes) -> bytes:
     try:
         text = data if isinstance(data, str) else data.decode()
         # RFC 8259, section 2: four characters may stand before a value.
-        if text.lstrip(" \t\r\n")[:1] in ("{", "[") and not has_too_many_values(data):
+        is_short = len(text) <= MOST_CHARACTERS and not has_too_many_values(data)
+        if is_short and text.lstrip(" \t\r\n")[:1] in ("{", "["):
             return _ENCODER.encode(_DECODER.decode(text)).encode()
     except (ValueError, RecursionError):
         pass

@@ -159,6 +159,11 @@ def remember(data: Body, value: Any) -> None:
     _last_parsed[0] = data, value
 
 
+def forget_parsed() -> None:
+    """Forgets the value that is remembered, which may be large."""
+    _last_parsed[0] = b"", None
+
+
 def _parsed(data: Body) -> Any:
     if isinstance(data, Oversize) or has_too_many_values(data):
         return None

@@ -6,7 +6,7 @@ one unfinished frame is kept, of `max_frame_bytes` at most. A decoder that `skip
 body of a longer one; another fails there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import ClassVar, NamedTuple, Protocol, cast
 
@@ -15,6 +15,8 @@ from handlers.framing.oversize import Oversize, Skipping
 # The byte order mark in UTF-8. One at the start of a stream is not content: it would make the first line differ from
 # the same line read in the middle of another connection.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# As much of a body as is encoded at once.
+PIECE = 256 * 1024
 # Where no line ends within so many characters, lines are taken for long.
 LONG = 512
 # What may stand between JSON texts. RFC 8259, section 2.
@@ -171,12 +173,19 @@ class Head:
         return len(self._held)
 
 
-def text_or_bytes(data: bytes) -> str | bytes:
+def encoded(body: str | bytes) -> Iterator[bytes]:
+    """The body's bytes, a text's in UTF-8, in pieces: one of 16 MB has no room twice."""
+    for at in range(0, len(body), PIECE):
+        piece = body[at : at + PIECE]
+        yield piece.encode() if isinstance(piece, str) else piece
+
+
+def text_or_bytes(data: bytes | bytearray) -> str | bytes:
     """`data` as text where it is UTF-8, else as it is: bytes are stored as binary, never replaced."""
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data
+        return bytes(data)
 
 
 def whole_lines(text: str) -> list[str]:

@@ -15,6 +15,8 @@ RS = b"\x1e"
 # A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
 # Possessive, so that no text makes it try twice.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(").*', re.DOTALL)
+# As many bytes are looked at at once for blanks at the end of a text.
+TAIL_BYTES = 4096
 _OPENS_ITSELF = (b"{", b"[", b'"')
 
 
@@ -100,7 +102,8 @@ class JsonSeqDecoder(WithoutIds):
 
     def _is_whole_after_line(self) -> bool:
         """Whether the text may end where it ends now; counts the brackets of what was not counted before."""
-        rest = _STRING.sub(rb"\1", bytes(self._text[self._counted :]))
+        # A text may have 16 MB: of one that is a single line nothing is copied.
+        rest = _STRING.sub(rb"\1", self._text[self._counted :] if self._counted else self._text)
         self._counted = len(self._text)
         self._depth += rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
         self._is_broken = self._is_broken or b'"' in rest
@@ -120,7 +123,9 @@ class JsonSeqDecoder(WithoutIds):
         self._is_done = False
 
     def _emit(self, frames: list[Body]) -> None:
-        frames.append(text_or_bytes(bytes(self._text).rstrip(BLANK)))
+        while (tail := self._text[-TAIL_BYTES:]) != (kept := tail.rstrip(BLANK)):
+            del self._text[len(self._text) - len(tail) + len(kept) :]
+        frames.append(text_or_bytes(self._text))
         self._text.clear()
         self._drop()
         self._is_done = True

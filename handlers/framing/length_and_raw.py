@@ -58,7 +58,8 @@ class LengthDecoder(WithoutIds):
                 break
             else:
                 if self._wanted:
-                    frames.append(_without_line_end(bytes(self._held[at : at + self._wanted])))
+                    with memoryview(self._held) as held, held[at : at + self._wanted] as message:
+                        frames.append(_without_line_end(message))
                 at += self._wanted
                 self._wanted = None
         del self._held[:at]
@@ -117,6 +118,11 @@ class RawDecoder(WithoutIds):
         return 0
 
 
-def _without_line_end(message: bytes) -> str | bytes:
-    body = text_or_bytes(message)
-    return body.removesuffix("\n").removesuffix("\r") if isinstance(body, str) and body.endswith("\n") else body
+def _without_line_end(message: memoryview) -> str | bytes:
+    """The message as text where it is UTF-8; copied once, for it may have 16 MB."""
+    line_end = bytes(message[-2:])
+    end = len(message) - (2 if line_end == b"\r\n" else line_end.endswith(b"\n"))
+    try:
+        return str(message[:end], "utf-8")
+    except UnicodeDecodeError:
+        return bytes(message)

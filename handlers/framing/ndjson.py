@@ -63,7 +63,8 @@ class NdjsonDecoder(WithoutIds):
         if first < 0:
             self._hold(data)
             return []
-        lines = _visible(self._line + data[:first])
+        self._line += data[:first]  # what is long stands in a bytearray, and is not copied
+        lines = _visible(self._line)
         self._line = b""
         end = data.rfind(b"\n") + 1
         if first + 1 < end:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.framing.events import StreamEvent
+from handlers.framing.frames import encoded
 from handlers.framing.oversize import Oversize
 
 # Of zlib's levels the first that costs more time than it saves write units: docs/store.md has the table.
@@ -87,15 +88,26 @@ def pack(events: Sequence[StreamEvent], *, bodies: bool = True) -> bytes:
         head["key"] = keys
     if names.count(None) < len(names):
         head["name"] = names
-    content = b""
-    if bodies:
-        contents = [data if isinstance(data, bytes) else data.encode() for data in datas]
-        content = b"".join(contents)
-        head["size"] = [len(one) for one in contents]
-        if binary := [at for at, data in enumerate(datas) if isinstance(data, bytes)]:
-            head["binary"] = binary
+    if not bodies:
+        return zlib.compress(_encode(head).encode() + b"\n", LEVEL)
+    if len(events) == 1 and len(datas[0]) > SEGMENT_BYTES:
+        return _pack_large(head, datas[0])
+    contents = [data if isinstance(data, bytes) else data.encode() for data in datas]
+    head["size"] = [len(one) for one in contents]
+    if binary := [at for at, data in enumerate(datas) if isinstance(data, bytes)]:
+        head["binary"] = binary
     # Names and ids hold no line end of their own here: JSON spells it.
-    return zlib.compress(b"\n".join((_encode(head).encode(), content)), LEVEL)
+    return zlib.compress(b"".join((_encode(head).encode(), b"\n", *contents)), LEVEL)
+
+
+def _pack_large(head: dict[str, Any], body: str | bytes) -> bytes:
+    """As `pack`, of one event; piece by piece, for a body of 16 MB has no room twice."""
+    head["size"] = [sum(map(len, encoded(body)))]
+    if isinstance(body, bytes):
+        head["binary"] = [0]
+    packer = zlib.compressobj(LEVEL)
+    packed = [packer.compress(_encode(head).encode() + b"\n"), *map(packer.compress, encoded(body)), packer.flush()]
+    return b"".join(packed)
 
 
 def unpack(packed: bytes, most_bytes: int | None = None) -> list[PackedEvent]:

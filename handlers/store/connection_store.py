@@ -22,7 +22,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store import control_items, control_record, former_layout
 from handlers.store.control_items import Item, number
-from handlers.store.control_record import LAYOUT, ControlRecord, Former, to_record
+from handlers.store.control_record import LAYOUT, MIXED_MS, ControlRecord, Former, to_record
 from handlers.store.control_table import ControlTable
 from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
@@ -47,9 +47,10 @@ _HOLDS = (
 # Nobody has claimed since, and all that were connected are closed: the turn is free.
 _NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connected <= #released)"
 # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this layout, or
-# nobody has claimed yet.
+# nobody has claimed yet. And no function of a former version may be left, or its rest was read.
 _MAY_CLAIM = (
-    "(attribute_not_exists(#stop) OR #stop = :no) AND {rest} AND (#layout = :layout OR attribute_not_exists(#fence))"
+    "(attribute_not_exists(#stop) OR #stop = :no) AND {rest} AND (#layout = :layout OR attribute_not_exists(#fence)) "
+    "AND (attribute_not_exists(#mixed_until_ms) OR #mixed_until_ms <= :now_ms)"
 )
 
 
@@ -136,6 +137,7 @@ class Store:
         after_fence: int = 0,
         partitions: int = 1,
         order: Order = "index",
+        now_ms: int = 0,
         rest_until_ms: int = 0,
         turn: Item | None = None,
     ) -> Reply:
@@ -148,7 +150,8 @@ class Store:
         `after_fence` and nobody is connected.
         """
         condition, values = _claim_condition(execution, rest_until_ms)
-        names: tuple[str, ...] = ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms")
+        values[":now_ms"] = number(now_ms)
+        names: tuple[str, ...] = ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms", "mixed_until_ms")
         names += ("execution", "ending") if execution else ()
         values |= {":zero": {"N": "0"}, ":one": {"N": "1"}, ":holder": {"S": holder}}
         values[":partitions"] = number(partitions)
@@ -173,9 +176,14 @@ class Store:
                 if reply.is_done or _is_claimed_by(reply.record.lease, holder, after_fence):
                     return Reply(True, reply.record)
             reply = self._change(stream_id, update, condition, names, values)
-            if reply.is_done or reply.record.is_converted or reply.record.lease.stop:
+            record = reply.record
+            if reply.is_done or record.lease.stop or (record.is_converted and record.mixed_until_ms <= now_ms):
                 return reply
-            self._convert(stream_id)
+            if not record.is_converted:
+                self._convert(stream_id, now_ms)
+            elif self._take_former_rest(stream_id, record):
+                return Reply(False, self.read(stream_id))
+            values[":now_ms"] = number(max(now_ms + MIXED_MS, record.mixed_until_ms))
             return self._change(stream_id, update, condition, names, values)
         except StoreUnavailable as lost:
             # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
@@ -185,10 +193,21 @@ class Store:
                     return Reply(True, record)
             raise lost
 
-    def _convert(self, stream_id: str) -> None:
+    def _convert(self, stream_id: str, now_ms: int) -> None:
         """Takes into the control record what a former version kept elsewhere; once."""
-        attributes = control_record.converted(self.read_former(stream_id))
+        attributes = control_record.converted(self.read_former(stream_id), now_ms)
         self._set(stream_id, attributes, "attribute_not_exists(#layout)")
+
+    def _take_former_rest(self, stream_id: str, record: ControlRecord) -> bool:
+        """Whether a function of a former version has written down a longer rest since; it holds from then on."""
+        former = former_layout.read_rest(self._table, stream_id)
+        if former.until_ms == record.former_rest_ms or former.until_ms <= record.rest.until_ms:
+            return False
+        attributes = control_items.rest(former) | {"former_rest_ms": number(former.until_ms)}
+        names, values = (*attributes, "layout"), values_of(attributes) | {":read": number(record.former_rest_ms)}
+        condition = "attribute_exists(#layout) AND #former_rest_ms = :read"
+        self._change(stream_id, setting(tuple(attributes)), condition, names, values)
+        return True
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ Pure. Invariant: a record of a version that kept the cursor in an item of its ow
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
@@ -22,8 +23,13 @@ from handlers.connection.ledger import Known
 from handlers.store import control_items
 from handlers.store.control_items import Item
 
+if TYPE_CHECKING:
+    from handlers.segments.appending import Cursor
+
 # The version of the layout; an item without it has its cursor and its rest in items of their own.
 LAYOUT = 2
+# For so long after the conversion a function of a former version may still run: Lambda's longest limit and a minute.
+MIXED_MS = 960_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,8 @@ class ControlRecord:
     """As read. `live` are the attributes of the record of the newest connection that was connected, None for none.
 
     `cursor_fence` is the connection that saved the cursor at `saved_ms`. `is_former` is whether the newest connection
-    that was connected is of a former version, which saves its cursor elsewhere.
+    that was connected is of a former version, which saves its cursor elsewhere. Until `mixed_until_ms` functions of it
+    may write down rests elsewhere; `former_rest_ms` is until when the last was that is known here.
     """
 
     lease: Lease
@@ -46,6 +53,8 @@ class ControlRecord:
     looked: int
     is_former: bool
     is_converted: bool
+    mixed_until_ms: int
+    former_rest_ms: int
 
     def resumption(self, now_ms: int) -> Resumption:
         """Where a connection that opens now goes on."""
@@ -70,6 +79,16 @@ class ControlRecord:
         if former.cursor is None or not is_newer:
             return record
         return replace(record, cursor=former.cursor, cursor_fence=former.cursor_fence, saved_ms=former.saved_ms)
+
+    def with_logged(self, logged: Cursor | None) -> ControlRecord:
+        """The record with the cursor of the stream's log, where that is later; None where there is none.
+
+        The record's own is the later one where the upstream moved on without an event, or has forgotten a cursor.
+        """
+        is_own = self.saved_ms is not None and logged is not None and (self.cursor_fence, self.saved_ms) >= logged[:2]
+        if logged is None or is_own:
+            return self
+        return replace(self, cursor=logged.text, cursor_fence=logged.fence, saved_ms=logged.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +118,8 @@ def to_record(item: Item | None) -> ControlRecord:
         looked=control_items.count(item, "looked") or 0,
         is_former=control_items.is_former(item),
         is_converted="layout" in item or "fence" not in item,
+        mixed_until_ms=control_items.count(item, "mixed_until_ms") or 0,
+        former_rest_ms=control_items.count(item, "former_rest_ms") or 0,
     )
 
 
@@ -111,10 +132,12 @@ def cursor(value: str, fence: int, now_ms: int) -> Item:
     }
 
 
-def converted(former: Former) -> Item:
+def converted(former: Former, now_ms: int) -> Item:
     """The attributes that a record of a former version lacks, from what that kept elsewhere."""
     attributes = {"layout": control_items.number(LAYOUT), "known": control_items.known(former.known)}
     attributes |= control_items.rest(former.rest)
+    attributes["mixed_until_ms"] = control_items.number(now_ms + MIXED_MS)
+    attributes["former_rest_ms"] = control_items.number(former.rest.until_ms)
     if former.cursor is None:
         return attributes
     return attributes | cursor(former.cursor, former.cursor_fence, former.saved_ms or 0)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from handlers.connection.inputs import Order
 from handlers.framing.events import OnConflict, StreamEvent
-from handlers.framing.frames import Body
+from handlers.framing.frames import Body, encoded
 from handlers.framing.oversize import Oversize
 from handlers.store.control_items import Item, expiry
 
@@ -27,8 +27,6 @@ COMPRESS_FROM_BYTES = 4 * 1024
 WRITE_UNIT_BYTES = 1024
 # S3: a key has at most 1,024 bytes, and two SHA-256 follow the folder.
 _FOLDER_CHARACTERS = 800
-# What is compressed at a time.
-_PIECE = 256 * 1024
 # zlib's number for the format of gzip, which other tools read too.
 _GZIP = 31
 # The attribute that says where an event stands among those that came: that of the index, and one of no index.
@@ -111,8 +109,14 @@ def object_key(item: Item) -> str:
     if len(folder) > _FOLDER_CHARACTERS:
         # No percent-encoded id has an equals sign.
         folder = f"={hashlib.sha256(stream_id.encode()).hexdigest()}"
-    names = (hashlib.sha256(part).hexdigest() for part in (item["SK"]["S"].encode(), body_of(item)))
-    return "/".join((folder, *names))
+    return "/".join((folder, _sha256(item["SK"]["S"]), _sha256(body_of(item))))
+
+
+def _sha256(body: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for piece in encoded(body):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -156,13 +160,11 @@ def _put_body(item: Item, data: Body) -> None:
 
 
 def _compressed(data: str | bytes) -> tuple[bytes, int]:
-    """The body as gzip has it, and how many bytes it has; piece by piece, for a text of 16 MB has no room twice."""
+    """The body as gzip has it, and how many bytes it has."""
     packer, packed, plain_bytes = zlib.compressobj(level=1, wbits=_GZIP), [], 0
-    for at in range(0, len(data), _PIECE):
-        piece = data[at : at + _PIECE]
-        plain = piece.encode() if isinstance(piece, str) else piece
-        plain_bytes += len(plain)
-        packed.append(packer.compress(plain))
+    for piece in encoded(data):
+        plain_bytes += len(piece)
+        packed.append(packer.compress(piece))
     packed.append(packer.flush())
     return b"".join(packed), plain_bytes
 
@@ -180,9 +182,9 @@ def in_bucket(item: Item) -> Item:
     return {"encoding": {"S": kind}} | kept | {"object": {"S": object_key(item)}}
 
 
-def body_of(item: Item) -> bytes:
-    """The bytes of the item's body as they lie in an object."""
-    body: bytes = item["data"]["S"].encode() if "S" in item["data"] else item["data"]["B"]
+def body_of(item: Item) -> str | bytes:
+    """The item's body as it lies in an object, a text in UTF-8."""
+    body: str | bytes = item["data"]["S"] if "S" in item["data"] else item["data"]["B"]
     return body
 
 
@@ -241,10 +243,15 @@ def _body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | Non
     if "encoding" not in item:
         plain: str | bytes = item["data"]["S"] if "S" in item["data"] else bytes(item["data"]["B"])
         return plain
-    kind, _, packing = item["encoding"]["S"].partition("+")
     content = fetch(item["object"]["S"]) if "object" in item else bytes(item["data"]["B"])
     if content is None:
         return None
+    return unpacked(content, item["encoding"]["S"], most_bytes)
+
+
+def unpacked(content: bytes, encoding: str, most_bytes: int | None = None) -> str | bytes | None:
+    """The body whose bytes are stored in this encoding; None where it has more than `most_bytes`."""
+    kind, _, packing = encoding.partition("+")
     # RFC 1952, ISIZE: the last four bytes are "the size of the original (uncompressed) input data modulo 2^32".
     size = int.from_bytes(content[-4:], "little") if packing == "gzip" else len(content)
     if most_bytes is not None and size > most_bytes:

@@ -23,10 +23,13 @@ class Objects:
         """Whether there is a bucket."""
         return bool(self._bucket)
 
-    def put(self, key: str, content: bytes) -> None:
-        """Returns when the object is there; raises StoreUnavailable."""
+    def put(self, key: str, content: str | bytes) -> None:
+        """Returns when the object is there, a text in UTF-8; raises StoreUnavailable."""
         with translate_errors("PutObject"):
-            self._s3().put_object(Bucket=self._bucket, Key=key, Body=content)
+            client = self._s3()
+            if isinstance(content, str) and not getattr(client, "takes_text", False):
+                content = content.encode()
+            client.put_object(Bucket=self._bucket, Key=key, Body=content)
 
     def get(self, key: str) -> bytes:
         """The object's content; raises StoreUnavailable, also where it is not there."""

@@ -110,6 +110,7 @@ class Requests:
             after_fence=step.after_fence,
             partitions=LOG if profile.store == "log" else profile.partitions,
             order=profile.order,
+            now_ms=self._now_ms(),
             rest_until_ms=step.rest_until_ms,
             turn=self._turn(step),
         )
@@ -141,17 +142,11 @@ class Requests:
         return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id, not self._is_former)
 
     def _resumption(self, record: ControlRecord) -> Resumption:
-        """The later of two cursors: the control record's, which is saved now and then, and the log's.
-
-        The log's is behind where the upstream moved on without an event, and where it has forgotten a cursor.
-        """
+        """Where to go on: behind the later of two cursors, the control record's and the log's."""
         saved = record.resumption(self._now_ms())
-        self._asked_fence = record.cursor_fence
-        logged = None if self._log is None else self._log.opens()
-        if logged is None or (saved.saved_ms is not None and (record.cursor_fence, saved.saved_ms) >= logged[:2]):
-            return saved
-        self._asked_fence = logged.fence
-        return replace(saved, cursor=logged.text, saved_ms=logged.at_ms)
+        later = record.with_logged(None if self._log is None else self._log.opens())
+        self._asked_fence = later.cursor_fence
+        return replace(saved, cursor=later.cursor, saved_ms=later.saved_ms)
 
     def _replace_cursor(self, cursor: str) -> bool:
         store, stream_id = self._store, self._invocation.stream_id

@@ -14,7 +14,7 @@ from handlers.framing.events import StreamEvent
 from handlers.segments.appending import Cursor, Segment
 from handlers.segments.codec import pack, unpack
 from handlers.store.control_items import Item, count, expiry, number, text
-from handlers.store.event_items import Fetch, StoredEvent, event_item, in_bucket, partition_keys
+from handlers.store.event_items import Fetch, StoredEvent, body_of, event_item, in_bucket, partition_keys, unpacked
 
 # DynamoDB takes 400 KB. What is more than this goes alone, and else where it fits.
 MAX_SEGMENT_BYTES = 350 * 1024
@@ -72,10 +72,12 @@ def segment_item(
     return item | expiry(max(event.received_at_ms for event in events), keep_days)
 
 
-def elsewhere(stream_id: str, fence: int, event: StreamEvent) -> tuple[str, Item]:
-    """The key of the object that holds the body of an event which no segment does, and what says so in its segment."""
-    referring = in_bucket(event_item(stream_id, fence, 0, event))
-    return referring["object"]["S"], {"object": referring["object"], "encoding": referring["encoding"]}
+def elsewhere(stream_id: str, fence: int, event: StreamEvent) -> tuple[str, str | bytes, Item]:
+    """The key and the content of the object for a body which no segment holds, and what says so in its segment."""
+    item = event_item(stream_id, fence, 0, event)
+    referring = in_bucket(item)
+    says = {"object": referring["object"], "encoding": referring["encoding"]}
+    return referring["object"]["S"], body_of(item), says
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -130,9 +132,7 @@ def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> It
 
 def _fetched(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | None:
     content = fetch(item["object"]["S"])
-    if content is None or (most_bytes is not None and len(content) > most_bytes):
-        return None
-    return content.decode() if item["encoding"]["S"] == "text" else content
+    return None if content is None else unpacked(content, item["encoding"]["S"], most_bytes)
 
 
 def _whole(item: Any, name: str) -> int:

@@ -9,13 +9,51 @@ from collections.abc import Iterator
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
+from handlers.segments.appending import Cursor
 from handlers.store.control_items import Item, count
 from handlers.store.event_items import Fetch, StoredEvent
-from handlers.store.segment_items import BEHIND, last_position, log_key, segment_of_position, sort_key, stored_events
+from handlers.store.segment_items import (
+    BEHIND,
+    HEAD,
+    is_segment,
+    last_position,
+    log_key,
+    segment_of,
+    segment_of_position,
+    sort_key,
+    stored_events,
+)
 
 # How many segments are asked for at first, and at most: one may hold a single event or thousands. DynamoDB ends a page
 # at a megabyte.
 FIRST, MOST = 8, 200
+
+
+_NAMES = {f"#{name}": name for name in HEAD}
+_PROJECTION = ", ".join((*_NAMES, "#number"))
+
+
+def heads(dynamodb: Any, table: str, stream_id: str, condition: str, bound: str, **more: Any) -> Any:
+    """The answer to a Query for what a writer knows of a stream's segments, and for the anchor's number.
+
+    `condition` compares the sort key with :bound. Raises StoreUnavailable.
+    """
+    with translate_errors("Query"):
+        return dynamodb.query(
+            TableName=table,
+            KeyConditionExpression=f"PK = :partition AND {condition}",
+            ProjectionExpression=_PROJECTION,
+            ExpressionAttributeNames={**_NAMES, "#number": "number"},
+            ExpressionAttributeValues={":partition": {"S": log_key(stream_id)}, ":bound": {"S": bound}},
+            ConsistentRead=True,
+            **more,
+        )
+
+
+def last_cursor(dynamodb: Any, table: str, stream_id: str) -> Cursor | None:
+    """Where the stream's log says that it is to be resumed; None where it says nothing. Raises StoreUnavailable."""
+    items = heads(dynamodb, table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=1)["Items"]
+    return next((segment_of(item).cursor for item in items if is_segment(item)), None)
 
 
 class SegmentReader:

@@ -36,7 +36,6 @@ from handlers.store.objects import Objects
 from handlers.store.segment_items import (
     ANCHOR,
     BEHIND,
-    HEAD,
     MAX_SEGMENT_BYTES,
     elsewhere,
     is_segment,
@@ -45,9 +44,7 @@ from handlers.store.segment_items import (
     segment_of,
     sort_key,
 )
-
-_NAMES = {f"#{name}": name for name in HEAD}
-_PROJECTION = ", ".join((*_NAMES, "#number"))
+from handlers.store.segment_reader import heads
 
 
 class SegmentWriter:
@@ -129,17 +126,10 @@ class SegmentWriter:
 
     def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
         """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows."""
-        with translate_errors("Query"):
-            response = self._dynamodb.query(
-                TableName=self._table,
-                KeyConditionExpression=f"PK = :partition AND {condition}",
-                ProjectionExpression=_PROJECTION,
-                ExpressionAttributeNames={**_NAMES, "#number": "number"},
-                ExpressionAttributeValues={":partition": {"S": log_key(self._stream_id)}, ":bound": {"S": bound}},
-                ScanIndexForward=not newest_first,
-                ConsistentRead=True,
-                **({} if most is None else {"Limit": most}),
-            )
+        limit = {} if most is None else {"Limit": most}
+        response = heads(
+            self._dynamodb, self._table, self._stream_id, condition, bound, ScanIndexForward=not newest_first, **limit
+        )
         items = response["Items"]
         anchor = next((count(item, "number") or 0 for item in items if not is_segment(item)), 0)
         segments = [segment_of(item) for item in items if is_segment(item)]
@@ -182,8 +172,12 @@ class SegmentWriter:
         if len(data) <= MAX_SEGMENT_BYTES:
             return segment_item(self._stream_id, segment, events, self._keep_days, data)
         assert is_lone
+        packed_bytes = len(data)
+        del data  # the body is compressed once more for the bucket, and may have 16 MB
         if not self._objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
-            return self._item_of_lone(put, self._dead_letter(events[0], f"too large for a segment: {len(data)} bytes"))
+            return self._item_of_lone(
+                put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
+            )
         return self._item_of_lone(put, self._put_object(events[0]))
 
     def _item_of_lone(self, put: Put, says: Item) -> Item:
@@ -196,9 +190,8 @@ class SegmentWriter:
         return segment_item(self._stream_id, put.segment, put.events, self._keep_days, data) | says
 
     def _put_object(self, event: StreamEvent) -> Item:
-        key, says = elsewhere(self._stream_id, self._fence, event)
-        assert not isinstance(event.data, Oversize)
-        self._objects.put(key, event.data.encode() if isinstance(event.data, str) else event.data)
+        key, content, says = elsewhere(self._stream_id, self._fence, event)
+        self._objects.put(key, content)
         return says
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:

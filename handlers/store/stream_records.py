@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from handlers.api.records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
-from handlers.connection.inputs import Order
+from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
 from handlers.store import control_items, former_layout
 from handlers.store.control_record import to_record
@@ -32,10 +32,14 @@ class Layout(NamedTuple):
 
 
 class StreamRecords:
-    """The control table; the client is made once and shared by all invocations of a sandbox."""
+    """The control table; the client is made once and shared by all invocations of a sandbox.
 
-    def __init__(self, dynamodb: Any, control_table: str) -> None:
+    `events_table` has the cursors of streams whose events lie in a log; "" where nobody looks at cursors.
+    """
+
+    def __init__(self, dynamodb: Any, control_table: str, events_table: str = "") -> None:
         self._dynamodb = dynamodb
+        self._events_table = events_table
         self._table = control_table
         self._records = ControlTable(dynamodb, control_table)
         self._leases = Leases(dynamodb, control_table)
@@ -48,6 +52,11 @@ class StreamRecords:
         record = to_record(lease)
         if record.is_former or not record.is_converted:
             record = record.with_former(former_layout.read(self._records, stream_id))
+        if record.partitions == LOG and self._events_table:
+            # Few streams have a log, and what is imported lengthens each cold start.
+            from handlers.store.segment_reader import last_cursor
+
+            record = record.with_logged(last_cursor(self._dynamodb, self._events_table, stream_id))
         losses = [control_items.lost(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
         return replace(
             self._read(stream_id, lease),

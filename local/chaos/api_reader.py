@@ -52,7 +52,7 @@ class ApiReader:
         self._world = world
         self._clock = world.clock
         self._draws = random.Random(f"{world.schedule.seed} {world.stream}")
-        self._records = StreamRecords(world.tables, world.control_table)
+        self._records = StreamRecords(world.tables, world.control_table, world.account.events_table)
         self._events = EventReader(world.tables, world.account.events_table, lambda _key: None)
         self._after = ""
 

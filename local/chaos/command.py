@@ -15,11 +15,12 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from local.chaos.invariants import COUNTED
 from local.chaos.progress import Progress
-from local.chaos.schedule import generate
+from local.chaos.schedule import STORES, generate
 from local.chaos.simulate import Result, run_schedule, shrink
 from local.printable import lines_of
 from local.user_error import UserError
@@ -42,6 +43,9 @@ def add(subparsers: Any) -> None:
         "--seed", type=int, default=0, metavar="S", help="the first schedule's seed (0); the next is S + 1"
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
+    parser.add_argument(
+        "--store", choices=STORES, default="", help="where every stream's events lie (by default the seed decides)"
+    )
     parser.add_argument("--trace", action="store_true", help="print each schedule and what happened")
     parser.set_defaults(run=run)
 
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress(args.schedules, sys.stderr)
     was_interrupted = False
     try:
-        for result in runs(range(args.seed, args.seed + args.schedules), args.jobs):
+        for result in runs(range(args.seed, args.seed + args.schedules), args.jobs, args.store):
             kinds = {violation.kind for violation in result.violations}
             counts.update(kinds)
             totals.update(events=result.events, connections=result.connections, executions=result.executions)
@@ -70,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         was_interrupted = True
     progress.clear()
     if first is not None:
-        print(replay(first) if was_interrupted else report(first))
+        print(replay(first, args.store) if was_interrupted else report(first, args.store))
     sums = [f"{name} {number}" for name, number in totals.items()]
     print(lines_of(sys.stdout, [*summary(progress.done, counts), *sums]))
     if was_interrupted:
@@ -82,7 +86,13 @@ def run(args: argparse.Namespace) -> int:
 def rest(args: argparse.Namespace, done: int) -> str:
     """The command that runs the schedules which are not done."""
     jobs = f" --jobs {args.jobs}" if args.jobs > 1 else ""
-    return f"streamkeeper chaos --seed {args.seed + done} --schedules {args.schedules - done}{jobs}"
+    return (
+        f"streamkeeper chaos --seed {args.seed + done} --schedules {args.schedules - done}{jobs}{_stored(args.store)}"
+    )
+
+
+def _stored(store: str) -> str:
+    return f" --store {store}" if store else ""
 
 
 def summary(schedules: int, counts: Counter[str]) -> list[str]:
@@ -96,21 +106,22 @@ def trace(result: Result) -> str:
     return "\n".join([str(result.schedule), "", *result.log, *broken])
 
 
-def report(result: Result) -> str:
+def report(result: Result, store: str = "") -> str:
     """The shortest schedule that fails as this one does, and how to replay this one."""
     shortest = shrink(result)
-    return "\n".join([replay(result), "The shortest schedule that fails in the same way:", trace(shortest), ""])
+    return "\n".join([replay(result, store), "The shortest schedule that fails in the same way:", trace(shortest), ""])
 
 
-def replay(result: Result) -> str:
-    """How to replay it."""
-    return f"Replay with: streamkeeper chaos --seed {result.schedule.seed} --schedules 1 --trace"
+def replay(result: Result, store: str = "") -> str:
+    """How to replay it, where `store` was chosen by the command."""
+    return f"Replay with: streamkeeper chaos --seed {result.schedule.seed} --schedules 1{_stored(store)} --trace"
 
 
-def runs(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
-    """What each seed's schedule led to, in the order of the seeds."""
+def runs(seeds: Iterable[int], jobs: int, store: str = "") -> Iterator[Result]:
+    """What each seed's schedule led to, in the order of the seeds; `store` as in `generate`."""
+    run_one = partial(_run, store=store)
     if jobs == 1:
-        yield from map(_run, seeds)
+        yield from map(run_one, seeds)
         return
     # Ctrl-C reaches every process of the terminal; this one alone says what is done. What is ignored here as they start
     # they ignore from their first instruction on.
@@ -120,11 +131,11 @@ def runs(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
     finally:
         signal.signal(signal.SIGINT, interrupts)
     with pool:
-        yield from pool.imap(_run, seeds, CHUNK)
+        yield from pool.imap(run_one, seeds, CHUNK)
 
 
-def _run(seed: int) -> Result:
+def _run(seed: int, store: str) -> Result:
     gc.disable()
     if seed % COLLECT_EVERY == 0:
         gc.collect()
-    return run_schedule(generate(seed))
+    return run_schedule(generate(seed, store))

@@ -107,17 +107,27 @@ def _is_kept(world: World, gap: Gap) -> bool:
     return schedule.is_left_to_default and not schedule.skew_ms and gap.to_ms - gap.from_ms <= KEPT_MS
 
 
+def _asked_before_ms(world: World) -> int:
+    """How much longer ago what a connection asked for may have happened than the end of the one before it."""
+    # What waits for a log is not stored yet: the cursor is behind it.
+    waits_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
+    return ASKED_BEFORE_MS + waits_ms
+
+
 def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
     """Whether whoever ended the gap could not get what came in it, or nobody has."""
     schedule = world.schedule
     reach_ms = schedule.memory.reach_ms(schedule.skew_ms) if schedule.resumes else 0
     if reach_ms == 0:
         return True
-    if reach_ms is not None and gap.to_ms - gap.from_ms + ASKED_BEFORE_MS + slack_ms > reach_ms:
+    if reach_ms is not None and gap.to_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
         return True
-    about = [
-        link for link in world.upstream.links if gap.from_ms - slack_ms <= (link.opened_ms or 0) <= gap.to_ms + slack_ms
+    # Who is told by a status that its cursor is too old is never connected.
+    answered = [
+        (link, link.closed_ms if link.opened_ms is None and link.has_forgotten else link.opened_ms)
+        for link in world.upstream.links
     ]
+    about = [link for link, at_ms in answered if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms]
     afresh = any(link.cursor is None or link.has_forgotten for link in about)
     # Where nobody is connected, what is open is for the next one.
     return afresh or any(part.is_refused for part in parts) or not world.upstream.open_links
@@ -130,7 +140,7 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
         return False
     behind_ms = link.opened_ms - min(gap.from_ms, _cursor_ms(world, records, link))
     end_ms = min(_end_ms(world, records, link), gap.to_ms)
-    return end_ms - link.opened_ms > CATCH_UP * (behind_ms + ASKED_BEFORE_MS)
+    return end_ms - link.opened_ms > CATCH_UP * (behind_ms + _asked_before_ms(world))
 
 
 def _cursor_ms(world: World, records: list[Record], link: Link) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from local.chaos.memory import EVERYTHING, MEMORIES, Memory
 from local.chaos.wire import KEYS
 
+STORES = ("items", "log")
 POLICIES = ("evicts", "tolerates", "forbids")
 # No fault begins before the first connection has had time to come, or after the last instant.
 FIRST_MS, LAST_MS = 500, 50_000
@@ -195,32 +196,33 @@ BESIDE, MOST_BESIDE = 0.07, 3
 LOGS, UNORDERED = 0.35, 0.3
 
 
-def generate(seed: int) -> Schedule:
-    """The schedule of a seed."""
+def generate(seed: int, store: str = "") -> Schedule:
+    """The schedule of a seed; `store` puts the events of every stream there, "" leaves that to the seed."""
     drawn = random.Random(seed)
     schedule = _generate(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
     if drawn.random() < BESIDE:
         own = [kind for kind in KINDS if kind not in SHARED]
         beside = [_generate(seed, drawn, own, drawn.randrange(MOST_BESIDE + 1)) for _ in range(drawn.choice((1, 1, 2)))]
         schedule = replace(schedule, beside=tuple(beside))
-    schedule = replace(schedule, beside=tuple(_stored(one, n) for n, one in enumerate(schedule.beside, 1)))
-    schedule = _stored(schedule, 0)
+    schedule = replace(schedule, beside=tuple(_stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
+    schedule = _stored(schedule, 0, store)
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(_bearable(fault) for fault in schedule.faults))
     return schedule
 
 
-def _stored(schedule: Schedule, number: int) -> Schedule:
+def _stored(schedule: Schedule, number: int, store: str) -> Schedule:
     """The schedule, perhaps with its events in a log, or as items without an order.
 
     Drawn apart, so that all else of a seed is as it was without.
     """
     drawn = random.Random(f"log {schedule.seed} {number}")
-    if drawn.random() >= LOGS:
+    is_log = drawn.random() < LOGS
+    if store == "items" or not (is_log or store == "log"):
         is_unordered = random.Random(f"order {schedule.seed} {number}").random() < UNORDERED
         return replace(schedule, order="none") if is_unordered else schedule
     # A successor asks for what came after the newest segment: an upstream that forgot that already is asked too late.
-    flushes = (0, 0.3) if schedule.memory.forgets else (0, 0.3, 1, 3)
+    flushes = (0, 0.3) if schedule.resumes and schedule.memory.forgets else (0, 0.3, 1, 3)
     return replace(schedule, store="log", partitions=1, flush_s=drawn.choice(flushes))
 
 

@@ -59,8 +59,8 @@ class LogMarks:
         segment = segment_of(mark)
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
         if len(data) > MAX_SEGMENT_BYTES:
-            key, says = elsewhere(stream_id, segment.fence, event)
-            self._objects.put(key, event.data.encode() if isinstance(event.data, str) else event.data)  # type: ignore[arg-type]
+            key, content, says = elsewhere(stream_id, segment.fence, event)
+            self._objects.put(key, content)
             item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
         if "expires_at" in mark:
             item["expires_at"] = mark["expires_at"]

@@ -12,15 +12,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from local.printable import columns_of, in_marks_of
 from local.user_error import UserError
 from local.workbench import files, functions
 from states_language import Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock, VirtualClock
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Stubs
+from timeline.attempts import attempts, draw
 
 LONGEST_PATH = 60
 """States that are printed of a path."""
+
+COLUMNS, BESIDE, MIN_BAR = 120, 84, 16
+"""Of a timeline where nobody says how wide it may be; what stands beside its bars; and of these at least."""
 
 PROGRESS_EVERY_MS = 5_000
 """How often an execution in real time reports its progress."""
@@ -39,6 +44,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
     parser.add_argument("--virtual", action="store_true", help="let time jump: a Wait of a day takes no time")
     parser.add_argument("--history", action="store_true", help="print the history's events too")
+    parser.add_argument("--timeline", action="store_true", help="draw each Task's attempts, and where errors went")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--stage", default=files.STAGE, help="whose settings fill ${self:custom...} (local)")
     parser.set_defaults(run=run)
@@ -55,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_as_json(execution, args.history), ensure_ascii=False, indent=1))
     else:
-        print("\n".join(_lines(execution, args.history)))
+        print(in_marks_of(sys.stdout.encoding, "\n".join(_lines(execution, args.history, args.timeline))))
     return int(execution.status != "SUCCEEDED")
 
 
@@ -134,7 +140,7 @@ def _as_json(execution: Execution, history: bool) -> dict[str, Any]:
     return result | {"history": execution.history} if history else result
 
 
-def _lines(execution: Execution, history: bool) -> list[str]:
+def _lines(execution: Execution, history: bool, timeline: bool) -> list[str]:
     took_s = ((execution.stopped_ms or execution.started_ms) - execution.started_ms) / 1000
     counts = f"{execution.transitions} transitions, {len(execution.history)} events"
     lines = [f"{execution.status} after {took_s:.3f} s, {counts}", f"path: {_path(execution.path)}"]
@@ -144,6 +150,10 @@ def _lines(execution: Execution, history: bool) -> list[str]:
         lines.append(f"cause: {execution.cause}")
     if execution.status == "SUCCEEDED":
         lines.append(f"output: {json.dumps(execution.output, ensure_ascii=False, indent=2)}")
+    if timeline:
+        width = max(MIN_BAR, columns_of(sys.stdout, COLUMNS) - BESIDE)
+        until_ms = (execution.stopped_ms or execution.started_ms) - execution.started_ms
+        lines += ["", *draw(attempts(execution.history), until_ms, width)]
     if history:
         lines += ["", f"{'id':>6} {'after':>6} {'at (s)':>12}  event"]
         lines += [_event(event, execution.started_ms) for event in execution.history]

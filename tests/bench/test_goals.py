@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench.gaps import DROP, HANDOVER, KILL, summary
-from bench.goals import Goal, goals
+from bench.goals import Goal, death_goals, goals
 
 
 @dataclass(frozen=True)
@@ -64,3 +64,22 @@ def test_what_has_no_goal() -> None:
     """A handover where two are forbidden leaves a gap; the plain machine is the peer."""
     assert [goal.goal for goal in goals([Row(policy="forbids")])] == ["p99 after a drop", "no event lost"]
     assert goals([Row(machine="staggered", lost=9)]) == []
+
+
+@dataclass(frozen=True)
+class Death:
+    """What a goal reads of one kind of death; by default all is as it should be."""
+
+    policy: str = "Sandbox.Timedout"
+    gaps: dict[str, Any] = field(default_factory=lambda: {"count": 100, "p99_ms": 1500.0})
+    told: int = 100
+    lost: int = 0
+
+
+def test_a_death_is_followed_in_time() -> None:
+    """By the next request, a hundred times at least, each told to the machine; and nothing is lost."""
+    few, slow = {"count": 99, "p99_ms": 1.0}, {"count": 100, "p99_ms": 1500.1}
+    rows = (Death(), Death(gaps=slow), Death(gaps=few), Death(told=99), Death(lost=1))
+    assert [[goal.met for goal in death_goals(row)] for row in rows] == [
+        [True, True, True], [False, True, True], [True, False, True], [True, False, True], [True, True, False],
+    ]  # fmt: skip

@@ -1,12 +1,14 @@
 """Seeded chaos in virtual time: every schedule keeps the promise; a failure can be replayed and shrunk."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from handlers.store.event_writer import STORED
 from local.chaos import simulate
 from local.chaos.command import report, runs, summary
+from local.chaos.memory import Memory
 from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, generate
 from local.cli import main
 
@@ -43,6 +45,26 @@ def test_without_faults_nobody_is_ever_missed(policy: str) -> None:
     schedule = Schedule(7, policy, False, False, 0, True, 0, 300, ())
     result = simulate.run_schedule(schedule)
     assert (result.violations, result.connections > 2) == ([], True)
+
+
+def test_nothing_is_told_as_missed_where_a_late_default_resume_is_relieved() -> None:
+    """Its cursor waited for a log and for a slow store, and it is relieved before it can have caught up."""
+    slow = (Fault(33_767, "slow store", 2_151, 900), Fault(37_689, "slow store", 4_403, 1_800))
+    faults = (Fault(1_360, "vanish", 0, 2_000), *slow)
+    for memory in (Memory(keeps=6), Memory(keeps=12)):
+        schedule = Schedule(673, "tolerates", False, False, 0, False, 0, 300, faults, memory=memory)
+        result = simulate.run_schedule(replace(schedule, store="log", flush_s=3))
+        assert (result.violations, result.connections > 3) == ([], True)
+
+
+def test_a_store_can_be_chosen_for_every_schedule() -> None:
+    """Whatever the seed says, with a log that flushes as the seed would have it; all else of the seed stays."""
+    for seed in range(100):
+        drawn, log, items = generate(seed), generate(seed, "log"), generate(seed, "items")
+        assert {one.store for one in log.all} == {"log"}
+        assert {one.store for one in items.all} == {"items"}
+        assert drawn.store != "log" or drawn.flush_s == log.flush_s
+        assert log.faults == drawn.faults == items.faults
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

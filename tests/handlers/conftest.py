@@ -71,7 +71,7 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     (tmp_path / "demo.toml").write_text("")
     sys.modules.pop("handlers.control", None)
     module = importlib.import_module("handlers.control")
-    monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL))
+    monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
     monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
     yield module
     sys.modules.pop("handlers.control", None)

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.effects import Claim, Progress, RecordLoss
+from handlers.connection.inputs import LOG
+from handlers.connection.steps import Invocation
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.profile.parse import parse
 from handlers.store import control_record
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
+from handlers.store.requests import Requests
 from handlers.store.stream_records import NEWEST, StreamRecords
 from local.service import osls
 from local.stack import read
@@ -42,7 +46,7 @@ REQUESTED_AT = "2026-01-01T00:00:00.000Z"
 
 def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> StreamRecords:
     """The store on the table; one operation may go another way."""
-    return StreamRecords(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL)
+    return StreamRecords(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL, EVENTS)
 
 
 def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
@@ -72,6 +76,32 @@ def test_the_index_names_every_route_and_profile(function: ModuleType) -> None:
     assert (code, body["service"], body["profiles"]) == (200, "streamkeeper", ["demo"])
     routes = read(osls.template("test"), {}).routes
     assert sorted(body["routes"]) == sorted(f"{route.method} {route.path}" for route in routes)
+
+
+@pytest.mark.parametrize(
+    ("saved", "shown"),
+    [
+        (None, ("8", "1970-01-01T00:00:04.000Z")),  # its functions never saved one: the log has it
+        (("17", 1, 2_500), ("8", "1970-01-01T00:00:04.000Z")),  # the log's is later
+        (("17", 1, 4_000), ("17", "1970-01-01T00:00:04.000Z")),  # the upstream moved on without an event
+        (("17", 2, 1_000), ("17", "1970-01-01T00:00:01.000Z")),  # a newer connection saved it
+    ],
+)
+def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
+    aws: Aws, function: ModuleType, saved: tuple[str, int, int] | None, shown: tuple[str, str]
+) -> None:
+    """The later of the last segment's and the control record's; and a connection that claims now gets the same."""
+    store = aws.store()
+    store.claim("demo", execution="", holder="B/request-1", partitions=LOG)
+    event = StreamEvent("k8", "a", "8", None, "8", 3_000)
+    store.log("demo", 1, lambda: 4_000, window_ms=1_000, keep_days=0).write(0, [event])
+    if saved is not None:
+        aws.put_control("demo", "lease", **control_record.cursor(*saved))
+    assert asked(function, "GET")[1]["cursor"] == dict(zip(("value", "saved_at"), shown, strict=True))
+    table = {"address": "http://127.0.0.1:1/", "allow_private": True, "framing": "sse", "store": "log"}
+    invocation = Invocation("demo", "B", "", "request-2", FAR_MS, 0, 1_000, 1_000, 1_000)
+    (claim,) = Requests(parse("demo", table, {}), store, invocation, lambda: 5_000).of(Claim())
+    assert claim().resumption.cursor == shown[0]
 
 
 def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
@@ -300,7 +330,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
     with serving(refuses(code, status)) as server:
         signer = Signer(Credentials("id", "secret-key", ""), "eu-central-1")
         client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
-        monkeypatch.setattr(function, "store", StreamRecords(client, CONTROL))
+        monkeypatch.setattr(function, "store", StreamRecords(client, CONTROL, EVENTS))
         context = {"requestId": "the client's own", "extendedRequestId": "API1="}
         answer = asked(function, method, resource=resource, requestContext=context)
         client.close()

@@ -1,7 +1,8 @@
 """The local service under real faults: signals to its processes, a bad network, a full disk, one after the other.
 
-One service keeps three streams, one of each policy, from one upstream behind one proxy. Each fault of `FAULTS` is a
-step; after each, every stream must store an event that happened when the fault was over.
+One service keeps three streams, one of each policy, from one upstream behind one proxy; their events are items, or lie
+in logs. Each fault of `FAULTS` is a step; after each, every stream must store an event that happened when the fault was
+over.
 """
 
 import contextlib
@@ -16,18 +17,24 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.store.event_reader import INDEX
+from handlers.store.segment_items import LOG_SUFFIX, log_key, stored_events
 from local.permissions import guard
 from local.stepfunctions.journals import Journals
 from local.upstreams.clockwork import Clockwork, now_ms
 from tests.chaos.real.proxy import Proxy
+from tests.chaos.real.test_real_teeth import project
 from tests.harness import Service, running
 from tests.local.support import PROJECT, children, client, until
+from tests.real.test_redeploy import changed
 from tests.real.upstream import serving
 
 pytestmark = pytest.mark.long
 STREAMS = ("demo:chaos", "demo-ndjson:chaos", "demo-exclusive:chaos")
 EXCLUSIVE = "demo-exclusive:chaos"
 EVENTS = "streamkeeper-test-events"
+# How many of the newest items are looked at, or segments.
+LAST = 20
 # A stopped function is killed at its limit of 8 s, and an idle one that is asked something after 10 s.
 RECOVERED_WITHIN_S = 20
 
@@ -35,8 +42,9 @@ RECOVERED_WITHIN_S = 20
 class Scene:
     """The service, the proxy between it and the upstream, and what the faults need of both."""
 
-    def __init__(self, service: Service, proxy: Proxy, data: Path) -> None:
+    def __init__(self, service: Service, proxy: Proxy, data: Path, store: str) -> None:
         self.service = service
+        self.store = store
         self.proxy = proxy
         self.data = data
         self._pause = threading.Event()
@@ -74,14 +82,37 @@ class Scene:
 
     def keeps_up(self) -> bool:
         """Whether every stream stores, in time, an event that happens after now."""
-        number = str(now_ms() // Clockwork().interval_ms + 1)
-        return until(lambda: all(self._is_stored(stream_id, number) for stream_id in STREAMS), RECOVERED_WITHIN_S)
+        number = now_ms() // Clockwork().interval_ms + 1
+        return until(lambda: all(number in self.newest(stream_id) for stream_id in STREAMS), RECOVERED_WITHIN_S)
 
-    def _is_stored(self, stream_id: str, number: str) -> bool:
-        key = {"PK": {"S": stream_id}, "SK": {"S": number}}
+    def newest(self, stream_id: str) -> list[int]:
+        """The numbers of the last items, or of all events that lie in the last segments."""
         with contextlib.suppress(BotoCoreError, ClientError):
-            return "Item" in self._dynamodb.get_item(TableName=EVENTS, Key=key, ConsistentRead=True)
-        return False
+            is_log = self.store == "log"
+            answer = self._dynamodb.query(
+                TableName=EVENTS,
+                **({} if is_log else {"IndexName": INDEX}),
+                KeyConditionExpression="PK = :stream",
+                ExpressionAttributeValues={":stream": {"S": log_key(stream_id) if is_log else stream_id}},
+                ScanIndexForward=False,
+                Limit=LAST,
+            )
+            return [int(key) for item in answer["Items"] for key in _keys(item)]
+        return []
+
+    def numbers(self, stream_id: str) -> list[int]:
+        """The numbers of all events: of items in their own order, of a log in the order in which they lie there."""
+        if self.store == "items":
+            return sorted(int(item["SK"]) for item in self.service.items("events", stream_id))
+        segments = self.service._items("events", f"{stream_id}{LOG_SUFFIX}", "segment#")
+        keys = [key for item in segments for key in _keys(item)]
+        # It goes on meanwhile.
+        assert [event["key"] for event in self.service.events(stream_id, 1000)][: len(keys)] == keys
+        return [int(key) for key in keys]
+
+
+def _keys(item: dict[str, Any]) -> list[str]:
+    return [event.key for event in stored_events(item, lambda _key: None)] if "data" in item else [item["SK"]["S"]]
 
 
 def functions_killed(scene: Scene) -> None:
@@ -171,26 +202,41 @@ FAULTS: tuple[Callable[[Scene], None], ...] = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[tuple[Scene, Any]]:
+def in_logs(copy: Path) -> None:
+    """The events of the three streams lie in logs, for which they wait half a second."""
+    log = 'store = "log"\nflush_s = 0.5\n'
+    for change in (('store = "items"\n', log), ('order = "index"\n', "")):
+        changed(copy / "env" / "streams" / "demo.toml", change)
+    for name in ("demo-ndjson", "demo-exclusive"):
+        path = copy / "env" / "streams" / f"{name}.toml"
+        path.write_text(path.read_text() + log)
+
+
+@pytest.fixture(params=["items", "log"])
+def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Scene, Any]]:
     """Three streams that are connected and have a saved cursor."""
+    (tmp_path / "project").mkdir()
+    code = PROJECT if request.param == "items" else project(tmp_path / "project", [in_logs])
     with contextlib.ExitStack() as stack:
         upstreams, port = stack.enter_context(serving())
         proxy = stack.enter_context(contextlib.closing(Proxy(port)))
         # Its faults are those of a run whose functions reach the database by themselves.
         variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{proxy.port}", guard.SETTING: ""}
-        service = stack.enter_context(running(tmp_path, PROJECT, **variables))
-        found = Scene(service, proxy, tmp_path / "data")
+        service = stack.enter_context(running(tmp_path, code, **variables))
+        found = Scene(service, proxy, tmp_path / "data", request.param)
         for stream_id in STREAMS:
             service.post(stream_id)
         # The first connection of a stream has no place to go on from: it begins with what happens next.
-        assert until(lambda: all(service.items("events", stream_id) for stream_id in STREAMS), 20), service.log
+        assert until(lambda: all(found.newest(stream_id) for stream_id in STREAMS), 20), service.log
         yield found, upstreams
         assert service.end() == 0
 
 
 def test_each_event_is_stored_once_whatever_happens(scene: tuple[Scene, Any]) -> None:
-    """After each fault every stream is connected again; in the end no event is missing, and no execution has ended."""
+    """After each fault every stream is connected again; in the end no event is missing, and no execution has ended.
+
+    In a log they lie in the upstream's order, and the API shows them so.
+    """
     at, upstreams = scene
     for fault in FAULTS:
         fault(at)
@@ -198,7 +244,7 @@ def test_each_event_is_stored_once_whatever_happens(scene: tuple[Scene, Any]) ->
     newest = now_ms() // Clockwork().interval_ms
     assert at.keeps_up()
     for stream_id in STREAMS:
-        numbers = sorted(int(item["SK"]) for item in at.service.items("events", stream_id))
+        numbers = at.numbers(stream_id)
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), stream_id
         assert numbers[-1] >= newest
     assert upstreams.presence.most(EXCLUSIVE) == 1

@@ -163,6 +163,18 @@ def test_a_default_resume_that_is_relieved_leaves_nothing_open(
     assert [(gap.from_ms, gap.to_ms) for gap in told] == open_gaps
 
 
+@pytest.mark.parametrize(("live_ms", "open_gaps"), [(75_000, []), (75_001, [(44_000, 54_000)])])
+def test_a_default_resume_that_is_relieved_late_leaves_open_only_what_its_successor_does_not_bring(
+    live_ms: int, open_gaps: list[tuple[int, int]]
+) -> None:
+    """At the assumed speed it is behind by half of the time that it still lacks; the next one asks 5 s back."""
+    before = connection(1, 0, 44_000, live_ms=0)
+    long = connection(2, 43_000, 61_000, reach_ms=0, since_ms=34_000, live_ms=live_ms)
+    relief = connection(3, 59_000, 90_000, reach_ms=0, since_ms=43_000, live_ms=75_000)
+    told = [gap for gap in gaps([before, long, relief], 99_000, DEAD_AFTER_MS) if not gap.closed_by_cursor]
+    assert [(gap.from_ms, gap.to_ms) for gap in told] == open_gaps
+
+
 def test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off() -> None:
     """What it did not bring is as old as ever: the next one may ask too late, and then all of it stays open."""
     first = connection(1, 0, 5_000, live_ms=0)

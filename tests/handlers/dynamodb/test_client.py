@@ -311,8 +311,9 @@ PLAIN = {"AWS_DEFAULT_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_S
 def test_the_environment_of_a_function_is_plain() -> None:
     """Region, endpoint and credentials come from the SDK's own variables, and the secret does not show itself."""
     token = {"AWS_SESSION_TOKEN": "secret-token"}
+    hosts = [f"https://{host}.eu-central-1.amazonaws.com" for host in ("dynamodb", "{bucket}.s3", "sqs")]
     assert plain_aws({**PLAIN, **token}) == PlainAws(
-        "eu-central-1", "https://dynamodb.eu-central-1.amazonaws.com", "id", "secret-key", "secret-token"
+        "eu-central-1", hosts[0], "id", "secret-key", "secret-token", s3_url=hosts[1], sqs_url=hosts[2]
     )
     named = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:2"}
     plain = plain_aws({**PLAIN, **named})
@@ -334,6 +335,7 @@ def test_the_environment_of_a_function_is_plain() -> None:
         {"HTTPS_PROXY": "http://proxy:1"},
         {"AWS_CA_BUNDLE": "/bundle.pem"},
         {"AWS_ENDPOINT_URL": "http://127.0.0.1:1/path"},
+        {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1/path"},
     ],
 )
 def test_what_is_not_plain_is_left_to_boto3(change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -380,7 +380,9 @@ def test_the_first_claim_takes_over_what_the_version_before_kept_elsewhere() -> 
     Function(table, "r1").ask(MarkConnected(4, 9_000, row(4, 4_010)))
     asked = len(table.requests)
     Function(table, "r2").claim()
-    assert len(table.requests) == asked + 2  # the claim, and the record of a predecessor that left no end
+    # The claim, refused for a former function may have written down a rest; that; the claim, and the record of a
+    # predecessor that left no end.
+    assert table.requests[asked:] == ["update_item", "get_item", "update_item", "update_item"]
 
 
 def test_a_rest_that_the_version_before_wrote_down_is_kept() -> None:
@@ -392,6 +394,27 @@ def test_a_rest_that_the_version_before_wrote_down_is_kept() -> None:
     assert type(answer).__name__ == "RestOwed"
     assert (answer.rest.kind, answer.rest.failures, answer.rest.until_ms) == ("http", 2, 8_000)
     assert table.item()["fence"] == {"N": "3"}
+
+
+def test_a_rest_that_the_version_before_writes_down_after_the_conversion_is_kept() -> None:
+    """A function of it may run for sixteen minutes more; until then each claim looks whether it has."""
+    table = Table()
+    former(table, 3, connected=3, released=3)
+    first = Function(table, "r1", now_ms=2_000)
+    first.claim()
+    table.put("rest", kind={"S": "throttled"}, failures={"N": "1"}, until_ms={"N": "90000"})
+    answer = Function(table, "r2", now_ms=3_000).ask(Claim())
+    assert type(answer).__name__ == "RestOwed"
+    assert (answer.rest.kind, answer.rest.until_ms, table.item()["fence"]) == ("throttled", 90_000, {"N": "4"})
+    # Once it is known it holds as any other: whoever has waited for it, or ended it, is not kept by it again.
+    assert Function(table, "r2", now_ms=91_000).ask(Claim(0, 90_000)).lease.fence == 5
+    table.put("lease", **table.item() | {"rest_until_ms": {"N": "50000"}})
+    assert Function(table, "r3", now_ms=91_000).ask(Claim(0, 50_000)).lease.fence == 6
+    late = Function(table, "r4", now_ms=2_000 + 960_000)
+    table.put("rest", kind={"S": "throttled"}, failures={"N": "1"}, until_ms={"N": "9990000"})
+    asked = len(table.requests)
+    assert late.ask(Claim(0, 50_000)).lease.fence == 7
+    assert table.requests[asked:].count("update_item") == 1
 
 
 def test_a_connection_of_the_version_before_that_goes_on_is_asked_for_again() -> None:

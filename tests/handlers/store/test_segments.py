@@ -56,6 +56,17 @@ def keys(aws: Aws) -> list[str]:
     return [event.key for event in read(aws)]
 
 
+@pytest.mark.parametrize(
+    "data", [noise(900_000).hex(), "é" * 100_000 + noise(900_000).hex(), noise(900_000), "[" * 9**7]
+)
+def test_a_large_event_comes_back_as_it_was_delivered(aws: Aws, data: str | bytes) -> None:
+    """In the bucket or in a segment alone, compressed or not; text stays text and bytes stay bytes."""
+    assert log(aws, 3).write(0, events(1, data=data)) == Written(1, 0)
+    assert [type(one.data) for one in read(aws)] == [type(data)]
+    assert [one.data == data for one in read(aws)] == [True]
+    assert [one.data for one in read(aws, most_bytes=100_000)] == [None]
+
+
 def test_events_come_back_as_they_were_delivered(aws: Aws) -> None:
     """Text and bytes, with the connection that brought them and when, in pages that follow one another."""
     first, second = log(aws, 3), log(aws, 4)

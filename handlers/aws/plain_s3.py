@@ -1,0 +1,130 @@
+"""Puts objects into S3 and gets them, where the environment says all that such a request needs.
+
+boto3's client takes 24 MB of a function that may have 128, and a text twice: once as it is, once as bytes. This one
+sends a body piece by piece. It has the two calls of boto3's that the store makes, and raises botocore's errors.
+Invariant: an object is put whole or not at all, for its size and its SHA-256 are signed.
+"""
+
+import hashlib
+import io
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import urllib3
+
+from handlers.dynamodb.sigv4 import Signer
+from handlers.framing.frames import encoded
+from handlers.tls import tls
+
+DELAY_S, DELAY_MOST_S = 0.1, 2.0
+# What another try may be answered otherwise.
+_TRANSIENT = frozenset({429, 500, 502, 503, 504})
+_CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,100})</Code>")
+
+
+class PlainS3:
+    """S3 in one region. `url` is an endpoint whose paths begin with the bucket; with {bucket} it names one by its host.
+
+    A request is sent `tries` times at most.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        signer: Signer,
+        *,
+        tries: int,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._signer = signer
+        self._tries = tries
+        self._sleep = sleep
+        timeout = urllib3.Timeout(connect=connect_timeout_s, read=read_timeout_s)
+        self._http = urllib3.PoolManager(num_pools=1, maxsize=1, ssl_context=tls(), timeout=timeout, retries=False)
+
+    takes_text = True  # as a body, which it encodes piece by piece
+
+    def put_object(self, *, Bucket: str, Key: str, Body: str | bytes) -> None:
+        """As boto3's; a text is put in UTF-8."""
+        self._send("PutObject", "PUT", Bucket, Key, Body)
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        """As boto3's, with the content alone."""
+        return {"Body": io.BytesIO(self._send("GetObject", "GET", Bucket, Key, b""))}
+
+    def close(self) -> None:
+        """Closes the connections that nobody uses."""
+        self._http.clear()
+
+    def _send(self, operation: str, method: str, bucket: str, key: str, body: str | bytes) -> bytes:
+        """The content of the answer; raises ClientError or another BotoCoreError."""
+        digest, size_bytes = hashlib.sha256(), 0
+        for piece in encoded(body):
+            digest.update(piece)
+            size_bytes += len(piece)
+        for retry in range(self._tries):
+            if retry:
+                self._sleep(random.uniform(0, min(DELAY_MOST_S, DELAY_S * 2**retry)))
+            try:
+                answer = self._exchange(method, bucket, key, body, digest.hexdigest(), size_bytes)
+            except urllib3.exceptions.HTTPError as error:
+                failure = _not_answered(self._url, error)
+                continue
+            if answer.status == 200:
+                return answer.data
+            failure = _refused(operation, answer, retry)
+            if answer.status not in _TRANSIENT:
+                break
+        raise failure
+
+    def _exchange(
+        self, method: str, bucket: str, key: str, body: str | bytes, sha256: str, size_bytes: int
+    ) -> urllib3.BaseHTTPResponse:
+        is_by_host = "{bucket}" in self._url
+        # "Create a canonical request": of S3 alone the path is encoded once.
+        path = quote(f"/{key}" if is_by_host else f"/{bucket}/{key}", safe="/~")
+        url = self._url.replace("{bucket}", bucket)
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers = self._signer.dated({"host": urlsplit(url).netloc, "x-amz-content-sha256": sha256}, stamp)
+        headers["authorization"] = self._signer.authorization(method, path, headers, sha256, stamp)
+        del headers["host"]  # it is sent in any case
+        pieces = None
+        if method == "PUT":
+            headers["content-length"] = str(size_bytes)
+            pieces = encoded(body)
+        return self._http.request(method, url + path, headers=headers, body=pieces, redirect=False)
+
+
+def _refused(operation: str, answer: urllib3.BaseHTTPResponse, retries: int) -> Any:
+    """botocore's error for an answer that is not a success."""
+    from botocore.exceptions import ClientError
+
+    code = _CODE.search(answer.data)
+    metadata = {
+        "RequestId": answer.headers.get("x-amz-request-id", ""),
+        "HTTPStatusCode": answer.status,
+        "RetryAttempts": retries,
+    }
+    error = {"Code": code[1].decode() if code else str(answer.status), "Message": ""}
+    return ClientError({"Error": error, "ResponseMetadata": metadata}, operation)
+
+
+def _not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
+    """botocore's error for one of the transport."""
+    from botocore import exceptions
+
+    # Of these the first is a kind of the second.
+    if isinstance(error, urllib3.exceptions.NewConnectionError):
+        return exceptions.EndpointConnectionError(endpoint_url=url)
+    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
+        return exceptions.ConnectTimeoutError(endpoint_url=url)
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+        return exceptions.ReadTimeoutError(endpoint_url=url)
+    return exceptions.ConnectionClosedError(endpoint_url=url)

@@ -1,0 +1,184 @@
+"""The small clients of S3 and SQS: as boto3's on the embedded AWS, and where requests fail."""
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as BotocoreCredentials
+from botocore.exceptions import BotoCoreError, ClientError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.aws.clients import boto3_client, bucket, queue
+from handlers.aws.plain_s3 import PlainS3
+from handlers.dynamodb.client import DynamoDb
+from handlers.dynamodb.sigv4 import Credentials, Signer
+from handlers.errors import StoreUnavailable
+from handlers.settings import plain_aws
+from handlers.store.objects import Objects
+from tests.handlers.aws import BUCKET, Aws
+from tests.handlers.servers import Peer, Server, serving
+
+KEYS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40)
+
+
+MADE: list[PlainS3] = []
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    """No connection outlives its test."""
+    yield
+    while MADE:
+        MADE.pop().close()
+
+
+def plain(aws: Aws) -> PlainS3:
+    """The client that a function gets in the environment of the embedded AWS."""
+    url = aws.s3.meta.endpoint_url
+    environment = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1"}
+    client = bucket(plain_aws({**environment, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), tries=1)
+    assert isinstance(client, PlainS3)
+    return client
+
+
+def scripted(server: Server, delays: list[float], tries: int = 4) -> PlainS3:
+    signer = Signer(Credentials("id", "secret-key", "secret-token"), "eu-central-1", "s3")
+    client = PlainS3(server.address, signer, tries=tries, connect_timeout_s=5, read_timeout_s=60, sleep=delays.append)
+    MADE.append(client)
+    return client
+
+
+def answers(status: int, body: bytes = b"") -> Callable[[Peer], None]:
+    head = b"HTTP/1.1 %d X\r\nx-amz-request-id: ABC\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+
+    def script(peer: Peer) -> None:
+        read_body(peer)
+        peer.send(head % (status, len(body)) + body)
+
+    return script
+
+
+def read_body(peer: Peer) -> None:
+    head, _, body = peer.request.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    while length is not None and len(body) < int(length[1]):
+        body += peer.connection.recv(65536)
+    peer.request = head + b"\r\n\r\n" + body
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\xff", "", "é" * 300_000])
+def test_what_is_put_can_be_got(aws: Aws, body: str | bytes) -> None:
+    """By this client and by boto3's, whatever the key holds; a text comes in UTF-8."""
+    client, content = plain(aws), body.encode() if isinstance(body, str) else body
+    for key in ("demo/1/2", "a b:%23/é~'()*+,;=&@$!", "%25/.x/_-"):
+        client.put_object(Bucket=BUCKET, Key=key, Body=body)
+        assert aws.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == content
+        assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == content
+    client.close()
+
+
+def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None:
+    """The store recognises it by its code."""
+    client = plain(aws)
+    assert Objects(lambda: client, BUCKET).find("none") is None
+    with pytest.raises(ClientError) as caught:
+        client.get_object(Bucket=BUCKET, Key="none")
+    assert caught.value.response["Error"]["Code"] == "NoSuchKey"
+    client.close()
+
+
+@given(KEYS, st.booleans(), st.binary(max_size=100), st.sampled_from(["", "token"]))
+def test_a_request_is_signed_as_botocore_signs_it(key: str, is_by_host: bool, body: bytes, token: str) -> None:
+    """With the bucket in the host or in the path, and whatever the key holds."""
+    sent: list[tuple[str, str, dict[str, str]]] = []
+    signer = Signer(Credentials("id", "secret", token), "eu-central-1", "s3")
+    url = "https://{bucket}.s3.eu-central-1.amazonaws.com" if is_by_host else "http://127.0.0.1:9000"
+    client = PlainS3(url, signer, tries=1, connect_timeout_s=1, read_timeout_s=1)
+
+    def request(method: str, url: str, **more: Any) -> Any:
+        sent.append((method, url, more["headers"]))
+        return mock.Mock(status=200, data=b"")
+
+    with mock.patch.object(client._http, "request", request):
+        client.put_object(Bucket="bodies", Key=key, Body=body)
+    ((method, address, headers),) = sent
+    at = datetime.datetime.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
+    theirs = AWSRequest(method, address, headers={"x-amz-content-sha256": hashlib.sha256(body).hexdigest()}, data=body)
+    theirs.context["payload_signing_enabled"] = True
+    keys = BotocoreCredentials("id", "secret", token or None)
+    with mock.patch("botocore.auth.get_current_datetime", return_value=at):
+        S3SigV4Auth(keys, "s3", "eu-central-1").add_auth(theirs)
+    assert headers["authorization"] == theirs.headers["Authorization"]
+    assert ("bodies." in address) is is_by_host
+
+
+def test_what_fails_for_a_moment_is_sent_again_whole() -> None:
+    """A text too, which is encoded anew; delays are drawn, and end."""
+    delays: list[float] = []
+    text = "é" * 200_000
+    with serving(answers(503), lambda peer: peer.reset(), answers(200)) as server:
+        scripted(server, delays).put_object(Bucket="b", Key="k", Body=text)
+        assert server.peers[2].request.partition(b"\r\n\r\n")[2] == text.encode()
+        assert len(server.peers) == 3
+    assert len(delays) == 2
+    assert max(delays) <= 2
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "tries", "words"),
+    [
+        (403, b"<Error><Code>AccessDenied</Code><Message>secret-token</Message></Error>", 1, "AccessDenied"),
+        (503, b"", 4, "503"),
+        (307, b"", 1, "307"),
+    ],
+)
+def test_a_refusal_says_the_code_and_the_request(status: int, body: bytes, tries: int, words: str) -> None:
+    """As StoreUnavailable, without what S3 wrote besides; what another try cannot help is not tried."""
+    with serving(answers(status, body)) as server:
+        with pytest.raises(StoreUnavailable) as caught:
+            Objects(lambda: scripted(server, []), "b").put("k", b"x")
+        assert len(server.peers) == tries
+    assert str(caught.value) == f"AWS refused PutObject after its retries: {words}, request ABC"
+
+
+def test_an_endpoint_that_does_not_answer_is_told_by_its_kind() -> None:
+    """Nobody listens; or the connection ends without an answer."""
+    with serving(lambda peer: peer.reset()) as server:
+        with pytest.raises(BotoCoreError) as caught:
+            scripted(server, [], tries=2).put_object(Bucket="b", Key="k", Body=b"x")
+        assert type(caught.value).__name__ == "ConnectionClosedError"
+    with pytest.raises(BotoCoreError) as caught:
+        scripted(server, [], tries=1).put_object(Bucket="b", Key="k", Body=b"x")
+    assert type(caught.value).__name__ == "EndpointConnectionError"
+
+
+def test_a_message_comes_as_it_was_sent(aws: Aws) -> None:
+    """By the client that speaks to DynamoDB, signed for SQS; a queue that is not there is told by its code."""
+    url = aws.sqs.meta.endpoint_url
+    environment = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1"}
+    client = queue(plain_aws({**environment, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), tries=1)
+    assert isinstance(client, DynamoDb)
+    body = json.dumps({"text": "é\n\"'"})
+    client.send_message(QueueUrl=aws.queue_url, MessageBody=body)
+    assert aws.dead_letters() == [json.loads(body)]
+    with pytest.raises(ClientError) as caught:
+        client.send_message(QueueUrl=f"{aws.queue_url}-none", MessageBody=body)
+    # boto3 says AWS.SimpleQueueService.NonExistentQueue, which stands in a header for its sake.
+    assert caught.value.response["Error"]["Code"] == "QueueDoesNotExist"
+    client.close()
+
+
+def test_without_all_that_is_needed_boto3_makes_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a profile of AWS's names the credentials."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    boto3_client.cache_clear()
+    assert [type(make(None, tries=1)).__name__ for make in (queue, bucket)] == ["SQS", "S3"]
+    boto3_client.cache_clear()

@@ -1,0 +1,146 @@
+"""Reads the attempts of each Task from an execution's history, and draws them: what failed, what followed from it.
+
+An attempt ends well, is followed by another (a Retrier), by another state (a Catcher), or by the end of its execution
+or branch. Invariant: nothing but the history is looked at, so it holds for AWS's histories as for ours.
+
+    Call #1  ━━━━━                     2.000 s  States.Timeout, tried again after 1.000 s
+    Call #2       ···━━━━━             2.000 s  States.Timeout, caught: Fallback
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from timeline.lanes import Event
+from timeline.picture import CONNECTED, GAP, WAITING
+from timeline.spans import timestamp_ms
+
+_BEGUN = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
+_FAILED = ("Failed", "TimedOut", "StartFailed", "ScheduleFailed", "SubmitFailed")
+_OF_A_TASK = ("Task", "LambdaFunction", "Activity")
+_LABEL = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a Task; times count from the execution's start, `to_ms` is None while it lasts.
+
+    `error` is "" where it did not fail; `then` says what followed.
+    """
+
+    state: str
+    number: int
+    from_ms: int
+    to_ms: int | None
+    error: str
+    then: str
+
+
+def attempts(history: Sequence[Event]) -> list[Attempt]:
+    """Returns every attempt, in the order in which they began."""
+    start_ms = timestamp_ms(history[0]) if history else 0
+    after: dict[int, list[Event]] = {}
+    for event in history:
+        after.setdefault(event.get("previousEventId", 0), []).append(event)
+    found: list[Attempt] = []
+    for event in history:
+        if event["type"] == "TaskStateEntered":
+            found += _visit(event, after, start_ms)
+    return sorted(found, key=lambda attempt: attempt.from_ms)
+
+
+def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> list[Attempt]:
+    """The attempts of one visit of a Task."""
+    name = _name(entered)
+    found: list[Attempt] = []
+    begun = _next(entered, after)
+    while begun is not None and begun["type"] in _BEGUN:
+        last, over = _ended(begun, after)
+        following = None if over is None else _next(over, after)
+        found.append(
+            Attempt(
+                state=name,
+                number=len(found) + 1,
+                from_ms=timestamp_ms(begun) - start_ms,
+                to_ms=None if over is None else timestamp_ms(over) - start_ms,
+                error="" if over is None else _error(over),
+                then="" if over is None else _then(over, following, after),
+            )
+        )
+        begun = following if over is not None and last is over else None
+    return found
+
+
+def _ended(begun: Event, after: dict[int, list[Event]]) -> tuple[Event, Event | None]:
+    """The last event of an attempt, and the one that ended it; None while it lasts."""
+    event: Event | None = begun
+    last = begun
+    while event is not None:
+        last = event
+        kind = event["type"]
+        if event is not begun and (kind.endswith((*_FAILED, "Succeeded")) or not kind.startswith(_OF_A_TASK)):
+            return event, event
+        if kind == "TaskStateAborted":
+            return event, event
+        event = _next(event, after)
+    return last, None
+
+
+def _then(over: Event, following: Event | None, after: dict[int, list[Event]]) -> str:
+    if over["type"] == "TaskStateAborted":
+        return "stopped from outside"
+    if over["type"].endswith("Succeeded"):
+        return "succeeded"
+    if following is None or following["type"].startswith("Execution"):
+        return "nobody caught it"
+    if following["type"] in _BEGUN:
+        return f"tried again after {(timestamp_ms(following) - timestamp_ms(over)) / 1000:.3f} s"
+    if following["type"] == "TaskStateExited":
+        reached = _next(following, after)
+        if reached is not None and reached["type"].endswith("StateEntered"):
+            return f"caught: {_name(reached)}"
+        return "caught"
+    return "nobody caught it"
+
+
+def _next(event: Event, after: dict[int, list[Event]]) -> Event | None:
+    return next(iter(after.get(event["id"], ())), None)
+
+
+def _name(entered: Event) -> str:
+    return str(entered.get("stateEnteredEventDetails", {}).get("name", "?"))
+
+
+def _error(over: Event) -> str:
+    if over["type"].endswith("Succeeded"):
+        return ""
+    details: Any = next((value for name, value in over.items() if name.endswith("EventDetails")), {})
+    default = "States.Timeout" if over["type"].endswith("TimedOut") else ""
+    return str(details.get("error") or default)
+
+
+def draw(found: Sequence[Attempt], until_ms: int, width: int) -> list[str]:
+    """Returns a line for each attempt: its bar of `width` columns, its length, and what followed."""
+    lines = []
+    ended: dict[str, int] = {}
+    for attempt in found:
+        label = f"{attempt.state} #{attempt.number}"
+        label = label if len(label) < _LABEL else f"{label[: _LABEL - 6]}… #{attempt.number}"
+        to_ms = until_ms if attempt.to_ms is None else attempt.to_ms
+        rest_ms = ended.get(attempt.state, attempt.from_ms) if attempt.number > 1 else attempt.from_ms
+        ended[attempt.state] = to_ms
+        bar = _bar(rest_ms, attempt.from_ms, to_ms, until_ms, width, GAP if attempt.error else CONNECTED)
+        said = ", ".join(filter(None, (attempt.error, attempt.then))) or "running"
+        lines.append(f"{label:<{_LABEL}} {bar} {(to_ms - attempt.from_ms) / 1000:>9.3f} s  {said}")
+    return lines
+
+
+def _bar(rest_ms: int, from_ms: int, to_ms: int, until_ms: int, width: int, last: str) -> str:
+    """Waiting from `rest_ms` on, then the attempt, whose last column says how it ended."""
+    whole = max(1, until_ms)
+    rest, begin = (min(at * width // whole, width - 1) for at in (rest_ms, from_ms))
+    end = min(max(begin + 1, -(-to_ms * width // whole)), width)
+    bar = " " * rest + WAITING * (begin - rest) + CONNECTED * (end - begin - 1) + last
+    return bar.ljust(width)
