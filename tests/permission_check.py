@@ -39,7 +39,8 @@ _KINDS = {
 }
 # What most tests call them.
 _CALLED = {"events": NAMES["events_table"], "control": NAMES["control_table"]}
-_STAGES = re.compile(r"(?<=streamkeeper[-/])(?:local|dev|prod)(?=[-/])")
+_STAGES = re.compile(r"(?<=streamkeeper[-/])\w+(?=[-/])")
+_BUCKET = re.compile(r"(?<=s3:::)(streamkeeper-\w+-events)-[\w-]+/")
 _PLACE = re.compile(r"^arn:[\w-]+:(\w+):[\w-]*:\d*:")
 # Names of executions and keys of objects have no end.
 _ENDLESS = re.compile(r"(:execution:[^:]+:|s3:::[^/]+/).*", re.DOTALL)
@@ -69,7 +70,7 @@ def _ways(candidates: Iterable[Role], action: str, arns: Iterable[str]) -> list[
 def usual(resource: str) -> tuple[str, ...]:
     """The ARNs in the stage that it stands for: all of its kind where a test made up its name."""
     arn = _PLACE.sub(lambda match: f"arn:aws:{match[1]}:{'::' if match[1] == 's3' else _HOME + ':'}", resource)
-    arn = _ENDLESS.sub(r"\1one", _STAGES.sub(STAGE, arn))
+    arn = _ENDLESS.sub(r"\1one", _BUCKET.sub(r"\1-000000000000-us-east-1/", _STAGES.sub(STAGE, arn)))
     for kind, names in _KINDS.items():
         if arn.startswith(kind):
             name, rest = re.fullmatch(r"([^:/]*)(.*)", arn[len(kind) :], re.DOTALL).groups()  # type: ignore[union-attr]
