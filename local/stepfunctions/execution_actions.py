@@ -1,4 +1,4 @@
-"""Answers the actions on executions: start, describe, list, read the history, stop.
+"""Answers the actions on executions: start, describe, list, read the history, stop, redrive.
 
 Invariant: times are epoch seconds.
 """
@@ -14,6 +14,7 @@ from local.stepfunctions.machine_actions import configuration, missing
 from local.stepfunctions.map_run_actions import child, children, stop_child
 from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
+from local.stepfunctions.redrives import OF_MAP_RUN
 from local.stepfunctions.versions import split
 
 _LISTED = {
@@ -26,6 +27,7 @@ _LISTED = {
     "startDate",
     "stopDate",
     "redriveCount",
+    "redriveDate",
 }
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
@@ -47,6 +49,7 @@ class ExecutionActions:
             "ListExecutions": self._list,
             "GetExecutionHistory": self._history,
             "StopExecution": self._stop,
+            "RedriveExecution": self._redrive,
         }
 
     def _start(self, parameters: Parameters) -> Answer:
@@ -75,11 +78,17 @@ class ExecutionActions:
     def _describe(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         of_run = child(self._executions, execution_arn)
-        answer = description(self._get(parameters)) if of_run is None else of_run[0]
+        answer = self._described(self._get(parameters)) if of_run is None else of_run[0]
         if parameters.get("includedData") == "METADATA_ONLY":
             answer = {key: value for key, value in answer.items() if key not in ("input", "output", "cause", "error")}
             answer |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in answer}
         return answer
+
+    def _described(self, known: KnownExecution) -> Answer:
+        reason = self._executions.not_redrivable(known)
+        if reason is None:
+            return description(known) | {"redriveStatus": "REDRIVABLE"}
+        return description(known) | {"redriveStatus": "NOT_REDRIVABLE", "redriveStatusReason": reason}
 
     def _describe_machine(self, parameters: Parameters) -> Answer:
         known = self._get(parameters)
@@ -114,17 +123,16 @@ class ExecutionActions:
             raise missing(listed_arn) from None
         if self._executions.machines[machine_arn].described.type == "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
-        wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter") == "REDRIVEN"
+        wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter")
         chosen = [
             known
             for known in self._executions.all()
             if listed_arn in (known.opening.machine_arn, known.opening.version_arn, known.opening.alias_arn)
             and wanted in (None, known.status)
-            and not redriven
+            and redriven in (None, "REDRIVEN" if known.redrives else "NOT_REDRIVEN")
         ]
-        shown, rest = page(
-            parameters, f"executions {listed_arn} {wanted}", chosen, lambda known: known.serial, descending=True
-        )
+        asked = f"executions {listed_arn} {wanted} {redriven}"
+        shown, rest = page(parameters, asked, chosen, lambda known: known.serial, descending=True)
         listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
         return {"executions": listed} | rest
 
@@ -153,6 +161,13 @@ class ExecutionActions:
         known = self._executions.stop(execution_arn, error, cause)
         assert known.closing is not None
         return {"stopDate": known.closing.stopped_ms / 1000}
+
+    def _redrive(self, parameters: Parameters) -> Answer:
+        execution_arn = arn(parameters, "executionArn", "execution")
+        if child(self._executions, execution_arn) is not None:
+            raise Refusal("ExecutionNotRedrivable", f"{OF_MAP_RUN}.")
+        at_ms = self._executions.redrive(execution_arn, parameters.get("clientToken"))
+        return {"redriveDate": at_ms / 1000}
 
     def _get(self, parameters: Parameters) -> KnownExecution:
         execution_arn = arn(parameters, "executionArn", "execution")

@@ -1,4 +1,4 @@
-"""Keeps the executions of the local service: starts and stops them, and resumes those that a dead service left running.
+"""Keeps the executions of the local service: starts, stops and redrives them, and resumes what a dead service left.
 
 Invariants: an ARN belongs to one execution for ever; an execution that this process does not run is not RUNNING.
 """
@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from local.observers import harmless
-from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
 from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.known_executions import KnownExecution, ended
 from local.stepfunctions.machines import Machines, Started
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
-from states_language import Execution, Perform
+from local.stepfunctions.redrives import NOT_KEPT, Redrive, obstacle, repeated
+from states_language import Execution, Machine, Perform, load
 from states_language.clock import Clock
+from states_language.place import Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.tasks.nested import Ended
@@ -66,7 +67,9 @@ class Executions:
 
     def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
         """Returns its history events, as far as they are stored."""
-        return known.live.history if known.live is not None else self._records.history(known.path)
+        if known.live is None or known.redrives:
+            return self._records.history(known.path)
+        return known.live.history
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
@@ -79,7 +82,7 @@ class Executions:
             if existing.closing is None and _same(existing.opening.input, data):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        return self._begin(started, arn, name, text, data)
+        return self._begin(started, arn, name, text)
 
     def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Any]:
         """Returns what an ARN starts and the input as data; raises Refusal for a bad machine, input or name."""
@@ -137,11 +140,42 @@ class Executions:
             self._close(known)
         return known
 
+    def not_redrivable(self, known: KnownExecution) -> str | None:
+        """Returns why an execution cannot be redriven; None where it can."""
+        entry = self.machines.get(known.opening.machine_arn)
+        return known.not_redrivable(self._clock.now_ms(), entry is not None and entry.deleting)
+
+    def redrive(self, arn: str, token: str | None) -> int:
+        """Runs an execution on from where it ended without success, and returns when; raises Refusal."""
+        known, now_ms = self._known.get(arn), self._clock.now_ms()
+        if known is None:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        earlier = repeated(known.redrives, token, now_ms)
+        if earlier is not None:
+            return earlier.at_ms
+        reason, opening = self.not_redrivable(known), known.opening
+        part = self._records.part(known.path) if reason is None else None
+        if part is None or known.closing is None:
+            raise Refusal("ExecutionNotRedrivable", f"{reason or NOT_KEPT}.")
+        redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, known.closing.events)
+        machine = load(json.loads(opening.definition))
+        known.journal, redrive = Journal(known.path), Redrive(now_ms, token)
+        known.journal.mend()
+        known.journal.redrive(redrive)
+        known.redrives.append(redrive)
+        known.earlier_runs, known.closing = known.closing.map_runs, None
+        known.live = self._run(opening, machine, known.journal, redriven)
+        self._follow(known, known.live)
+        return now_ms
+
     def restore(self) -> list[KnownExecution]:
         """Reads every execution from disk, and returns those that an earlier service left running, now ABORTED."""
         left = []
         for record in self._records.read():
-            known = KnownExecution(record.opening, record.path, None, record.closing, serial=self._next_serial())
+            known = KnownExecution(
+                record.opening, record.path, None, record.closing, serial=self._next_serial(),
+                redrives=record.redrives, obstacle=record.obstacle,
+            )  # fmt: skip
             self._known[record.opening.arn] = known
             if record.closing is None:
                 known.closing = self._abort(record)
@@ -167,8 +201,7 @@ class Executions:
             if known.live is not None:
                 known.live.stop()
 
-    def _begin(self, started: Started, arn: str, name: str, text: str, data: Any) -> KnownExecution:
-        assert self.perform is not None
+    def _begin(self, started: Started, arn: str, name: str, text: str) -> KnownExecution:
         described = started.described
         opening = Opening(
             arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
@@ -176,18 +209,25 @@ class Executions:
             version_arn=started.version_arn, alias_arn=started.alias_arn,
         )  # fmt: skip
         journal = self._records.journal(opening)
-        live = started.machine.start(
-            data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
-            machine_arn=described.arn, role_arn=described.role_arn, on_event=journal.event,
-            lanes=self.lanes,
-        )  # fmt: skip
+        live = self._run(opening, started.machine, journal)
         known = KnownExecution(opening, journal.path, live, journal=journal, serial=self._next_serial())
         self._known[arn] = known
+        self._follow(known, live)
+        return known
+
+    def _run(self, opening: Opening, machine: Machine, journal: Journal, redriven: Redriven | None = None) -> Execution:
+        assert self.perform is not None
+        return machine.start(
+            parsed(opening.input), clock=self._clock, perform=self.perform, name=opening.name, arn=opening.arn,
+            machine_name=opening.machine_arn.rpartition(":")[2], machine_arn=opening.machine_arn,
+            role_arn=opening.role_arn, on_event=journal.event, lanes=self.lanes, redriven=redriven,
+        )  # fmt: skip
+
+    def _follow(self, known: KnownExecution, live: Execution) -> None:
         waiting = asyncio.create_task(self._wait(known, live))
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
         self._report(known)
-        return known
 
     def _report(self, known: KnownExecution) -> None:
         with harmless("the report of an execution"):
@@ -203,8 +243,13 @@ class Executions:
             return
         output = compact(live.output) if live.status == "SUCCEEDED" else None
         stopped_ms = live.stopped_ms or self._clock.now_ms()
-        known.closing = Closing(live.status, stopped_ms, output, live.error, live.cause, map_runs.described(live))
+        known.closing = Closing(
+            live.status, stopped_ms, output, live.error, live.cause, known.map_runs, live.record.count
+        )
+        known.obstacle = obstacle(live.part)
         if known.journal is not None:
+            if live.status != "SUCCEEDED":
+                known.journal.part(live.part)
             known.journal.closing(known.closing)
         # Its history is on disk; in memory it would only grow.
         known.live, known.journal = None, None

@@ -1,8 +1,9 @@
 """Stores executions on disk: one file of JSON lines each, so that nothing is rewritten while an execution runs.
 
 Invariants: a line is appended whole or, after a kill, is torn at the end of the file and skipped when the file is read;
-the lines before it stay valid; files sort by name in the order of the starts. A full disk ends no execution and refuses
-none: an unwritten line is written before the next one that can be.
+the lines before it stay valid; an execution that is redriven goes on behind its last line; files sort by name in the
+order of the starts. A full disk ends no execution and refuses none: an unwritten line is written before the next one
+that can be.
 """
 
 import contextlib
@@ -17,7 +18,9 @@ from typing import Any
 
 from local.observers import harmless
 from local.stepfunctions.machines import ROLE
+from local.stepfunctions.redrives import NOT_KEPT, Redrive, obstacle
 from local.stepfunctions.stored_events import StoredEvents
+from states_language.place import Part
 
 MOST_KEPT = 200
 _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
@@ -45,7 +48,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Closing:
-    """The last line of an execution that ended; `status` is AWS's, `output` JSON text."""
+    """The last line of an execution that ended; `status` is AWS's, `output` JSON text, `events` their number."""
 
     status: str
     stopped_ms: int
@@ -53,15 +56,21 @@ class Closing:
     error: str | None = None
     cause: str | None = None
     map_runs: list[dict[str, Any]] = field(default_factory=list)
+    events: int = 0
 
 
 @dataclass(frozen=True)
 class Record:
-    """An execution on disk; `closing` is None for one that ran when the service ended."""
+    """An execution on disk; `closing` is None for one that ran when the service ended.
+
+    obstacle: why it cannot go on from where it stood, None where it can.
+    """
 
     opening: Opening
     closing: Closing | None
     path: Path
+    redrives: list[Redrive] = field(default_factory=list)
+    obstacle: str | None = NOT_KEPT
 
 
 class Journal:
@@ -87,6 +96,14 @@ class Journal:
     def event(self, event: dict[str, Any]) -> None:
         """Writes one history event."""
         self._append({"event": event})
+
+    def part(self, part: Part) -> None:
+        """Writes where an execution stood that ends without success."""
+        self._append({"part": part})
+
+    def redrive(self, redrive: Redrive) -> None:
+        """Writes that the execution runs again."""
+        self._append({"redrive": asdict(redrive)})
 
     def closing(self, closing: Closing) -> None:
         """Writes the last line and closes the file."""
@@ -139,17 +156,15 @@ class Journals:
 
     def read(self) -> list[Record]:
         """Returns every execution on disk, oldest first; files without a readable first line are skipped."""
-        records = []
-        for path in sorted(self._folder.glob("*.jsonl")):
-            opening, closing = None, None
-            for line in _lines(path):
-                if "opening" in line:
-                    opening = Opening(**line["opening"])
-                elif "closing" in line:
-                    closing = Closing(**line["closing"])
-            if opening is not None:
-                records.append(Record(opening, closing, path))
-        return records
+        records = (_record(path) for path in sorted(self._folder.glob("*.jsonl")))
+        return [record for record in records if record is not None]
+
+    def part(self, path: Path) -> Part | None:
+        """Returns where the execution in one file stood when it ended; None where the disk was too full for it."""
+        with path.open("rb") as file:
+            lines = [line for line in file if line.startswith((b'{"part":', b'{"redrive":'))]
+        part: Part | None = json.loads(lines[-1]).get("part") if lines else None
+        return part
 
     def history(self, path: Path) -> Sequence[dict[str, Any]]:
         """Returns the history events in one file, which are read as they are asked for."""
@@ -168,6 +183,22 @@ class Journals:
             self._paths = [path for path in self._paths if path not in removed]
         for path in removed:
             path.unlink(missing_ok=True)
+
+
+def _record(path: Path) -> Record | None:
+    opening, closing, part = None, None, None
+    redrives: list[Redrive] = []
+    for line in _lines(path):
+        if "opening" in line:
+            opening = Opening(**line["opening"])
+        elif "closing" in line:
+            closing = Closing(**line["closing"])
+        elif "part" in line:
+            part = line["part"]
+        elif "redrive" in line:
+            redrives.append(Redrive(**line["redrive"]))
+            closing, part = None, None
+    return None if opening is None else Record(opening, closing, path, redrives, obstacle(part))
 
 
 def _number(path: Path) -> int:

@@ -11,13 +11,17 @@ from typing import Any
 
 from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Opening
+from local.stepfunctions.redrives import NOT_KEPT, Redrive, reason
 from states_language import Execution
 from states_language.tasks.nested import Ended
 
 
 @dataclass
 class KnownExecution:
-    """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts."""
+    """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts.
+
+    obstacle: why it cannot go on from where it ended. earlier_runs: the Map Runs from before the last redrive.
+    """
 
     opening: Opening
     path: Path
@@ -26,6 +30,9 @@ class KnownExecution:
     journal: Journal | None = field(default=None, repr=False)
     serial: int = 0
     listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
+    redrives: list[Redrive] = field(default_factory=list)
+    obstacle: str | None = NOT_KEPT
+    earlier_runs: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def status(self) -> str:
@@ -38,8 +45,17 @@ class KnownExecution:
     def map_runs(self) -> list[dict[str, Any]]:
         """Its Map Runs, described; times in milliseconds."""
         if self.live is not None:
-            return map_runs.described(self.live)
+            return [*self.earlier_runs, *map_runs.described(self.live)]
         return self.closing.map_runs if self.closing is not None else []
+
+    def not_redrivable(self, now_ms: int, deleting: bool) -> str | None:
+        """Why it cannot be redriven, None where it can; `deleting` is true while its machine is being deleted."""
+        closing = self.closing
+        return reason(
+            status=self.status, started_ms=self.opening.started_ms, now_ms=now_ms, deleting=deleting,
+            stopped_ms=closing.stopped_ms if closing is not None else now_ms,
+            events=closing.events if closing is not None else 0, kept=self.obstacle,
+        )  # fmt: skip
 
     @property
     def stream_id(self) -> str:
@@ -62,7 +78,7 @@ def ended(known: KnownExecution, closing: Closing) -> Ended:
 
 
 def description(known: KnownExecution) -> dict[str, Any]:
-    """Returns DescribeExecution's answer; dates are epoch seconds."""
+    """Returns DescribeExecution's answer, but whether it can be redriven; dates are epoch seconds."""
     opening, closing = known.opening, known.closing
     answer: dict[str, Any] = {
         "executionArn": opening.arn,
@@ -72,9 +88,10 @@ def description(known: KnownExecution) -> dict[str, Any]:
         "startDate": opening.started_ms / 1000,
         "input": opening.input,
         "inputDetails": {"included": True},
-        "redriveCount": 0,
-        "redriveStatus": "NOT_REDRIVABLE",
+        "redriveCount": len(known.redrives),
     }
+    if known.redrives:
+        answer["redriveDate"] = known.redrives[-1].at_ms / 1000
     if opening.version_arn is not None:
         answer["stateMachineVersionArn"] = opening.version_arn
     if opening.alias_arn is not None:

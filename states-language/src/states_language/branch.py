@@ -14,6 +14,7 @@ from states_language.distributed.report import MapRunReport
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
 from states_language.history import History, fits, payload
 from states_language.limits import too_large
+from states_language.place import Part, Place, Within
 from states_language.scheduling.lanes import STATE, Lanes, here
 from states_language.tasks.calls import Latencies, Perform, TaskCall
 from states_language.values import compact
@@ -32,6 +33,14 @@ class Child(Protocol):
 
     def kill(self) -> None:
         """Stop it for good, without an event."""
+        ...
+
+
+class Open(Protocol):
+    """What runs within a state, as a redrive goes on from it."""
+
+    def left(self) -> Within:
+        """Return where it stands."""
         ...
 
 
@@ -102,6 +111,12 @@ class Branch:
         self.scope = scope
         self.staged: dict[str, Any] | None = None
         self.state: RunnableState | None = None
+        self.name: str | None = None
+        self.data: Any = None
+        self.entered = False
+        self.place: Place | None = None
+        self.group: Open | None = None
+        self.within: Within | None = None
         self.before_id = last_id
         self.entered_id = 0
         self.entered_ms = 0
@@ -191,20 +206,33 @@ class Branch:
 
     # ---- running ----
 
-    async def run(self, states: Mapping[str, RunnableState], start_at: str, data: Any) -> Any:
-        """Run the states from `start_at` on and return the output of the last; raises StateError or Fatal."""
+    async def run(
+        self, states: Mapping[str, RunnableState], start_at: str, data: Any, place: Place | None = None
+    ) -> Any:
+        """Run the states from `start_at` on and return the output of the last; raises StateError or Fatal.
+
+        place: where to go on instead, with the data and variables of then.
+        """
         name: str | None = start_at
+        self.place = place
+        if place is not None:
+            name, data = place["state"], place["input"]
+            self.scope.restore(place["variables"])
+            self.last_id = place["last_id"]
         text = compact(data)
         before: RunnableState | None = None
         while name is not None:
             state = states[name]
+            self.name, self.data, self.entered, self.group = name, data, False, None
             host = here()
             if host is not None:
                 host.turn()
                 host.spend(STATE)
             if before is not None and before.type == "Wait" and state.type == "Task":
                 await self.pause_ms(self.execution.latencies.wait_to_task_ms())
-            self._enter(state, text)
+            if self.place is None or not self._enter_again(state, self.place):
+                self._enter(state, text)
+            self.place = None
             try:
                 name, output = await state.run(self, data)
             except EvaluationError as problem:
@@ -249,10 +277,47 @@ class Branch:
 
     def _enter(self, state: RunnableState, text: str) -> None:
         self.state, self.retries, self.staged, self.before_id = state, None, None, self.last_id
-        self.entered_ms = self.clock.now_ms()
+        self.entered_ms, self.within = self.clock.now_ms(), None
         self.add(f"{state.type}StateEntered", {"name": state.name, **payload("input", text)}, key=ENTERED)
-        self.entered_id = self.last_id
+        self.entered_id, self.entered = self.last_id, True
         self.execution.transitions += 1
+
+    def _enter_again(self, state: RunnableState, place: Place) -> bool:
+        """Return whether the state, which was open, is open again without an event.
+
+        What comes next names the event at which the state was entered, not the redrive (measured by others).
+        """
+        entered_id = place["entered_id"]
+        # "Fail: Reenters the Fail state and fails again" (Developer Guide, redriving executions)
+        if entered_id is None or state.type == "Fail":
+            return False
+        self.state, self.retries, self.staged, self.before_id = state, None, None, place["last_id"]
+        self.last_id = self.entered_id = entered_id
+        self.entered_ms, self.entered, self.within = place["entered_ms"], True, place["within"]
+        self.execution.transitions += 1
+        return True
+
+    def take_within(self) -> Within | None:
+        """Return what the state's first attempt goes on from, once."""
+        within, self.within = self.within, None
+        return within
+
+    def part(self) -> Part:
+        """Return where this line stands."""
+        if self.place is not None:
+            return {"place": self.place}
+        if self.name is None:
+            return {}
+        place: Place = {
+            "state": self.name,
+            "input": self.data,
+            "last_id": self.before_id if self.entered else self.last_id,
+            "entered_id": self.entered_id if self.entered else None,
+            "entered_ms": self.entered_ms,
+            "variables": self.scope.values(),
+            "within": self.within if self.group is None else self.group.left(),
+        }
+        return {"place": place}
 
     # ---- abortion ----
 

@@ -1,7 +1,4 @@
-"""Builds the Context Object, which $$ and $states.context name.
-
-RedriveCount is always 0: no execution is redriven here.
-"""
+"""Builds the Context Object, which $$ and $states.context name."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +22,11 @@ class Identity:
         return self.arn.split(":")[3] if self.arn.count(":") > 3 else "us-east-1"
 
 
-def execution_context(identity: Identity, input_: Any, started_ms: int) -> dict[str, Any]:
-    """Return the part of the Context Object that stays the same for a whole execution."""
+def execution_context(
+    identity: Identity, input_: Any, started_ms: int, redrives: int = 0, redriven_ms: int | None = None
+) -> dict[str, Any]:
+    """Return the part of the Context Object that stays the same until the execution ends; RedriveTime if redriven."""
+    redrive = {} if redriven_ms is None else {"RedriveTime": written(redriven_ms)}
     return {
         "Execution": {
             "Id": identity.arn,
@@ -34,7 +34,8 @@ def execution_context(identity: Identity, input_: Any, started_ms: int) -> dict[
             "StartTime": written(started_ms),
             "Name": identity.name,
             "RoleArn": identity.role_arn,
-            "RedriveCount": 0,
+            "RedriveCount": redrives,
+            **redrive,
         },
         "StateMachine": {"Id": identity.machine_arn, "Name": identity.machine_name},
     }

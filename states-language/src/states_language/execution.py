@@ -17,6 +17,7 @@ from states_language.failures import Fatal, Halted, StateError, TaskFailure
 from states_language.history import LIMIT, Event, History, failure, payload
 from states_language.jsonata.functions import frame
 from states_language.limits import HISTORY_FULL, NESTED
+from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
 from states_language.tasks.calls import Latencies, Perform, TaskCall
@@ -31,8 +32,10 @@ class Execution:
     """A running or ended execution.
 
     status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. error, cause:
-    None where there is none. history: events in the wire shape of GetExecutionHistory, times in milliseconds.
-    transitions: states entered, and retries. started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
+    None where there is none. history: events in the wire shape of GetExecutionHistory, times in milliseconds; of one
+    that is redriven those since then.
+    transitions: states entered, retries and redrives. part: where it stood when it ended without success.
+    started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Execution:
         keep_history: bool = True,
         context: dict[str, Any] | None = None,
         lanes: Lanes | None = None,
+        redriven: Redriven | None = None,
     ) -> None:
         text, self.input = _as_json(data)
         self.identity = identity
@@ -62,19 +66,31 @@ class Execution:
         self.error: str | None = None
         self.cause: str | None = None
         self.transitions = 0
-        self.started_ms = clock.now_ms()
+        self.part: Part = {} if redriven is None else redriven.part
+        now_ms = clock.now_ms()
+        self.started_ms = now_ms if redriven is None else redriven.started_ms
         self.stopped_ms: int | None = None
         self.background: set[asyncio.Future[Any]] = set()
-        self.context = execution_context(identity, self.input, self.started_ms)
+        redrive = () if redriven is None else (redriven.count, now_ms)
+        self.context = execution_context(identity, self.input, self.started_ms, *redrive)
         self.whole_context = context
-        self.record = History(clock.now_ms, on_event, limit=history_limit, keep=keep_history)
+        before = 0 if redriven is None else redriven.events
+        self.record = History(clock.now_ms, on_event, limit=history_limit, keep=keep_history, before=before)
         self._ended = asyncio.Event()
         self.store = Store()
         self.map_runs: list[MapRunReport] = []
         self._root = Branch(self, 0, Scope(self.store))
         self._line = line
         self.lanes = lanes
-        self._begin(text, min(timeout_s or YEAR_S, YEAR_S))
+        if redriven is None:
+            self.record.add("ExecutionStarted", 0, {**payload("input", text), "roleArn": self.role_arn})
+        else:
+            self.transitions += 1
+            self.record.add("ExecutionRedriven", self.record.count, {"redriveCount": redriven.count})
+        # "the state machine level timeout, if defined, is reset to 0" (Developer Guide, redriving executions)
+        deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
+        self._deadline = clock.call_at(deadline_ms, self._time_out)
+        self._root.work = self.task(self._run(self.part.get("place")))
 
     @functools.cached_property
     def functions(self) -> Any:
@@ -150,17 +166,11 @@ class Execution:
 
     # ---- from the beginning to the end ----
 
-    def _begin(self, text: str, limit_s: int) -> None:
-        details = {**payload("input", text), "roleArn": self.role_arn}
-        self.record.add("ExecutionStarted", 0, details)
-        self._deadline = self.clock.call_at(self.started_ms + limit_s * 1000, self._time_out)
-        self._root.work = self.task(self._run())
-
-    async def _run(self) -> None:
+    async def _run(self, place: Place | None) -> None:
         root, line = self._root, self._line
         try:
             await root.pause_ms(self.latencies.start_ms())
-            output = await root.run(line.states, line.start_at, self.input)
+            output = await root.run(line.states, line.start_at, self.input, place)
             text = root.text(output)
         except (StateError, Fatal) as problem:
             self.fail(root, problem)
@@ -190,6 +200,8 @@ class Execution:
         self.status, self.error, self.cause = status, error, cause
         self.stopped_ms = self.clock.now_ms()
         self._deadline.cancel()
+        if status != "SUCCEEDED":
+            self.part = self._root.part() or self.part
         self._root.kill()
         self.record.add(kind, previous_id, details)
         self._ended.set()

@@ -20,7 +20,8 @@ class History:
     """Events as they happen; `on_event` is called with each one right after it was added.
 
     limit: the most events, None for any number. room: how many may still come before the one that ends the execution;
-    negative where there is no limit, so 0 means full. keep: whether `events` has them.
+    negative where there is no limit, so 0 means full. keep: whether `events` has them. before: how many
+    an execution that is redriven has; `events` has none of these.
     """
 
     def __init__(
@@ -30,10 +31,11 @@ class History:
         *,
         limit: int | None = LIMIT,
         keep: bool = True,
+        before: int = 0,
     ) -> None:
         self.events: list[Event] = []
-        self.count = 0
-        self.room = -1 if limit is None else limit - 1
+        self.count = before
+        self.room = -1 if limit is None else max(0, limit - 1 - self.count)
         self._now_ms = now_ms
         self._keep = keep
         self._on_event = on_event

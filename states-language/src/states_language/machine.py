@@ -10,6 +10,7 @@ from states_language.clock import Clock, VirtualClock, uuid4
 from states_language.context import Identity
 from states_language.execution import Execution
 from states_language.history import LIMIT, Event
+from states_language.place import Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
 from states_language.tasks.callbacks import Tokens
@@ -44,6 +45,7 @@ class Machine:
         keep_history: bool = True,
         context: dict[str, Any] | None = None,
         lanes: Lanes | None = None,
+        redriven: Redriven | None = None,
     ) -> Execution:
         """Start an execution on this JSON input in the running event loop, and return it.
 
@@ -52,6 +54,7 @@ class Machine:
         history without end. keep_history: False where `on_event` alone gets the events.
         context: the whole Context Object of every state, State included, in place of the execution's own.
         lanes: where it shares the event loop with others that must not wait for its expressions.
+        redriven: where an execution of the same name and input goes on, behind its history.
         """
         if machine_name is None:
             machine_name = (machine_arn or arn or PREFIX + ":stateMachine:machine").split(":")[6]
@@ -76,6 +79,7 @@ class Machine:
             keep_history=keep_history,
             context=context,
             lanes=lanes,
+            redriven=redriven,
         )
 
     def execute(

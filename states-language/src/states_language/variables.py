@@ -68,6 +68,15 @@ class Scope:
         self._values.update(values)
         return texts
 
+    def values(self) -> dict[str, Any]:
+        """Return the variables of this scope alone."""
+        return dict(self._values)
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Store the variables that a scope held before."""
+        for name, value in values.items():
+            self.assign({name: value})
+
     def close(self) -> None:
         """Free what this scope holds."""
         self._store.used_bytes -= sum(self._sizes.values())

@@ -21,6 +21,7 @@ from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
 from states_language.history import failure
 from states_language.machine import Machine
+from states_language.place import MAP_RUN, Within
 from states_language.states.amounts import Amount
 from states_language.states.iterations import ItemEnvironment
 
@@ -185,6 +186,10 @@ class MapRun:
     def _end(self, status: str) -> None:
         self.report.status = status
         self.report.stopped_ms = self.branch.clock.now_ms()
+
+    def left(self) -> Within:
+        """Return its ARN."""
+        return {MAP_RUN: self.report.arn}
 
     # ---- abortion, as a child of the branch ----
 

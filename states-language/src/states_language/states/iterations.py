@@ -4,11 +4,13 @@ Invariant: outputs are in the order of the items, and after the first failure no
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from states_language.branch import Branch
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
+from states_language.place import Parts, Place, Within
 from states_language.states.base import Line
 
 MOST_AT_ONCE = 40
@@ -29,10 +31,19 @@ class ItemEnvironment:
 
 
 class Iterations:
-    """The iterations of one attempt. select: makes the input of one. at_once: MaxConcurrency, 0 for no bound."""
+    """The iterations of one attempt. select: makes the input of one. at_once: MaxConcurrency, 0 for no bound.
+
+    within: what they go on from.
+    """
 
     def __init__(
-        self, parent: Branch, line: Line, items: list[Any], select: Callable[[Any, Any], Any], at_once: int
+        self,
+        parent: Branch,
+        line: Line,
+        items: list[Any],
+        select: Callable[[Any, Any], Any],
+        at_once: int,
+        within: Within | None = None,
     ) -> None:
         self.parent = parent
         self.line = line
@@ -41,34 +52,41 @@ class Iterations:
         self.name = parent.state.name if parent.state else ""
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Any] = self.loop.create_future()
-        self.outputs: list[Any] = [None] * len(items)
-        self.begun = 0
-        self.open = len(items)
+        self.parts = Parts(len(items), parent.last_id, within)
+        parent.last_id = self.parts.began_id
+        self.waiting = deque(self.parts.open)
         self.failing = False
-        if not items:
-            self.done.set_result([])
-        first = [self._begin(parent.last_id) for _ in range(min(len(items), at_once or MOST_AT_ONCE, MOST_AT_ONCE))]
-        for child, index in first:
-            self._start(child, index)
+        if self.parts.complete:
+            self.done.set_result(self.parts.outputs)
+        first = min(len(self.waiting), at_once or MOST_AT_ONCE, MOST_AT_ONCE)
+        for begun in [self._begin(parent.last_id) for _ in range(first)]:
+            self._start(*begun)
 
-    def _begin(self, previous_id: int) -> tuple[Branch, int]:
-        index = self.begun
-        self.begun += 1
+    def left(self) -> Within:
+        """Return where the iterations stand."""
+        return self.parts.left() | {"items": self.items}
+
+    def _begin(self, previous_id: int) -> tuple[Branch, int, Place | None]:
+        index = self.waiting.popleft()
         child = self.parent.fork()
         child.last_id = previous_id
         child.item = {"Index": index, "Value": self.items[index]}
         child.iteration = {"name": self.name, "index": index}
         self.parent.children.append(child)
-        child.add("MapIterationStarted", child.iteration)
-        return child, index
+        place = self.parts.begin(index, child)
+        if place is None:
+            child.add("MapIterationStarted", child.iteration)
+        return child, index, place
 
-    def _start(self, child: Branch, index: int) -> None:
-        child.work = child.execution.task(self._run(child, index))
+    def _start(self, child: Branch, index: int, place: Place | None) -> None:
+        child.work = child.execution.task(self._run(child, index, place))
 
-    async def _run(self, child: Branch, index: int) -> None:
+    async def _run(self, child: Branch, index: int, place: Place | None) -> None:
         try:
-            data = self.select(ItemEnvironment(self.parent, index, self.items[index]), self.items[index])
-            self.outputs[index] = await child.run(self.line.states, self.line.start_at, data)
+            item, data = self.items[index], None
+            if place is None:
+                data = self.select(ItemEnvironment(self.parent, index, item), item)
+            output = await child.run(self.line.states, self.line.start_at, data, place)
         except Halted:
             return
         except EvaluationError as problem:  # of the item's selector: the Map state's own
@@ -80,7 +98,7 @@ class Iterations:
         except Exception as problem:
             child.execution.crash(child, problem)
         else:
-            self._succeed(child)
+            self._succeed(child, index, output)
 
     async def _refused(self, child: Branch, problem: EvaluationError) -> None:
         try:
@@ -92,22 +110,22 @@ class Iterations:
         elif isinstance(refusal, StateError):
             await self._fail(child, refusal)
 
-    def _succeed(self, child: Branch) -> None:
+    def _succeed(self, child: Branch, index: int, output: Any) -> None:
         try:
             # The next iteration goes on from this one's last state, the Map state from this event (recorded).
             ended_id = child.aside("MapIterationSucceeded", child.iteration)
             child.scope.close()
             self.parent.children.remove(child)
-            self.open -= 1
+            self.parts.end(index, output)
             if self.failing:
                 return
-            if self.begun < len(self.items):
+            if self.waiting:
                 self._start(*self._begin(child.last_id))
         except Halted:
             return
-        if self.open == 0:
+        if self.parts.complete:
             self.parent.last_id = ended_id
-            self._settle(self.outputs)
+            self._settle(self.parts.outputs)
 
     async def _fail(self, child: Branch, failure: StateError) -> None:
         if self.failing:
@@ -125,6 +143,7 @@ class Iterations:
                 other.abort_state(child.last_id)
             child.iteration = None
             child.abort_state(child.last_id)
+            self.parts.freeze()
             for branch in self.parent.children:
                 branch.kill()
             self.parent.last_id = child.last_id

@@ -115,19 +115,25 @@ class Map(Retrying):
         """Run the iterations; return the array of their outputs, or the ResultWriter's result. Raises StateError."""
         narrowed = self.flow.narrowed(data, branch)
         at_once = int(self.at_once.bounded(data, narrowed, branch, whole=True, negative=NO_CONCURRENCY) or 0)
-        items = [] if self.distribution.reader else self._find_items(data, narrowed, branch)
-        branch.add("MapStateStarted", {"length": len(items)})
+        within = branch.take_within()
+        if within is not None:
+            items = within["items"]
+        else:
+            items = [] if self.distribution.reader else self._find_items(data, narrowed, branch)
+            branch.add("MapStateStarted", {"length": len(items)})
         select = self.select(data, narrowed)
         try:
             if self.distributed:
-                run = MapRun(self.distribution, branch, data, narrowed, at_once)
+                branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once)
                 outcome = await run.run(items, select)
             else:
-                outcome = await Iterations(branch, self.line, items, select, at_once).done
+                branch.group = iterations = Iterations(branch, self.line, items, select, at_once, within)
+                outcome = await iterations.done
         finally:
             branch.children = []
         if isinstance(outcome, StateError):
             raise outcome
+        branch.group = None
         branch.aside("MapStateSucceeded")
         return outcome
 

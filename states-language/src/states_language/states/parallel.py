@@ -11,6 +11,7 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
 from states_language.failures import Fatal, Halted, StateError
+from states_language.place import Parts, Within
 from states_language.states.attempts import Retrying
 from states_language.states.base import Compile, Line
 
@@ -34,14 +35,17 @@ class Parallel(Retrying):
         """Run the branches and return the array of their outputs; raises the StateError of the first that fails."""
         effective = self.flow.effective(data, branch)
         branch.text(effective)
-        branch.add("ParallelStateStarted")
-        group = _Group(branch, self.lines, effective)
+        within = branch.take_within()
+        if within is None:
+            branch.add("ParallelStateStarted")
+        branch.group = group = _Group(branch, self.lines, effective, within)
         try:
             outcome = await group.done
         finally:
             branch.children = []
         if isinstance(outcome, StateError):
             raise outcome
+        branch.group = None
         branch.aside("ParallelStateSucceeded")
         return outcome
 
@@ -57,21 +61,28 @@ class Parallel(Retrying):
 class _Group:
     """The branches of one attempt."""
 
-    def __init__(self, parent: Branch, lines: list[Line], data: Any) -> None:
+    def __init__(self, parent: Branch, lines: list[Line], data: Any, within: Within | None) -> None:
         self.parent = parent
         loop = asyncio.get_running_loop()
         # A failure is the future's result, not its exception: asyncio reports an exception that is never awaited.
         self.done: asyncio.Future[Any] = loop.create_future()
-        self.outputs: list[Any] = [None] * len(lines)
-        self.open = len(lines)
-        self.branches = [parent.fork() for _ in lines]
+        self.parts = Parts(len(lines), parent.last_id, within)
+        parent.last_id = self.parts.began_id
+        self.branches = [parent.fork() for _ in self.parts.open]
         parent.children = list(self.branches)
-        for index, (child, line) in enumerate(zip(self.branches, lines, strict=True)):
-            child.work = child.execution.task(self._run(index, child, line, data))
+        for index, child in zip(self.parts.open, self.branches, strict=True):
+            child.work = child.execution.task(self._run(index, child, lines[index], data))
+        if self.parts.complete:
+            self._settle(self.parts.outputs)
+
+    def left(self) -> Within:
+        """Return where the branches stand."""
+        return self.parts.left()
 
     async def _run(self, index: int, child: Branch, line: Line, data: Any) -> None:
         try:
-            self.outputs[index] = await child.run(line.states, line.start_at, data)
+            place = self.parts.begin(index, child)
+            output = await child.run(line.states, line.start_at, data, place)
         except Halted:
             return
         except StateError as failure:
@@ -81,14 +92,15 @@ class _Group:
         except Exception as problem:
             child.execution.crash(child, problem)
         else:
-            self.open -= 1
+            self.parts.end(index, output)
             child.scope.close()
-            if self.open == 0:
+            if self.parts.complete:
                 # The chain goes on from the branch that ended last (recorded for Map).
                 self.parent.last_id = child.last_id
-                self._settle(self.outputs)
+                self._settle(self.parts.outputs)
 
     def _fail(self, child: Branch, failure: StateError) -> None:
+        self.parts.freeze()
         try:
             # Within a failing branch the state that failed counts as aborted too (recorded).
             for branch in (child, *(other for other in self.branches if other is not child)):

@@ -1,0 +1,94 @@
+"""Says where an execution stands, as JSON that a redrive goes on from.
+
+A part is what is known of one line of states: `{"output": …}` once it has ended, `{}` before its first state, else
+`{"place": …}`. A place names the state that is open, with its input, the events before and at its entry, and the
+variables; `within` has the parts of its branches or iterations. Invariant: a place refers to data, never copies it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Part = dict[str, Any]
+Place = dict[str, Any]
+Within = dict[str, Any]
+
+MAP_RUN = "map_run"
+"""The member of `within` that names an open Map Run, which no redrive goes on from."""
+
+
+@dataclass(frozen=True)
+class Redriven:
+    """What a redrive goes on from. count: redrives so far, with this one. events: how many came before it."""
+
+    part: Part
+    count: int
+    started_ms: int
+    events: int
+
+
+class Line(Protocol):
+    """A line of states within an open state."""
+
+    def part(self) -> Part:
+        """Return where it stands."""
+        ...
+
+
+class Parts:
+    """The branches or iterations of one attempt by their numbers, and the outputs of those that ended.
+
+    began_id: the event after which they began. resumed: the parts of an earlier attempt that they go on from.
+    """
+
+    def __init__(self, count: int, began_id: int, within: Within | None) -> None:
+        self.began_id = began_id if within is None else int(within["last_id"])
+        self.resumed: list[Part] = [{}] * count if within is None else within["parts"]
+        self.outputs: list[Any] = [part.get("output") for part in self.resumed]
+        self._done = {number for number, part in enumerate(self.resumed) if "output" in part}
+        self._lines: dict[int, Line] = {}
+        self._frozen: list[Part] | None = None
+
+    @property
+    def open(self) -> list[int]:
+        """Return the numbers of those that have not ended, in their order."""
+        return [number for number in range(len(self.outputs)) if number not in self._done]
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all have ended."""
+        return len(self._done) == len(self.outputs)
+
+    def begin(self, number: int, line: Line) -> Place | None:
+        """Record that this line runs, and return the place that it goes on from."""
+        self._lines[number] = line
+        place: Place | None = self.resumed[number].get("place")
+        return place
+
+    def end(self, number: int, output: Any) -> None:
+        """Record the output of a line that has ended."""
+        self.outputs[number] = output
+        self._done.add(number)
+        self._lines.pop(number, None)
+
+    def freeze(self) -> None:
+        """Keep the parts as they are now; the lines are stopped next."""
+        self._frozen = self._parts()
+
+    def left(self) -> Within:
+        """Return what a redrive goes on from."""
+        return {"last_id": self.began_id, "parts": self._parts() if self._frozen is None else self._frozen}
+
+    def _parts(self) -> list[Part]:
+        return [self._part(number) for number in range(len(self.outputs))]
+
+    def _part(self, number: int) -> Part:
+        if number in self._done:
+            return {"output": self.outputs[number]}
+        line = self._lines.get(number)
+        return (line.part() if line is not None else None) or self.resumed[number]
+
+
+def holds_map_run(part: Part) -> bool:
+    """Return whether a Map Run is open in this part."""
+    within = part.get("place", {}).get("within") or {}
+    return MAP_RUN in within or any(holds_map_run(inner) for inner in within.get("parts", ()))
