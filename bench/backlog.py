@@ -23,7 +23,7 @@ def run(events: int, event_bytes: int, items_per_s: int) -> dict[str, Any]:
     """Return the function's figures and how long the upstream stood still; `items_per_s` 0 throttles nothing."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        process("bench.endpoint", f"--items-per-s={items_per_s}") as (endpoint, _),
+        process("bench.tables", f"--items-per-s={items_per_s}") as (endpoint, _),
         process("bench.source", f"--events={events}", f"--event-bytes={event_bytes}") as (upstream, source),
     ):
         (Path(folder) / "bench.toml").write_text(PROFILE)

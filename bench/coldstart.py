@@ -36,7 +36,7 @@ def measure(times: int, uncompiled_times: int) -> dict[str, Any]:
     packages = Path(str(find_spec("urllib3").origin)).parent.parent  # type: ignore[union-attr]
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        process("bench.endpoint") as (endpoint, _),
+        process("bench.tables") as (endpoint, _),
         process("bench.source", "--events=1") as (upstream, _),
     ):
         (Path(folder) / "bench.toml").write_text(PROFILE)

@@ -1,118 +1,199 @@
-"""`python -m bench.endpoint`: serves DynamoDB over HTTP in a process of its own, so that only its client is measured.
+"""`python -m bench.endpoint`: measures the local Step Functions beside moto's server, over HTTP, in one run.
 
-The tables are those of local/replay/table.py, which tests compare with the embedded AWS. Signatures are not checked.
-`--items-per-s` throttles the statements above that rate one by one, as AWS does.
-Invariant: the first line that it prints is its port; a response is sent after the items are in the table.
+Each is a process of its own and is asked by the same client: starts of a machine of one Pass, and all pages of the
+history of a loop. moto's server is installed from bench/moto.txt into an environment of its own. Invariant: both
+histories have the same number of events before anything is compared.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
-import re
-import ssl
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from typing import Any, Protocol
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-from botocore.exceptions import ClientError
+import botocore.session
+import urllib3
+from botocore.config import Config
 
-from local.replay.table import MemoryDynamoDB
+from bench.environments import python_of
+from bench.goals import endpoint_goals
+from bench.interpreter import LOOP
+from local.aws_endpoints import Endpoints
+from local.functions.pool import Pool
+from local.functions.task_performer import TaskPerformer
+from local.listener import Listener, bind
+from local.service.aws_server import AwsServer
+from local.stages import ROOT
+from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.journals import Journals
+from local.stepfunctions.machines import Machines
+from states_language.clock import RealClock
 
-TABLES = ("events", "control")
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_TARGET = re.compile(rb"\r\nx-amz-target: *DynamoDB_20120810\.(\w+)", re.IGNORECASE)
-
-
-class Tables:
-    """The operations by AWS's names; `items_per_s` 0 is no limit."""
-
-    def __init__(self, items_per_s: int) -> None:
-        self._tables = MemoryDynamoDB(*TABLES)
-        self._items_per_s = items_per_s
-        self._begun_s = time.monotonic()
-        self._taken = 0
-
-    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Return the status and the body of the response."""
-        try:
-            return 200, self._perform(operation, request)
-        except ClientError as error:
-            code, message = error.response["Error"]["Code"], error.response["Error"]["Message"]
-            return 400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message}
-
-    def _perform(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        if operation == "BatchExecuteStatement":
-            return {"Responses": [self._insert(statement) for statement in request["Statements"]]}
-        if operation == "BatchWriteItem":
-            for table, writes in request["RequestItems"].items():
-                for write in writes:
-                    self._tables.put_item(TableName=table, Item=write["PutRequest"]["Item"])
-            return {"UnprocessedItems": {}}
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
-        response: dict[str, Any] = getattr(self._tables, name)(**request)
-        return response
-
-    def _insert(self, statement: dict[str, Any]) -> dict[str, Any]:
-        if self._items_per_s and self._taken >= (time.monotonic() - self._begun_s) * self._items_per_s:
-            return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
-        self._taken += 1
-        response: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
-        return response
+OURS, MOTO = "streamkeeper", "moto"
+ROUNDS, STARTS, PAGE = 4000, 200, 100
+"""Four thousand rounds of the loop are 16,004 events."""
+_ROLE = "arn:aws:iam::000000000000:role/any"
+_PASS = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": True}}}
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Answering(Protocol):
-    """Whoever answers requests."""
+@dataclass(frozen=True)
+class Row:
+    """One server: milliseconds of a start (median) and of all pages of a history, and the CPU that it took for each."""
 
-    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Return the status and the body of the response."""
-
-
-class Connection(asyncio.Protocol):
-    """One client's connection: requests one after the other, kept alive."""
-
-    def __init__(self, tables: Answering) -> None:
-        self._tables = tables
-        self._held = bytearray()
-
-    def connection_made(self, transport: Any) -> None:
-        """Keep the transport for the responses."""
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Answer every complete request."""
-        self._held += data
-        while (head_bytes := self._held.find(b"\r\n\r\n")) >= 0:
-            head = bytes(self._held[:head_bytes])
-            length, target = _LENGTH.search(head), _TARGET.search(head)
-            end = head_bytes + 4 + (int(length[1]) if length else 0)
-            if len(self._held) < end:
-                if b"100-continue" in head.lower() and len(self._held) == head_bytes + 4:
-                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                return
-            body = bytes(self._held[head_bytes + 4 : end])
-            del self._held[:end]
-            operation = target[1].decode() if target else ""
-            status, answer = self._tables.answer(operation, json.loads(body))
-            text = json.dumps(answer, separators=(",", ":")).encode()
-            self._transport.write(
-                b"HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: 0\r\n"
-                b"Content-Length: %d\r\n\r\n%s" % (status, len(text), text)
-            )
+    server: str
+    start_ms: float
+    start_cpu_ms: float
+    history_ms: float
+    history_cpu_ms: float
+    events: int
 
 
-async def serve(items_per_s: int, certificate: str) -> None:
-    """Serve until the process ends."""
-    tables, tls = Tables(items_per_s), None
-    if certificate:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(certificate)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(tables), "127.0.0.1", 0, ssl=tls)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+async def serve(folder: Path) -> None:
+    """Serve our endpoint alone on any port, which is printed, until the process ends."""
+    clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
+    machines = Machines(folder / "machines", {}, clock.now_ms())
+    executions = Executions(machines, Journals(folder / "executions"), clock, lambda _: None)
+    states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
+    pool = Pool([], {}, folder, folder / "logs")
+    executions.perform = TaskPerformer(pool, endpoints, states).perform
+    listener = Listener(AwsServer(states, pool, endpoints).app, bind(0, "a benchmark"))
+    await listener.start()
+    print(listener.port, flush=True)
+    await asyncio.Event().wait()
+
+
+@contextlib.contextmanager
+def ours() -> Iterator[tuple[str, int]]:
+    """Run our endpoint; yield its address and its process id."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "bench.endpoint", "--serve", folder], stdout=subprocess.PIPE, text=True
+        )
+        assert running.stdout is not None
+        with _ended(running):
+            yield f"http://127.0.0.1:{running.stdout.readline().strip()}", running.pid
+        running.stdout.close()
+
+
+@contextlib.contextmanager
+def moto() -> Iterator[tuple[str, int]]:
+    """Run moto's server, which executes machines; yield its address and its process id."""
+    python = python_of("moto", ROOT / "bench" / "moto.txt")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [str(python.with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
+    with _ended(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)) as running:
+        retries = urllib3.Retry(connect=60, backoff_factor=0.2, backoff_max=1)
+        config = {"stepfunctions": {"execute_state_machine": True}}
+        urllib3.request("POST", f"{url}/moto-api/config", json=config, retries=retries)
+        yield url, running.pid
+
+
+@contextlib.contextmanager
+def _ended(process: "subprocess.Popen[Any]") -> Iterator["subprocess.Popen[Any]"]:
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def measure(server: str, address: str, pid: int, rounds: int, starts: int) -> Row:
+    """Return the figures of the server at an address."""
+    states = botocore.session.Session().create_client(
+        "stepfunctions",
+        region_name="us-east-1",
+        endpoint_url=address,
+        aws_access_key_id="bench",
+        aws_secret_access_key="bench",
+        config=Config(read_timeout=300, retries={"total_max_attempts": 1}),
+    )
+
+    def machine(name: str, definition: dict[str, Any]) -> str:
+        answer = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=_ROLE)
+        return str(answer["stateMachineArn"])
+
+    arn, took_ms = machine("pass", _PASS), []
+    cpu_ms = _cpu_ms(pid)
+    # moto's server gives its executions no names.
+    for number in range(starts):
+        begun = time.perf_counter()
+        states.start_execution(stateMachineArn=arn, name=f"start-{number}")
+        took_ms.append((time.perf_counter() - begun) * 1000)
+    start_cpu_ms = (_cpu_ms(pid) - cpu_ms) / starts
+    looping = json.dumps({"n": 0, "most": rounds})
+    loop = machine("loop", LOOP)
+    execution = states.start_execution(stateMachineArn=loop, name="long", input=looping)["executionArn"]
+    while states.describe_execution(executionArn=execution)["status"] == "RUNNING":
+        time.sleep(0.2)
+    cpu_ms, begun, events = _cpu_ms(pid), time.perf_counter(), 0
+    pages = states.get_paginator("get_execution_history").paginate(
+        executionArn=execution, PaginationConfig={"PageSize": PAGE}
+    )
+    for page in pages:
+        events += len(page["events"])
+    history_ms = (time.perf_counter() - begun) * 1000
+    return Row(server, statistics.median(took_ms), start_cpu_ms, history_ms, _cpu_ms(pid) - cpu_ms, events)
+
+
+def _cpu_ms(pid: int) -> float:
+    """Return the CPU of a process so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / _TICKS
+
+
+def rows(rounds: int = ROUNDS, starts: int = STARTS, *, alone: bool = False) -> list[Row]:
+    """Return a row for each server, one after the other; `alone` leaves moto's out."""
+    measured = []
+    for name, server in ((OURS, ours), (MOTO, moto)):
+        if name == OURS or not alone:
+            with server() as (address, pid):
+                measured.append(measure(name, address, pid, rounds, starts))
+    counts = {row.events for row in measured}
+    assert len(counts) == 1, f"the histories differ: {counts}"
+    return measured
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the figures and return 0, or 1 where a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.endpoint", description="Measures the local Step Functions.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of the loop, four events each ({ROUNDS})")
+    parser.add_argument("--starts", type=int, default=STARTS, help=f"how many executions are started ({STARTS})")
+    parser.add_argument("--alone", action="store_true", help="leave moto's server out")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.serve is not None:
+        asyncio.run(serve(options.serve))
+        return 0
+    measured = rows(options.rounds, options.starts, alone=options.alone)
+    goals = endpoint_goals(measured[0].start_ms, measured[0].history_ms)
+    if options.json:
+        print(json.dumps({"rows": [asdict(row) for row in measured], "goals": [asdict(goal) for goal in goals]}))
+    else:
+        print(f"{'server':<14}{'start':>10}{'its CPU':>10}{'history':>12}{'its CPU':>12}{'events':>9}")
+        for row in measured:
+            times = f"{row.start_ms:>7.1f} ms{row.start_cpu_ms:>7.1f} ms{row.history_ms:>9.0f} ms"
+            print(f"{row.server:<14}{times}{row.history_cpu_ms:>9.0f} ms{row.events:>9}")
+        for goal in goals:
+            print(goal.line)
+    return 0 if all(goal.met for goal in goals) else 1
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.endpoint")
-    parser.add_argument("--items-per-s", type=int, default=0)
-    parser.add_argument("--certificate", default="", help="a file with a key and a certificate: serve TLS")
-    options = parser.parse_args()
-    asyncio.run(serve(options.items_per_s, options.certificate))
+    sys.exit(main())

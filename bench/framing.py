@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import time
-import venv
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bench import peers_ndjson, peers_sse, rules
+from bench.environments import python_of
 
 OURS = "streamkeeper"
 SIZES = (100, 10_000)
@@ -30,7 +30,6 @@ WIRE_BYTES = 2_000_000
 ROUNDS = 7
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "bench" / "requirements.txt"
-FOLDER = ROOT / ".streamkeeper-build" / "framing"
 
 T = TypeVar("T")
 
@@ -174,18 +173,6 @@ def behind(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.ratio < 1]
 
 
-def install() -> Path:
-    """Return the Python of the readers' environment, which is made again when the lock has changed."""
-    python, note = FOLDER / "bin" / "python", FOLDER / "installed.txt"
-    if not note.is_file() or note.read_text() != LOCK.read_text():
-        print(f"bench.framing: installs {LOCK.relative_to(ROOT)} into {FOLDER.relative_to(ROOT)}", file=sys.stderr)
-        venv.create(FOLDER, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-        subprocess.run([*command, "-r", str(LOCK)], check=True)
-        note.write_text(LOCK.read_text())
-    return python
-
-
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; readers that are ahead of ours are listed on standard error."""
     parser = argparse.ArgumentParser(prog="python -m bench.framing", description="Measures decoders of SSE and NDJSON.")
@@ -194,7 +181,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="install nothing: compare with what this Python has")
     options = parser.parse_args(argv)
     if not options.here:
-        again = [str(install()), "-m", "bench.framing", "--here", *(sys.argv[1:] if argv is None else argv)]
+        again = [
+            str(python_of("framing", LOCK)),
+            "-m",
+            "bench.framing",
+            "--here",
+            *(sys.argv[1:] if argv is None else argv),
+        ]
         return subprocess.run(again, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode
     logging.disable()  # the readers' logs are not part of the comparison
     warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Judges whether a run of the deployed machine on real sockets met its goals.
+"""Judges whether a run of the deployed machine on real sockets, or of the local Step Functions, met its goals.
 
 Only the rows of the deployed machine have goals, for the plain machine is the peer.
 Invariant: a goal without a measurement is missed.
@@ -15,6 +15,9 @@ DROP_MS = 2000
 # The time for a reconnection in place besides the connect: drain, save, release, claim.
 IN_PLACE_MS = 50
 IN_PLACE = "reconnects"
+# A tenth of what the local Step Functions took when it was first measured.
+START_MS = 5.4
+HISTORY_MS = 1300
 # From the end of a function to the lane's next request, where two are forbidden and the error proves the end.
 DEATH_MS = 1500
 # So many deaths of a kind at least: of fewer a p99 is the greatest alone.
@@ -95,6 +98,14 @@ def death_goals(row: Death) -> list[Goal]:
         Goal(row.policy, "p99 to the next request", DEATH_MS, p99_ms, met),
         Goal(row.policy, f"{DEATHS} deaths that the machine was told", None, None, min(count, row.told) >= DEATHS),
         Goal(row.policy, "no event lost", None, None, row.lost == 0),
+    ]
+
+
+def endpoint_goals(start_ms: float, history_ms: float) -> list[Goal]:
+    """Return the goals of the local Step Functions: a start's median, and all pages of a history of 16,000 events."""
+    return [
+        Goal("endpoint", "the median StartExecution", START_MS, start_ms, start_ms <= START_MS),
+        Goal("endpoint", "all pages of a history", HISTORY_MS, history_ms, history_ms <= HISTORY_MS),
     ]
 
 

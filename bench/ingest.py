@@ -80,7 +80,7 @@ def run(kind: str, events: int, event_bytes: int, per_s: int = 0) -> dict[str, A
     source = (f"--events={events}", f"--event-bytes={event_bytes}", f"--per-s={per_s}")
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        process("bench.endpoint") as (endpoint, _),
+        process("bench.tables") as (endpoint, _),
         process("bench.source", *source) as (upstream, _),
     ):
         (Path(folder) / "bench.toml").write_text(PROFILES.get(kind, PROFILE))

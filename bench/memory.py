@@ -244,7 +244,7 @@ async def run(load: Load, memory_mb: int) -> dict[str, Any]:
     ):
         folder = Path(name)
         context, both, trusted = certificate(folder)
-        endpoint, _ = stack.enter_context(process("bench.endpoint", f"--certificate={both}"))
+        endpoint, _ = stack.enter_context(process("bench.tables", f"--certificate={both}"))
         address = stack.enter_context(serving(upstream, context))
         bucket = stack.enter_context(serving(upstream, None))
         procs = stack.enter_context(share(memory_mb))

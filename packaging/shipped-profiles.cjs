@@ -6,20 +6,32 @@
 
 const fs = require('node:fs');
 const path = require('node:path');
+const toml = require('@iarna/toml');
 
 const STREAMS = path.join(__dirname, '..', 'env', 'streams');
 const FILE = /^([A-Za-z0-9._-]+)\.toml$/;
-// A secret whose name is written out; a comment may show any.
+// A secret whose name is written out.
 const SECRET = /\$\{(secret|ssm):(\/[^:}]*)/g;
-const COMMENT = /^\s*#.*$/gm;
-// Only an address may have one; TOML has several ways to write its key and its value.
+// Only an address may have one.
 const VARIABLE = /\$\{(UPSTREAM_[A-Z0-9_]+)\}/;
 // These stages are never deployed: on a laptop each run has variables of its own.
 const NEVER_DEPLOYED = ['local', 'test'];
 
-// The text of the profile `name`; a comment behind a value stays.
-function withoutComments(name) {
-  return fs.readFileSync(path.join(STREAMS, `${name}.toml`), 'utf8').replace(COMMENT, '');
+// All texts of the profile `name`, as TOML means them: a line each, without comments. Of a file that is not TOML the error
+// says where, and quotes nothing; on a laptop the run itself reports it.
+function texts(name, stage) {
+  const file = path.join(STREAMS, `${name}.toml`);
+  try {
+    return strings(toml.parse(fs.readFileSync(file, 'utf8'))).join('\n');
+  } catch ({ line }) {
+    if (NEVER_DEPLOYED.includes(stage)) return '';
+    throw new Error(`env/streams/${name}.toml is not valid TOML${line === undefined ? '' : `: see line ${line + 1}`}.`);
+  }
+}
+
+function strings(value) {
+  if (typeof value === 'string') return [value];
+  return value !== null && typeof value === 'object' ? Object.values(value).flatMap(strings) : [];
 }
 
 // Returns {shipped: names, in order, left: [name, variable] of those that stay out} of a stage with these `upstreams`.
@@ -29,7 +41,7 @@ function choose(stage, upstreams) {
   for (const file of fs.readdirSync(STREAMS)) {
     const name = FILE.exec(file)?.[1];
     if (name === undefined) continue;
-    const variable = VARIABLE.exec(withoutComments(name))?.[1];
+    const variable = VARIABLE.exec(texts(name, stage))?.[1];
     const isSet = variable === undefined || Object.hasOwn(upstreams, variable);
     if (isSet || NEVER_DEPLOYED.includes(stage)) shipped.push(name);
     else left.push([name, variable]);
@@ -39,9 +51,8 @@ function choose(stage, upstreams) {
 
 // What is wrong with the secrets that the profile `name` refers to: a stage may read those of its own alone.
 function foreignSecret(name, stage) {
-  const text = withoutComments(name);
   const own = `/streamkeeper/${stage}/`;
-  const found = [...text.matchAll(SECRET)].find(([, , whole]) => !whole.startsWith(own));
+  const found = [...texts(name, stage).matchAll(SECRET)].find(([, , whole]) => !whole.startsWith(own));
   if (found === undefined) return null;
   const [, kind, whole] = found;
   const [, folder, rest] = /^\/(?:streamkeeper\/)?(?:([^/]+)\/)?(.+)$/.exec(whole) ?? [null, '', whole];

@@ -1,14 +1,18 @@
 """What holds for the whole suite: how generated tests are made, and how several processes share the tests.
 
 One process runs a file of tests (`--dist loadfile`), so what a file shares is made once. The files that take longest
-come first: then no process is left alone with one of them at the end.
+come first: then no process is left alone with one of them at the end. What the tests asked of AWS is judged where all
+have ended: a run of several processes fails for a request that no role of the template allows.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import permission_edges
 
 # Examples have no time limit, and slow generation is no failure: a busy machine is not a counterexample. They are drawn
 # anew in each run; a failure prints what replays it, and .hypothesis keeps it for the next run. Where CI is set they
@@ -60,3 +64,33 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
     """A folder that all processes of this run share."""
     own = tmp_path_factory.getbasetemp()
     return own if worker_id == "master" else own.parent
+
+
+permission_edges.begin()
+_asked: list[permission_edges.Line] = []
+_refused: list[str] = []
+
+
+def pytest_testnodedown(node: Any) -> None:
+    """Takes what the tests of a process asked of AWS."""
+    _asked.extend(node.workeroutput.get("asked", []) if hasattr(node, "workeroutput") else [])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hands over what the tests of this process asked of AWS; the process that has all of it judges it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["asked"] = permission_edges.lines()
+    if not _asked:
+        return
+    from local.service import osls
+    from tests import permission_check
+
+    _refused.extend(permission_check.refused(_asked, osls.template(permission_check.STAGE)))
+    if _refused:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names what no role of the template allows."""
+    for sentence in _refused:
+        terminalreporter.write_line(f"REFUSED {sentence}", red=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from handlers.store import control_items
 from local.permissions import guard
+from tests import permission_edges
 from tests.local import support
 
 STAGE = "test"
@@ -72,7 +73,8 @@ class Service:
         return True
 
     def check_permissions(self) -> None:
-        """Fails where a request was refused that no test expects to be."""
+        """Fails where a request was refused that no test expects to be; what was allowed is judged with all others."""
+        permission_edges.add_record(Path(self._environment["STREAMKEEPER_DATA"]) / guard.RECORD)
         pattern = r"ALERT: refused: .*:assumed-role/(\w+)/\S+ is not authorized to perform: (\S+)"
         refused = {" ".join(found) for found in re.findall(pattern, self.log)}
         assert refused == self.refused, f"refused: {sorted(refused - self.refused)}\n{self.log}"

@@ -129,7 +129,7 @@ class Guard(Open):
             # arn:aws:states:<region>:<account>:execution:<machine>:<name>, and of an Express one express:<machine>:...
             machine = call.execution_arn.split(":")[6]
             role = self._roles.machines.get(machine)
-            if role is not None and (sentence := self._refusal(Principal(role, machine), _of_task(call))):
+            if role is not None and (sentence := self._refusal(Principal(role, machine), of_task(call))):
                 raise refusals.task(call, client, sentence)
             return await perform(call)
 
@@ -209,7 +209,7 @@ def at_edges(
     return Guard(template, data / RECORD, say)
 
 
-def _of_task(call: TaskCall) -> list[Need]:
+def of_task(call: TaskCall) -> list[Need]:
     parameters = call.parameters if isinstance(call.parameters, dict) else {}
     if call.function is not None:
         return needs.of_invoke(str(parameters.get("FunctionName", call.function)), str(parameters.get("Qualifier", "")))

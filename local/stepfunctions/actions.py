@@ -4,9 +4,12 @@ Invariant: an unknown action or a bad request is an error that the SDK raises by
 a 500.
 """
 
+import asyncio
 import inspect
 import json
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from starlette.responses import Response
@@ -14,7 +17,7 @@ from starlette.responses import Response
 from local.stepfunctions import request_validation
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.activity_actions import ActivityActions
-from local.stepfunctions.diagnostics import ValidationAction
+from local.stepfunctions.diagnostics import ValidationAction, diagnostics
 from local.stepfunctions.execution_actions import ExecutionActions
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
@@ -30,6 +33,7 @@ from states_language import Tokens
 from states_language.clock import Clock
 from states_language.tasks.nested import Ended
 
+_DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDefinition", "TestState")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
 
 
@@ -41,6 +45,9 @@ class StepFunctions:
         self.activities = activities
         self.tokens = Tokens()
         self._express = Express(executions, clock)
+        self._reader = ThreadPoolExecutor(1, "definitions")
+        # The event loop waits so long for a thread that calculates.
+        sys.setswitchinterval(0.001)
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(executions.machines, executions).actions(),
@@ -72,6 +79,9 @@ class StepFunctions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
         request_validation.check(action, parameters)
         arguments = {name: value for name, value in parameters.items() if value is not None}
+        if action in _DEFINING and isinstance(definition := arguments.get("definition"), str):
+            # A long expression takes seconds to be read; once read it is known.
+            await asyncio.get_running_loop().run_in_executor(self._reader, diagnostics, definition, "STANDARD")
         answer = self._actions[action](arguments | {SIGNED_FOR: region})
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -82,6 +92,7 @@ class StepFunctions:
     def close(self) -> None:
         """Ends the Express executions that run, and answers the workers that wait."""
         self._express.close()
+        self._reader.shutdown(wait=False, cancel_futures=True)
         self.activities.close()
 
 

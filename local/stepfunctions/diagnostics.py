@@ -160,6 +160,10 @@ def _express(line: dict[str, Any], pointer: str) -> list[dict[str, str]]:
     for name, state in states.items():
         place = below(pointer, "States", name)
         resource = state.get("Resource", "")
+        processor = state.get("ItemProcessor")
+        if isinstance(processor, dict) and processor.get("ProcessorConfig", {}).get("Mode") == "DISTRIBUTED":
+            message = f"{_EXPRESS} Distributed Map"
+            refused.append(_error(_SCHEMA, message, f"{place}/ItemProcessor/ProcessorConfig/Mode"))
         if ":activity:" in resource:
             refused.append(_error(_SCHEMA, f"{_EXPRESS} Activity ARN", f"{place}/Resource"))
         elif resource.endswith(".waitForTaskToken"):

@@ -19,6 +19,8 @@ from local.stepfunctions.machines import Machines, Started
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from states_language import Execution, Perform
 from states_language.clock import Clock
+from states_language.scheduling.lanes import Lanes
+from states_language.scheduling.pool import Pool
 from states_language.tasks.nested import Ended
 from states_language.values import compact, same
 
@@ -47,6 +49,8 @@ class Executions:
         self._closed = False
         self._serial = 0
         self.perform: Perform | None = None
+        self.evaluators = Pool()
+        self.lanes = Lanes(self.evaluators)
 
     def all(self) -> list[KnownExecution]:
         """Returns every execution, oldest first."""
@@ -153,6 +157,7 @@ class Executions:
     def close(self) -> None:
         """Halts every execution without a last line, so that the next service resumes it."""
         self._closed = True
+        self.evaluators.close()
         for task in self._waiting:
             task.cancel()
         for known in self._known.values():
@@ -174,6 +179,7 @@ class Executions:
         live = started.machine.start(
             data, clock=self._clock, perform=self.perform, name=name, arn=arn, machine_name=described.name,
             machine_arn=described.arn, role_arn=described.role_arn, on_event=journal.event,
+            lanes=self.lanes,
         )  # fmt: skip
         known = KnownExecution(opening, journal.path, live, journal=journal, serial=self._next_serial())
         self._known[arn] = known

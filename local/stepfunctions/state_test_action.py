@@ -16,6 +16,7 @@ from local.stepfunctions.single_state import NAME, NoSuchState, StateTest, State
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, VirtualClock
 from states_language.failures import StateError
+from states_language.scheduling.lanes import Beside, beside
 from states_language.timestamps import written
 from states_language.values import compact
 
@@ -46,6 +47,7 @@ class StateTestAction:
         async def run(tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None) -> Execution:
             if perform is None and state.get("Type") == "Task":
                 return await self._run_for_real(tested, data, context)
+            beside.set(Beside(asyncio.get_running_loop(), self._executions.evaluators))
             return await asyncio.to_thread(_run_virtually, tested, data, perform, context)
 
         try:
@@ -66,8 +68,9 @@ class StateTestAction:
         # A service sees a caller with the account of every other execution here.
         machine_arn = f"{PREFIX}:stateMachine:{uuid.uuid4()}"
         execution = tested.start(
-            data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn, context=context
-        )
+            data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn, context=context,
+            lanes=self._executions.lanes,
+        )  # fmt: skip
         return await execution.wait()
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:

@@ -27,6 +27,8 @@ class TaskActions:
 
     def _succeed(self, parameters: Parameters) -> Answer:
         text = parameters["output"]
+        with _translated_errors():
+            self._tokens.check(parameters["taskToken"])
         try:
             too_long, output = len(text.encode()) > INPUT_LIMIT_BYTES, parsed(text)
         except ValueError as problem:

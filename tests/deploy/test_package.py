@@ -60,6 +60,16 @@ def test_profiles_ship_whose_variable_is_set(archive: dict[str, bytes], template
     assert f"'(?s)(?:{'|'.join(sorted(expected))})(?::.*)?'" in text
 
 
+def with_plugin(folder: Path) -> Path:
+    """A project that has the plugin; returns its folder of profiles."""
+    (folder / "packaging").mkdir()
+    shutil.copy(ROOT / "packaging" / "shipped-profiles.cjs", folder / "packaging")
+    (folder / "node_modules").symlink_to(ROOT / "node_modules")
+    streams = folder / "env" / "streams"
+    streams.mkdir(parents=True)
+    return streams
+
+
 CHOSEN = """
 const { choose } = require("./packaging/shipped-profiles.cjs");
 console.log(JSON.stringify([{}, { UPSTREAM_Q: "https://example.org" }].map((upstreams) => choose("prod", upstreams))));
@@ -67,12 +77,10 @@ console.log(JSON.stringify([{}, { UPSTREAM_Q: "https://example.org" }].map((upst
 
 
 def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
-    """The variable is found; one that a comment shows does not count."""
-    (tmp_path / "packaging").mkdir()
-    shutil.copy(ROOT / "packaging" / "shipped-profiles.cjs", tmp_path / "packaging")
-    streams = tmp_path / "env" / "streams"
-    streams.mkdir(parents=True)
+    """The variable is found; one that a comment shows does not count, before a value or behind it."""
+    streams = with_plugin(tmp_path)
     ways = {
+        "escaped": '"addr\\u0065ss" = "\\u0024{UPSTREAM_Q}/a"',
         "indented": '  address = "${UPSTREAM_Q}/a"',
         "literal": "address='${UPSTREAM_Q}/a'",
         "long": 'address = """\n${UPSTREAM_Q}/a"""',
@@ -81,7 +89,8 @@ def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
     for name, line in ways.items():
         (streams / f"{name}.toml").write_text(f"{line}\n")
         assert tomllib.loads(f"{line}\n") == {"address": "${UPSTREAM_Q}/a"}
-    (streams / "without.toml").write_text('  # address = "${UPSTREAM_Q}/a"\naddress = "https://example.org"\n')
+    comments = '  # address = "${UPSTREAM_Q}/a"\naddress = "https://example.org"  # not ${UPSTREAM_Q}\n'
+    (streams / "without.toml").write_text(comments)
     run = subprocess.run(["node", "-e", CHOSEN], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(run.stdout) == [
         {"shipped": ["without"], "left": [[name, "UPSTREAM_Q"] for name in ways]},
@@ -98,12 +107,10 @@ REFUSED = "but the stage prod can read names under /streamkeeper/prod/ alone: wr
 
 def test_a_profile_with_a_secret_of_another_stage_is_not_packaged(tmp_path: Path) -> None:
     """One sentence names the profile, the secret, and what to write; comments and the stage's own are no matter."""
-    (tmp_path / "packaging").mkdir()
-    shutil.copy(ROOT / "packaging" / "shipped-profiles.cjs", tmp_path / "packaging")
-    streams = tmp_path / "env" / "streams"
-    streams.mkdir(parents=True)
+    streams = with_plugin(tmp_path)
     (tmp_path / "env" / "dev.yml").touch()
-    own = '# ${secret:/streamkeeper/dev/x}\nA = "${secret:a:b} ${ssm:a/b}"\nB = "${ssm:/streamkeeper/prod/a}"\n'
+    own = "# ${secret:/streamkeeper/dev/x}\nZ = 1  # ${ssm:/streamkeeper/dev/x}\n"
+    own += 'A = "${secret:a:b} ${ssm:a/b}"\nB = "${ssm:/streamkeeper/prod/a}"\n'
     for name, last in (("one", ""), ("two", "/streamkeeper/dev/a:b"), ("three", "/streamkeeper/a"), ("four", "/x/a")):
         (streams / f"{name}.toml").write_text(own + (f'C = "Bearer ${{secret:{last}}}"\n' if last else ""))
     run = subprocess.run(["node", "-e", FOREIGN], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -116,6 +123,16 @@ def test_a_profile_with_a_secret_of_another_stage_is_not_packaged(tmp_path: Path
     ):
         write = f"{REFUSED}${{secret:{short}}}, which is /streamkeeper/prod/{short}."
         assert sentence == f"env/streams/{name}.toml refers to {whole}, {write}"
+
+
+def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
+    """One sentence says where, and quotes nothing; on a laptop the run itself reports it."""
+    streams = with_plugin(tmp_path)
+    (streams / "broken.toml").write_text('address = "https://example.org"\ntoken = "secret\n')
+    for stage, error in (("prod", "env/streams/broken.toml is not valid TOML: see line 2."), ("local", "")):
+        script = CHOSEN.replace("prod", stage)
+        run = subprocess.run(["node", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (error in run.stderr, "secret" in run.stderr, run.returncode) == (True, False, int(bool(error)))
 
 
 def test_sls_ends_with_that_sentence(tmp_path: Path) -> None:

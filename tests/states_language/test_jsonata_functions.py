@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from states_language import DefinitionError, load
+from states_language.jsonata.evaluation import compile_query
 from tests.states_language.test_jsonata import THREW, failure, output
 
 SIGNATURE = 'T0410: Argument {} of function "{}" does not match function signature'
@@ -33,6 +34,7 @@ PICTURE = "The sub-picture must not contain "
         ("$parseInteger('abc', '0')", "NaN"),
         # Texts as numbers, and rounding.
         ("[$number('0x12'), $number('0b101'), $number('0o17'), $number('-1.5e3')]", [18, 5, 15, -1500]),
+        ("[$number('0123'), $number('-0012.5e1'), $number('0x1z')]", [123, -125, "NaN"]),
         ("[$round(2.5), $round(-1.5), $round(4.525, 2), $round(125, -1), $round(1e-10, 5)]", [2, -2, 4.52, 120, 0]),
         ("[$round(1e300, 2) = 1e300, $round(123, 400)]", [True, 123]),
         ("$formatBase(1e21, 16)", "3635c9adc5dea00000"),
@@ -180,9 +182,10 @@ def test_a_function_keeps_its_name_whatever_variable_holds_it() -> None:
     assert failure("$sum(['a'])") == named
 
 
-def test_invalid_base64_fails_without_a_code() -> None:
-    """AWS has no code either, but an identifier that is new each time."""
-    assert failure("$base64decode('!!!')") == "threw an internal error during evaluation."
+def test_an_error_of_the_librarys_own_has_a_code() -> None:
+    """What AWS answers with an identifier that is new each time has the code of $error here."""
+    expected = "threw an error during evaluation. D3137: The expression cannot be evaluated"
+    assert failure("$base64decode('!!!')") == expected
 
 
 @pytest.mark.parametrize(
@@ -219,3 +222,10 @@ def test_a_reference_below_the_top_level_is_accepted(expression: str) -> None:
     """A predicate, a sort, a group and a transform refer to the value before them."""
     state = {"Type": "Pass", "Output": f"{{% {expression} %}}", "End": True}
     assert load({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": state}})
+
+
+@pytest.mark.parametrize(("expression", "sign"), [("1 ?? 2", "?"), ("1 ?: 2", ":")])
+def test_an_operator_that_came_after_awss_version_is_refused(expression: str, sign: str) -> None:
+    """AWS has JSONata 2.0.6, in which ?? and ?: are a ? and a sign without a value."""
+    with pytest.raises(DefinitionError, match=f'S0211: The symbol "[{sign}]" cannot be used as a unary operator'):
+        compile_query(f"{{% {expression} %}}", "/States/A/Output")

@@ -1,5 +1,6 @@
 """Paths in Jayway's dialect: what they select, their errors when they select nothing, where they write."""
 
+import re
 from typing import Any
 
 import pytest
@@ -149,3 +150,19 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
     except PathSyntaxError:
         return
     path.find(DATA)
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("$.a[?(@.b in ['x'])]", "the operator in of a filter"),
+        ("$.a[?(@.b =~ /x/)]", "the operator =~ of a filter"),
+        ("$.a[?(@.b size 2)]", "the operator size of a filter"),
+        ("$.a.length()", "the function length() of a path"),
+        ("$.a[?(@.length() > 1)]", "the function length() of a path"),
+    ],
+)
+def test_what_only_jayway_has_is_refused_by_its_name(path: str, named: str) -> None:
+    """An operator or function that is not of the language's paths is refused when the definition is loaded."""
+    with pytest.raises(PathSyntaxError, match=re.escape(f"{named} is not supported")):
+        compile_path(path)

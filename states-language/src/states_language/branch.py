@@ -5,7 +5,7 @@ chain of event ids, and adds nothing to the history once it is dead.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from states_language.clock import Clock
@@ -14,6 +14,7 @@ from states_language.distributed.report import MapRunReport
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
 from states_language.history import History, fits, payload
 from states_language.limits import too_large
+from states_language.scheduling.lanes import STATE, Lanes, here
 from states_language.tasks.calls import Latencies, Perform, TaskCall
 from states_language.values import compact
 from states_language.variables import Scope, Store
@@ -61,6 +62,7 @@ class RunningExecution(Protocol):
     store: Store
     context: dict[str, Any]
     whole_context: dict[str, Any] | None
+    lanes: Lanes | None
     transitions: int
     map_runs: list[MapRunReport]
 
@@ -79,6 +81,10 @@ class RunningExecution(Protocol):
 
     def crash(self, branch: "Branch", problem: Exception) -> None:
         """Fail the execution for a defect of the interpreter or of `perform`, and report it to the event loop."""
+        ...
+
+    def task(self, line: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]":
+        """Return the task that runs a line of states."""
         ...
 
     def ask(self, branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
@@ -192,6 +198,10 @@ class Branch:
         before: RunnableState | None = None
         while name is not None:
             state = states[name]
+            host = here()
+            if host is not None:
+                host.turn()
+                host.spend(STATE)
             if before is not None and before.type == "Wait" and state.type == "Task":
                 await self.pause_ms(self.execution.latencies.wait_to_task_ms())
             self._enter(state, text)

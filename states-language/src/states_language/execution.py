@@ -6,7 +6,7 @@ no state runs on; the calls that Tasks have begun are not cancelled.
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from states_language.branch import ENTERED, Branch
@@ -17,6 +17,7 @@ from states_language.failures import Fatal, Halted, StateError, TaskFailure
 from states_language.history import LIMIT, Event, History, failure, payload
 from states_language.jsonata.functions import frame
 from states_language.limits import HISTORY_FULL, NESTED
+from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
 from states_language.tasks.calls import Latencies, Perform, TaskCall
 from states_language.values import compact, parse_json, well_formed
@@ -48,6 +49,7 @@ class Execution:
         history_limit: int | None = LIMIT,
         keep_history: bool = True,
         context: dict[str, Any] | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         text, self.input = _as_json(data)
         self.identity = identity
@@ -71,6 +73,7 @@ class Execution:
         self.map_runs: list[MapRunReport] = []
         self._root = Branch(self, 0, Scope(self.store))
         self._line = line
+        self.lanes = lanes
         self._begin(text, min(timeout_s or YEAR_S, YEAR_S))
 
     @functools.cached_property
@@ -120,6 +123,10 @@ class Execution:
         self.fail(branch, Fatal("States.Runtime", branch.cause(state, detail)))
         asyncio.get_running_loop().call_exception_handler({"message": f"state '{state}' broke", "exception": problem})
 
+    def task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Return the task that runs a line of states, in a lane where the execution has lanes."""
+        return asyncio.get_running_loop().create_task(line if self.lanes is None else self.lanes.run(line))
+
     def ask(self, branch: Branch, call: TaskCall) -> asyncio.Future[Any]:
         """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure.
 
@@ -147,7 +154,7 @@ class Execution:
         details = {**payload("input", text), "roleArn": self.role_arn}
         self.record.add("ExecutionStarted", 0, details)
         self._deadline = self.clock.call_at(self.started_ms + limit_s * 1000, self._time_out)
-        self._root.work = asyncio.get_running_loop().create_task(self._run())
+        self._root.work = self.task(self._run())
 
     async def _run(self) -> None:
         root, line = self._root, self._line

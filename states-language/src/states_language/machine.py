@@ -10,6 +10,7 @@ from states_language.clock import Clock, VirtualClock, uuid4
 from states_language.context import Identity
 from states_language.execution import Execution
 from states_language.history import LIMIT, Event
+from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Latencies, NoLatencies, Perform
@@ -42,6 +43,7 @@ class Machine:
         history_limit: int | None = LIMIT,
         keep_history: bool = True,
         context: dict[str, Any] | None = None,
+        lanes: Lanes | None = None,
     ) -> Execution:
         """Start an execution on this JSON input in the running event loop, and return it.
 
@@ -49,6 +51,7 @@ class Machine:
         follow from the others; that of the execution is a UUID of the clock's randomness. history_limit: None for a
         history without end. keep_history: False where `on_event` alone gets the events.
         context: the whole Context Object of every state, State included, in place of the execution's own.
+        lanes: where it shares the event loop with others that must not wait for its expressions.
         """
         if machine_name is None:
             machine_name = (machine_arn or arn or PREFIX + ":stateMachine:machine").split(":")[6]
@@ -72,6 +75,7 @@ class Machine:
             history_limit=history_limit,
             keep_history=keep_history,
             context=context,
+            lanes=lanes,
         )
 
     def execute(

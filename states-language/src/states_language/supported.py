@@ -38,7 +38,7 @@ def page() -> str:
         "## Intrinsic functions\n",
         _listed(sorted(FUNCTIONS)),
         "## JSONata\n",
-        _listed((f"${name}" for name in ADDED), "All of the language but `$eval`, and "),
+        _listed((f"${name}" for name in ADDED), "All of the language as of version 2.0.6 but `$eval`, and "),
         "## Distributed Map\n",
         _listed(INPUT_TYPES, "An ItemReader of S3 takes "),
         _listed((*TRANSFORMATIONS, *OUTPUT_TYPES), "A ResultWriter gives and writes results in the forms "),

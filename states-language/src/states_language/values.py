@@ -112,6 +112,25 @@ def weight(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
+def exceeds(value: Any, most: int) -> bool:
+    """Return whether there are more than so many values in this one; 8 characters of a text count as one, too.
+
+    It looks at no more than it counts.
+    """
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            most -= len(node) >> 3
+        elif isinstance(node, dict | list):
+            most -= len(node)
+        if most < 0:
+            return True
+        if isinstance(node, dict | list):
+            waiting.extend(node.values() if isinstance(node, dict) else node)
+    return False
+
+
 def same(left: Any, right: Any) -> bool:
     """Return whether two JSON values are equal; true is not 1, and 1 is 1.0."""
     if isinstance(left, bool) or isinstance(right, bool):

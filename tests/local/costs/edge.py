@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from bench.endpoint import Connection
+from bench.tables import Connection
 from local.costs.metered import Counts, Meter
 from local.costs.tables import Table
 

@@ -149,3 +149,16 @@ def test_a_member_that_appears_twice_is_refused() -> None:
         ("INVALID_JSON_DESCRIPTION", "Duplicate field 'A'")
     ]
     assert reports[0]["location"].endswith("line: 2, column: 42]")
+
+
+def test_an_express_machine_has_no_distributed_map() -> None:
+    """A Map in DISTRIBUTED mode is refused in an Express machine, at its Mode, and taken in a Standard one."""
+    inner = {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}}
+    processor = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "EXPRESS"}, **inner}
+    definition = {"StartAt": "A", "States": {"A": {"Type": "Map", "ItemProcessor": processor, "End": True}}}
+    (refused,) = diagnostics(json.dumps(definition), "EXPRESS")
+    assert (refused["message"], refused["location"]) == (
+        "Express state machine does not support Distributed Map",
+        "/States/A/ItemProcessor/ProcessorConfig/Mode",
+    )
+    assert diagnostics(json.dumps(definition), "STANDARD") == []

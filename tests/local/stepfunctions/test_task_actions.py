@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.local.stepfunctions.server import (
     handed_over,
     over,
@@ -22,6 +24,13 @@ def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
     assert refusal(states.send_task_success, taskToken=token, output="{}") == closed
     assert refusal(states.send_task_heartbeat, taskToken=token) == closed
     assert refusal(states.send_task_failure, taskToken="none") == ("InvalidToken", "Invalid Token: 'Invalid token'")
+
+
+@pytest.mark.parametrize("output", ["{}", "not JSON", '"' + "x" * 300_000 + '"'])
+def test_a_bad_token_is_refused_whatever_the_output(states: Any, output: str) -> None:
+    """SendTaskSuccess looks at the token first."""
+    refused = refusal(states.send_task_success, taskToken="none", output=output)
+    assert refused == ("InvalidToken", "Invalid Token: 'Invalid token'")
 
 
 def test_the_holder_of_a_token_fails_the_task(states: Any) -> None:

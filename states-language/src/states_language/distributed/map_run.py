@@ -155,6 +155,7 @@ class MapRun:
             machine_arn=self.report.machine_arn,
             role_arn=above.identity.role_arn,
             latencies=above.latencies,
+            lanes=above.lanes,
         )
         self.report.executions.append(execution)
         return execution

@@ -13,13 +13,13 @@ from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
 from states_language.environment import Environment
 from states_language.failures import Oversized
-from states_language.jsonata.evaluation import compile_query, is_query, kind, to_library
+from states_language.jsonata.evaluation import Data, compile_query, is_query, kind
 from states_language.limits import FEW, LARGEST_BETWEEN
 from states_language.values import compact, weight
 from states_language.variables import check_names
 
 States = dict[str, Any]
-Evaluate = Callable[[States, Environment], Any]
+Evaluate = Callable[[Data, Environment], Any]
 
 
 class Template:
@@ -38,10 +38,8 @@ class Template:
         """Return the JSON value; raises QueryFailure, or Oversized where many expressions together make too much."""
         if self._evaluate is None:
             return self.value
-        seen = {name: to_library(value) for name, value in states.items()}
-        if self.needs_context:
-            seen["context"] = to_library(branch.context())
-        value = self._evaluate(seen, branch)
+        seen = {**states, "context": branch.context()} if self.needs_context else states
+        value = self._evaluate(Data(seen), branch)
         if self._queries > FEW and weight(value, {}) > LARGEST_BETWEEN:
             raise Oversized
         return value
@@ -52,7 +50,7 @@ class Template:
             query = compile_query(value, pointer, caught=self._caught) if self.query is None else self.query
             self.needs_context |= query.needs_context
             self._queries += 1
-            return lambda states, branch: query.value(states, branch, location)
+            return lambda data, branch: query.value(data, branch, location)
         if isinstance(value, dict):
             members = [
                 (key, self._compile(part, below(pointer, key), f"{location}/{key}"), part)
@@ -60,7 +58,7 @@ class Template:
             ]
             if not any(made for _, made, _ in members):
                 return None
-            return lambda states, branch: {key: made(states, branch) if made else part for key, made, part in members}
+            return lambda data, branch: {key: made(data, branch) if made else part for key, made, part in members}
         if isinstance(value, list):
             elements = [
                 (self._compile(part, below(pointer, index), f"{location}[{index}]"), part)
@@ -68,7 +66,7 @@ class Template:
             ]
             if not any(made for made, _ in elements):
                 return None
-            return lambda states, branch: [made(states, branch) if made else part for made, part in elements]
+            return lambda data, branch: [made(data, branch) if made else part for made, part in elements]
         return None
 
     def typed(self, expected: str, states: States, branch: Environment) -> Any:

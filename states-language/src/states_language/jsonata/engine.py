@@ -4,16 +4,34 @@ The differences are the overridden methods of `Jsonata`. Functions are in `funct
 Invariant: a value that an expression binds to a variable does not change.
 """
 
+import threading
 from typing import Any
 
 from jsonata import jsonata as engine
 from jsonata.functions import Functions
 from jsonata.jexception import JException
+from jsonata.parser import Parser
 from jsonata.utils import Utils
 
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts
+
+_running = threading.local()
+
+
+def _refused(token: str) -> Any:
+    def led(symbol: Any, _left: Any) -> Any:
+        raise JException("S0211", symbol.position, token)
+
+    return led
+
+
+# AWS has JSONata 2.0.6, which reads a ? and then a sign that stands before nothing; the library has what came later.
+# The library writes a value into the text of each error, and fails at the node of a function.
+Parser.Symbol.__repr__ = lambda symbol: str(symbol.type)
+Parser.InfixCoalesce.led = _refused("?")
+Parser.InfixDefault.led = _refused(":")
 
 
 class Frame(engine.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
@@ -30,6 +48,15 @@ class Frame(engine.Jsonata.Frame):  # type: ignore[misc]  # the library has no t
 
 class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
     """The library's evaluator, with its differences from JSONata corrected."""
+
+    @property
+    def bounds(self) -> Any:
+        """Return the bounds of the evaluation that runs in this thread; several may evaluate one expression."""
+        return _running.bounds
+
+    @bounds.setter
+    def bounds(self, bounds: Any) -> None:
+        _running.bounds = bounds
 
     def eval(self, expr: Any, input: Any, environment: Any) -> Any:
         """Return the value of a node of the syntax tree; each node costs a step."""
@@ -73,7 +100,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
     def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the outcome of = or !=; each part of the left side costs."""
         if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):
-            self.bounds.steps += parts(lhs, {}) >> 3
+            self.bounds.spend(parts(lhs, {}) >> 3)
         return super().evaluate_equality_expression(lhs, rhs, op)
 
     def validate_arguments(self, signature: Any, args: Any, context: Any) -> Any:

@@ -1,17 +1,20 @@
 """Compiles a JSONata expression and evaluates it within bounds, as Step Functions does.
 
     query = compile_query("{% $states.input.n + 1 %}", "/States/A/Output")
-    query.value({"input": {"n": 1}}, environment, "Output")  # 2
+    query.value(Data({"input": {"n": 1}}), environment, "Output")  # 2
 
 The library jsonata-python implements the language. Step Functions adds rules of its own: which expressions a definition
 may have, what null is, what an expression may read, when it is stopped, and the words of its failure.
-Invariant: every evaluation ends. Steps, depth and size bound it, never time, so two runs fail alike; only a regular
-expression that backtracks is stopped by a clock.
+Invariants: every evaluation ends. Steps, depth and size bound it, never time, so two runs fail alike; only a regular
+expression that backtracks is stopped by a clock. Where others wait (`here`), an evaluation takes at most HERE, and one
+that needs more begins again in a process of its own, within WHOLE.
 """
 
+import functools
 import math
 import re
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from jsonata.utils import Utils
@@ -24,7 +27,8 @@ from states_language.jsonata.messages import message
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
 from states_language.jsonata.tree import nodes, reads_error_output, top_level
-from states_language.values import MISSING, joined, parts, weight, well_formed
+from states_language.scheduling.lanes import Costly, Host, Job, here
+from states_language.values import MISSING, exceeds, joined, parts, weight, well_formed
 
 sys.setrecursionlimit(3_000)
 """The library sets 10,000 when it is imported; so deep a recursion may overflow the C stack first."""
@@ -38,6 +42,23 @@ MOST_STEPS = 700_000
 200,000 numbers, three evaluations each, is allowed (measured by others)."""
 LARGEST_BYTES = 873_782 * 8
 """The size of one value, at 8 bytes an element and 1 a character; AWS accepts [1..873782] and not one more."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one evaluation may take: steps, the size of a value in bytes, seconds of searching."""
+
+    steps: int
+    largest_bytes: int
+    search_s: float
+
+
+WHOLE = Limits(MOST_STEPS, LARGEST_BYTES, 1.0)
+"""All that an expression may take."""
+HERE = Limits(1_000, 16_384, 0.004)
+"""What it may take where others wait: a few milliseconds."""
+PARTS_HERE = 2_000
+"""The largest data that an expression may read where others wait, as `exceeds` counts."""
 
 _FEW = 8
 """A value of at most so many parts is not weighed."""
@@ -65,32 +86,68 @@ class Query:
         self._machine = machine
         self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
 
-    def value(self, states: dict[str, Any], environment: Environment, location: str) -> Any:
+    def value(self, data: "Data", environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
+        variables = {
+            name: value
+            for name in self._names
+            if name != "states" and (value := environment.variable(name)) is not MISSING
+        }
+        host = here()
+        if host is None:
+            return self._value(data, variables, environment, location, WHOLE)
+        host.turn()
+        if not data.large and not exceeds(variables, PARTS_HERE):
+            try:
+                return self._value(data, variables, environment, location, HERE)
+            except Costly:
+                pass
+            finally:
+                host.spend(self._machine.bounds.steps)
+        return self._value_of_host(host, data, variables, location)
+
+    def _value(
+        self, data: "Data", variables: dict[str, Any], environment: Environment, location: str, limits: Limits
+    ) -> Any:
         frame = self._machine.create_frame(environment.functions())
-        frame.bind("states", states)
-        for name in self._names:
-            variable = MISSING if name == "states" else environment.variable(name)
-            if variable is not MISSING:
-                frame.bind(name, to_library(variable))
-        self._machine.bounds = _Bounds()
+        frame.bind("states", data.library)
+        for name, value in variables.items():
+            frame.bind(name, to_library(value))
+        self._machine.bounds = _Bounds(limits)
         try:
             Jsonata.CURRENT.jsonata = self._machine  # else the last one made in this thread would evaluate
             result = self._machine.eval(self._ast, None, frame)
             if result is not None:
                 check_size(result)
                 return from_library(result)
+        except Costly:
+            raise
         except Unsupported:
             raise self.failed("returned an unsupported result type.", location) from None
         except Exception as problem:
+            if limits is not WHOLE and isinstance(problem, TimeoutError):
+                raise Costly from None
             raise self._failure(problem, location) from None
         raise self.failed("returned nothing (undefined).", location)
+
+    def _value_of_host(self, host: Host, data: "Data", variables: dict[str, Any], location: str) -> Any:
+        job: Job = {"expression": self.text, "states": data.states, "variables": variables, "location": location}
+        answer = host.ask(job)
+        if "failure" in answer:
+            raise QueryFailure(answer["failure"], answer["location"])
+        if "ended" in answer:
+            raise self.bounded(TOO_LONG if answer["ended"] == "time" else TOO_LARGE, location)
+        return answer["value"]
 
     def failed(self, what: str, location: str) -> QueryFailure:
         """Return the failure, with a sentence that names the expression and its field (recorded)."""
         return QueryFailure(
             f"The JSONata expression '{self.text}' specified for the field '{location}' {what}", location
         )
+
+    def bounded(self, bound: str, location: str) -> QueryFailure:
+        """Return the failure of an expression that exceeded a bound."""
+        return self.failed(f"threw an error during evaluation: {bound}", location)
 
     def unexpected(self, expected: str, value: Any, location: str, shown: str) -> QueryFailure:
         """Return the failure for a value of another type than the field's (recorded for Items)."""
@@ -102,12 +159,29 @@ class Query:
     def _failure(self, problem: Exception, location: str) -> QueryFailure:
         # AWS ends the sentence before a coded message, and puts a colon before a bound's.
         if isinstance(problem, Exceeded | RecursionError | TimeoutError):
-            bound = {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem))
-            return self.failed(f"threw an error during evaluation: {bound}", location)
-        coded = message(problem)
-        if coded is None:
-            return self.failed("threw an internal error during evaluation.", location)
+            return self.bounded(
+                {RecursionError: TOO_DEEP, TimeoutError: TOO_LONG}.get(type(problem), str(problem)), location
+            )
+        # A few of the library's own errors have no code.
+        coded = message(problem) or "D3137: The expression cannot be evaluated"
         return self.failed(f"threw an error during evaluation. {coded}", location)
+
+
+class Data:
+    """The members of $states that expressions of one template read."""
+
+    def __init__(self, states: dict[str, Any]) -> None:
+        self.states = states
+
+    @functools.cached_property
+    def library(self) -> dict[str, Any]:
+        """Return them as the library represents them."""
+        return {name: to_library(value) for name, value in self.states.items()}
+
+    @functools.cached_property
+    def large(self) -> bool:
+        """Return whether they are too much to be read where others wait."""
+        return exceeds(self.states, PARTS_HERE)
 
 
 _NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
@@ -123,22 +197,30 @@ def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
 
     `caught` is true in a Catcher, the only place that has $states.errorOutput.
     """
-    inner = text[2:-2].strip()
+    query = _compiled(text[2:-2].strip(), caught)
+    if isinstance(query, str):
+        raise DefinitionError(pointer, query)
+    return query
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(inner: str, caught: bool) -> Query | str:
+    """Return the expression, or the rule that it breaks; a long one takes minutes, so the latest are kept."""
     try:
         machine = Jsonata(inner, pattern)
         if machine.errors:
             raise ValueError(str(machine.errors[0]))
     except RecursionError:
-        raise DefinitionError(pointer, "the JSONata expression is nested too deeply") from None
+        return "the JSONata expression is nested too deeply"
     except Exception as problem:
         fault = message(problem) or ("Comment has no closing tag" if isinstance(problem, IndexError) else problem)
-        raise DefinitionError(pointer, f"'{inner}' is not a valid JSONata expression: {fault}") from None
+        return f"'{inner}' is not a valid JSONata expression: {fault}"
     for name in top_level(machine.ast):
         if name == "$$":
-            raise DefinitionError(pointer, "a reference to '$$' is not supported; begin with $states")
-        raise DefinitionError(pointer, f"a reference to '{name}' at the top level is not supported; begin with $states")
+            return "a reference to '$$' is not supported; begin with $states"
+        return f"a reference to '{name}' at the top level is not supported; begin with $states"
     if not caught and reads_error_output(machine.ast):
-        raise DefinitionError(pointer, "there is no $states.errorOutput but in a Catcher")
+        return "there is no $states.errorOutput but in a Catcher"
     for node in nodes(machine.ast):
         # The library reads "\\uD834\\uDD1E" as two characters.
         if node.type in ("string", "name") and isinstance(node.value, str):
@@ -195,29 +277,51 @@ def from_library(value: Any) -> Any:
 # ---- bounds ----
 
 
+def largest_bytes() -> int:
+    """Return the largest size of a value in the evaluation that runs."""
+    size: int = Jsonata.CURRENT.jsonata.bounds.limits.largest_bytes
+    return size
+
+
+def too_large() -> Exception:
+    """Return the exception for a value that is larger than `largest_bytes`."""
+    failure: Exception = Jsonata.CURRENT.jsonata.bounds.exceeded(TOO_LARGE)
+    return failure
+
+
 def check_size(value: Any) -> None:
     """Raise Exceeded for a value that is too large; a part counts as often as it occurs in the value."""
     if isinstance(value, dict | list):
+        most = largest_bytes()
         count = parts(value, {})
-        if count > LARGEST_BYTES // 8 or (count > _FEW and weight(value, {}) > LARGEST_BYTES):
-            raise Exceeded(TOO_LARGE)
+        if count > most // 8 or (count > _FEW and weight(value, {}) > most):
+            raise too_large()
 
 
 class _Bounds:
     """How many steps, what depth and how much search time one evaluation has used."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.depth = 0
         self.steps = 0
         self.searched_s = 0.0  # by regular expressions
 
+    def exceeded(self, bound: str) -> Exception:
+        """Return the exception for a bound that was exceeded."""
+        return Exceeded(bound) if self.limits is WHOLE else Costly()
+
     def enter(self) -> None:
         self.depth += 1
-        self.steps += 1
+        self.spend(1)
         if self.depth > DEEPEST:
             raise Exceeded(TOO_DEEP)
-        if self.steps > MOST_STEPS:
-            raise Exceeded(TOO_LONG)
+
+    def spend(self, steps: int) -> None:
+        """Count steps; raises Exceeded or Costly."""
+        self.steps += steps
+        if self.steps > self.limits.steps:
+            raise self.exceeded(TOO_LONG)
 
     def leave(self, expression: Any, result: Any) -> None:
         self.depth -= 1
@@ -225,8 +329,8 @@ class _Bounds:
             size = len(result)
             if isinstance(result, list):
                 size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off
-            if size > LARGEST_BYTES:
-                raise Exceeded(TOO_LARGE)
+            if size > self.limits.largest_bytes:
+                raise self.exceeded(TOO_LARGE)
             if expression.type in ("binary", "function", "unary"):
                 self.steps += size >> 6
             if expression.tuple is not None and isinstance(result, list):
@@ -243,6 +347,6 @@ class _Bounds:
         """Charge a step for every 32 elements or 64 characters of the arguments."""
         for argument in arguments or ():
             if isinstance(argument, list | dict):
-                self.steps += len(argument) >> 5
+                self.spend(len(argument) >> 5)
             elif isinstance(argument, str):
-                self.steps += len(argument) >> 6
+                self.spend(len(argument) >> 6)

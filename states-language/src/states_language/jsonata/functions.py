@@ -19,7 +19,7 @@ from jsonata.utils import Utils
 from states_language.clock import uuid4
 from states_language.jsonata import dates, numbers, texts
 from states_language.jsonata.engine import Jsonata
-from states_language.jsonata.evaluation import LARGEST_BYTES, TOO_LARGE, Exceeded, check_size, to_library
+from states_language.jsonata.evaluation import check_size, largest_bytes, to_library, too_large
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
 from states_language.values import parse_json, parts
 
@@ -58,8 +58,8 @@ def _range(first: Any, last: Any, step: Any) -> Any:
     if first is None or last is None or step is None or int(step) == 0:
         return None
     members = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
-    if len(members) * 8 > LARGEST_BYTES:
-        raise Exceeded(TOO_LARGE)
+    if len(members) * 8 > largest_bytes():
+        raise too_large()
     return Utils.create_sequence_from_iter(members)
 
 
@@ -91,7 +91,7 @@ def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _charge(steps: int) -> None:
     """Charge the current evaluation for work on each part of an argument."""
-    Jsonata.CURRENT.jsonata.bounds.steps += steps
+    Jsonata.CURRENT.jsonata.bounds.spend(steps)
 
 
 def _string(value: Any, prettify: Any = None) -> Any:
@@ -104,14 +104,14 @@ def _string(value: Any, prettify: Any = None) -> Any:
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
-    if isinstance(width, int | float) and abs(width) > LARGEST_BYTES:
-        raise Exceeded(TOO_LARGE)
+    if isinstance(width, int | float) and abs(width) > largest_bytes():
+        raise too_large()
     return Functions.pad(text, width, character)
 
 
 def _join(strings: Any, between: Any = None) -> Any:
-    if isinstance(strings, list) and sum(map(len, strings)) + len(between or "") * len(strings) > LARGEST_BYTES:
-        raise Exceeded(TOO_LARGE)
+    if isinstance(strings, list) and sum(map(len, strings)) + len(between or "") * len(strings) > largest_bytes():
+        raise too_large()
     return Functions.join(strings, between)
 
 

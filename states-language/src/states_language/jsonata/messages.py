@@ -8,6 +8,7 @@ of Python's own.
 
 import math
 import re
+import sys
 from typing import Any
 
 from jsonata.jexception import JException
@@ -42,6 +43,8 @@ def message(problem: Exception) -> str | None:
 
 
 def _json(value: Any) -> str:
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        value = math.inf if value > 0 else -math.inf
     if isinstance(value, float) and not math.isfinite(value):
         return f'"{NAMES[str(value)]}"'
     return json_text(value)

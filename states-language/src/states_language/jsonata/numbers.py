@@ -25,8 +25,10 @@ NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 _LONG = 2**63
 _LARGEST = sys.float_info.max
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _BASED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
+# JSONata's pattern binds its bars more loosely than its ends, so 0x1z and z0b1 match too, and are no numbers.
+_LOOSELY_BASED = re.compile(r"^0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+$")
 _EXACT = decimal.Context(prec=800)
 
 
@@ -118,6 +120,8 @@ def to_number(value: Any) -> Any:
         return int(value)
     if _BASED.fullmatch(value):
         return plain(float(int(value, 0)))
+    if not _NUMBER.fullmatch(value) and _LOOSELY_BASED.search(value):
+        return math.nan
     parsed = float(value) if _NUMBER.fullmatch(value) else math.nan
     if not math.isfinite(parsed):
         raise JException("D3030", -1, value)

@@ -1,7 +1,8 @@
 """Compiles the regular expressions of JSONata and bounds the time of their search.
 
 A match may not be empty, as in JSONata. Groups that call themselves are refused: JavaScript does not have them.
-Invariant: all searches of one evaluation take at most LONGEST_SEARCH_S together.
+Invariant: all searches of one evaluation together take at most what its limits say. Backtracking cannot be counted from
+outside, so a clock does.
 """
 
 import contextlib
@@ -14,9 +15,6 @@ from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
 from states_language.clock import worked_s
-
-LONGEST_SEARCH_S = 1.0
-"""How long all searches of one evaluation may take; backtracking cannot be counted from outside, so a clock does."""
 
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 """A group that calls a group; `regex` allows it, and only memory bounds the depth."""
@@ -38,7 +36,7 @@ class Pattern:
         self.pattern = compiled.pattern
 
     def finditer(self, text: str) -> Iterator[Any]:
-        """Yield the matches; raises JException D1004 for an empty one, TimeoutError past LONGEST_SEARCH_S."""
+        """Yield the matches; raises JException D1004 for an empty one, TimeoutError past the limit."""
         with _searching() as left_s:
             matches = self._compiled.finditer(text, timeout=left_s)
         while True:
@@ -75,9 +73,10 @@ class Pattern:
 def _searching() -> Iterator[float]:
     """Yield the seconds that the evaluation has left to search, and subtract those used; raises TimeoutError at 0."""
     bounds = Jsonata.CURRENT.jsonata.bounds
-    left_s = LONGEST_SEARCH_S - bounds.searched_s
+    left_s = bounds.limits.search_s - bounds.searched_s
     if left_s <= 0:
         raise TimeoutError
+    bounds.spend(1)
     begun_s = worked_s()
     try:
         yield left_s

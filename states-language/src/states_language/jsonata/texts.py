@@ -14,7 +14,7 @@ from typing import Any
 from jsonata.functions import Functions
 from jsonata.jexception import JException
 
-from states_language.jsonata.evaluation import LARGEST_BYTES, TOO_LARGE, Exceeded
+from states_language.jsonata.evaluation import largest_bytes, too_large
 
 _RESERVED = ";/?:@&=+$,#"
 _UNRESERVED = "-_.!~*'()"
@@ -33,15 +33,15 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
     if isinstance(pattern, str):
         if not isinstance(new, str):
             raise JException("D3012", -1, new)
-        if text.count(pattern) * len(new) > LARGEST_BYTES:
-            raise Exceeded(TOO_LARGE)
+        if text.count(pattern) * len(new) > largest_bytes():
+            raise too_large()
         return text.replace(pattern, new, most)
     pieces, at, size = [], 0, len(text)
     for match in _first(pattern.finditer(text), most):
         piece = _replacement(match, new)
         size += len(piece)
-        if size > LARGEST_BYTES:
-            raise Exceeded(TOO_LARGE)
+        if size > largest_bytes():
+            raise too_large()
         pieces += [text[at : match.start()], piece]
         at = match.end()
     return "".join([*pieces, text[at:]])

@@ -19,8 +19,14 @@ from states_language.failures import EvaluationError, IntrinsicFailure, Oversize
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS, Arity
 from states_language.jsonpath.selection import Path
-from states_language.limits import FEW, LARGEST_BETWEEN
-from states_language.values import MISSING, weight
+from states_language.limits import FEW, LARGEST_BETWEEN, NESTED
+from states_language.scheduling.lanes import here
+from states_language.values import MISSING, exceeds, weight
+
+PARTS_HERE = 2_000
+"""The largest arguments of a function that is evaluated where others wait, as `exceeds` counts."""
+_QUICK = frozenset({"States.Array", "States.ArrayLength", "States.ArrayGetItem"})
+"""The functions that do not look at each part of their arguments."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def evaluate(expression: Expression, data: Any, env: Environment, whole: str | N
         arguments = [_argument(expression, argument, data, env, whole) for argument in expression.arguments]
         if expression.sources > FEW and weight(arguments, {}) > LARGEST_BETWEEN:
             raise Oversized
-        result = FUNCTIONS[expression.name].apply(arguments, env.random)
+        result = _applied(expression.name, arguments, env)
     except (ValueError, OverflowError) as refusal:
         if isinstance(refusal, EvaluationError):
             raise
@@ -86,6 +92,22 @@ def evaluate(expression: Expression, data: Any, env: Environment, whole: str | N
     if isinstance(result, str) and len(result) > LARGEST_BETWEEN:
         raise Oversized
     return result
+
+
+def _applied(name: str, arguments: list[Any], env: Environment) -> Any:
+    """Return the function's result, from elsewhere for large arguments where others wait; raises ValueError."""
+    host = here()
+    if host is None or name in _QUICK or not exceeds(arguments, PARTS_HERE):
+        return FUNCTIONS[name].apply(arguments, env.random)
+    host.turn()
+    answer = host.ask({"function": name, "arguments": arguments})
+    if "ended" in answer:
+        raise Oversized
+    if "nested" in answer:
+        raise EvaluationError(NESTED)
+    if "failure" in answer:
+        raise ValueError(answer["failure"])
+    return answer["value"]
 
 
 def _argument(call: Call, argument: Expression, data: Any, env: Environment, whole: str) -> Any:

@@ -38,6 +38,8 @@ _VARIABLE = re.compile(r"[^\W\d]\w*")
 _INDEX = re.compile(r"-?\d+")
 _SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?(?:\s*:\s*(-?\d+))?")
 _LITERAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_WORD_OPERATOR = re.compile(r"=~|(?:in|nin|subsetof|anyof|noneof|size|sizeof|contains|empty|type|matches)\b", re.I)
+"""Operators of Jayway's filters that the specification of the language does not have."""
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -106,7 +108,9 @@ class _Parser:
         if self.take("*"):
             return Many("*", children)
         name = self.match(_DOT_NAME)
-        if not name or self.text.startswith("(", self.at):
+        if name and self.text.startswith("(", self.at):
+            raise PathSyntaxError(f"the function {name.group()}() of a path is not supported")
+        if not name:
             raise self.fail()
         return Name(name.group())
 
@@ -181,6 +185,8 @@ class _Parser:
         for sign, compare in _OPERATORS.items():
             if self.skip(sign):
                 return functools.partial(compared, compare, left, self.operand())
+        if word := self.match(_WORD_OPERATOR):
+            raise PathSyntaxError(f"the operator {word.group()} of a filter is not supported")
         return lambda here, root: left(here, root) is not MISSING
 
     def operand(self) -> Callable[[Any, Any], Any]:

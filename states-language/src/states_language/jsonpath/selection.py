@@ -10,12 +10,15 @@ always gives a list.
 import functools
 import itertools
 import operator
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from states_language.environment import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
+from states_language.limits import NESTED
+from states_language.scheduling.lanes import Costly, here
 from states_language.values import MISSING
 
 
@@ -45,6 +48,30 @@ Step = Name | Index | Many
 
 MOST_SELECTED = 200_000
 """Nodes that one step of a path may select. No payload holds as many, but several deep scans in one path multiply."""
+MOST_VISITED = 5_000_000
+"""Nodes that a path and the paths in its filters may visit together: some seconds. AWS documents no bound."""
+VISITED_HERE = 4_000
+"""Nodes that they may visit where others wait: a few milliseconds."""
+
+
+class _Search(threading.local):
+    """The search that runs in this thread: how many nodes it may still visit, None where none runs."""
+
+    left: int | None = None
+    most = MOST_VISITED
+
+
+_search = _Search()
+
+
+def visit(nodes: int) -> None:
+    """Count nodes of the search that runs; raises EvaluationError, or Costly where others wait."""
+    if _search.left is not None:
+        _search.left -= nodes
+        if _search.left < 0:
+            if _search.most < MOST_VISITED:
+                raise Costly
+            raise EvaluationError(f"it visits more than {MOST_VISITED} nodes")
 
 
 @dataclass(frozen=True)
@@ -102,7 +129,7 @@ class Path:
         value = root
         for position, step in enumerate(self.steps):
             if isinstance(step, Many):
-                return self._many([value], position, root)
+                return self._many(value, position, root)
             child = _child(value, step)
             if child is MISSING:
                 if not self.definite:
@@ -136,11 +163,42 @@ class Path:
         except (TypeError, IndexError):
             raise ResultPathFailure(f"Unable to apply ReferencePath {self.text} to the state's input") from None
 
-    def _many(self, values: list[Any], position: int, root: Any) -> list[Any]:
+    def _many(self, value: Any, position: int, root: Any) -> list[Any]:
+        if _search.left is not None:
+            return self._select([value], position, root)
+        host = here()
+        if host is None:
+            return self._search(value, position, root, MOST_VISITED)
+        host.turn()
+        try:
+            return self._search(value, position, root, VISITED_HERE)
+        except Costly:
+            pass
+        finally:
+            host.spend(max(1, (VISITED_HERE - (_search.left or 0)) >> 2))
+        answer = host.ask({"path": self.text, "root": root})
+        if "value" not in answer:
+            reason = NESTED if "nested" in answer else f"Invalid path '{self.text}' : it visits too many nodes"
+            raise EvaluationError(answer.get("failure", reason))
+        selected: list[Any] = answer["value"]
+        return selected
+
+    def _search(self, value: Any, position: int, root: Any, most: int) -> list[Any]:
+        _search.left = _search.most = most
+        try:
+            return self._select([value], position, root)
+        except EvaluationError as problem:
+            if _search.left >= 0:
+                raise
+            raise EvaluationError(f"Invalid path '{self.text}' : {problem}") from None
+        finally:
+            _search.left = None
+
+    def _select(self, values: list[Any], position: int, root: Any) -> list[Any]:
         for step in self.steps[position:]:
             if isinstance(step, Many):
                 selected = (node for value in values for node in step.select(value, root))
-                values = list(itertools.islice(selected, MOST_SELECTED + 1))
+                values = list(itertools.islice(_visited(selected), MOST_SELECTED + 1))
                 if len(values) > MOST_SELECTED:
                     raise EvaluationError(f"Invalid path '{self.text}' : it selects more than {MOST_SELECTED} nodes")
             else:
@@ -160,6 +218,13 @@ class Path:
         if isinstance(value, dict):
             return f"Missing property in path {_written(self.steps[: position + 1])}"
         return f"Expected to find an object with property ['{_name(step)}'] in path {_written(self.steps[:position])}"
+
+
+def _visited(nodes: Iterator[Any]) -> Iterator[Any]:
+    """Yield the nodes and count them, some at a time."""
+    while few := list(itertools.islice(nodes, 64)):
+        visit(len(few))
+        yield from few
 
 
 def _name(step: Step) -> str:
@@ -247,5 +312,6 @@ def union(members: tuple[Name | Index, ...], value: Any, _root: Any) -> Iterator
 def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
     """Yield the elements of an array, or the one object, that pass the test."""
     for candidate in children(value, root) if isinstance(value, list) else iter([value]):
+        visit(1)
         if test(candidate, root):
             yield candidate

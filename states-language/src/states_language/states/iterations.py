@@ -63,7 +63,7 @@ class Iterations:
         return child, index
 
     def _start(self, child: Branch, index: int) -> None:
-        child.work = self.loop.create_task(self._run(child, index))
+        child.work = child.execution.task(self._run(child, index))
 
     async def _run(self, child: Branch, index: int) -> None:
         try:

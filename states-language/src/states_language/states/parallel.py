@@ -67,7 +67,7 @@ class _Group:
         self.branches = [parent.fork() for _ in lines]
         parent.children = list(self.branches)
         for index, (child, line) in enumerate(zip(self.branches, lines, strict=True)):
-            child.work = loop.create_task(self._run(index, child, line, data))
+            child.work = child.execution.task(self._run(index, child, line, data))
 
     async def _run(self, index: int, child: Branch, line: Line, data: Any) -> None:
         try:

@@ -165,6 +165,11 @@ class Tokens:
         """SendTaskHeartbeat. Raises TokenClosed or TokenUnknown."""
         self._accepted(self._find(token).beat())
 
+    def check(self, token: str) -> None:
+        """Raises TokenUnknown for a text that is not a task token."""
+        if token not in self._waiting and not is_token(token):
+            raise TokenUnknown
+
     def _find(self, token: str) -> Pending:
         if token in self._waiting:
             return self._waiting[token]

@@ -1,0 +1,223 @@
+"""`python -m bench.stall`: measures the answers of the local Step Functions while others evaluate costly expressions.
+
+The endpoint runs in a process of its own. Attackers start costly executions one after the other, by StartSyncExecution
+and by TestState; meanwhile one client asks DescribeStateMachine and runs a small Express machine in turn, every
+`PAUSE_S`. Invariant: each attack's outcome is reported beside the times, so that one that failed to begin shows.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from botocore.config import Config
+
+from local.aws_endpoints import Endpoints, plain_session
+from local.functions.pool import Pool
+from local.functions.task_performer import TaskPerformer
+from local.listener import Listener, bind
+from local.service.aws_server import AwsServer
+from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.activities import Activities
+from local.stepfunctions.executions import Executions
+from local.stepfunctions.journals import Journals
+from local.stepfunctions.machines import Machines
+from states_language.clock import RealClock
+
+LIMIT_MS = 100
+PAUSE_S = 0.02
+ROLE = "arn:aws:iam::000000000000:role/bench"
+_ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
+_LARGE = {"a": [{"b": [number, "x"]} for number in range(10_000)]}
+
+
+def _jsonata(expression: str) -> dict[str, Any]:
+    return {"Type": "Pass", "QueryLanguage": "JSONata", "Output": f"{{% {expression} %}}", "End": True}
+
+
+def _jsonpath(expression: str) -> dict[str, Any]:
+    return {"Type": "Pass", "Parameters": {"v.$": expression}, "End": True}
+
+
+ATTACKS: dict[str, tuple[dict[str, Any], Any]] = {
+    "none": (_jsonata("1"), {}),
+    "endless recursion": (_jsonata(_ENDLESS), {}),
+    "deep recursion": (_jsonata("($f := function($n) { 1 + $f($n) }; $f(0))"), {}),
+    "backtracking": (_jsonata(f"$match('{'a' * 40}b', /^(a|aa)+$/)"), {}),
+    "giant range": (_jsonata("$sum([1..10000000])"), {}),
+    "large ranges": (_jsonata("$sum($map([1..800000], function($v) { $v * 2 }))"), {}),
+    "padding": (_jsonata("$pad('x', 6000000) & $pad('y', 6000000)"), {}),
+    "joins": (_jsonata("[1..300].([1..300].([1..300]))"), {}),
+    "sort": (
+        _jsonata("$sort($map([1..20000], function($v) { ($v * 7919) % 20011 }), function($a, $b) { $a > $b })"),
+        {},
+    ),
+    "many expressions": (
+        {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 3_000, "End": True},
+        {},
+    ),
+    "deep scans": (_jsonpath("$..*[?(@..b)]..*"), _LARGE),
+    "nested filters": (_jsonpath("$..[?(@.b == $..c)]"), _LARGE),
+    "unique": (_jsonpath("States.ArrayUnique($.a)"), {"a": list(range(30_000))}),
+    "splits": (_jsonpath("States.StringSplit($.a, ',')"), {"a": "a," * 100_000}),
+    "loop": ({"Type": "Pass", "Next": "A"}, {}),
+}
+"""The states that attack, and their inputs."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The answers during one attack; times in milliseconds. attack_ms: the mean time of one execution of it."""
+
+    attack: str
+    clients: int
+    answers: int
+    median_ms: float
+    p99_ms: float
+    slowest_ms: float
+    attacks: int
+    attack_ms: float
+    outcome: str
+
+    @property
+    def line(self) -> str:
+        """The row of the table."""
+        times = f"{self.median_ms:>8.1f}{self.p99_ms:>8.1f}{self.slowest_ms:>9.1f}"
+        ended = f"{self.attacks:>8}{self.attack_ms:>9.0f}  {self.outcome}"
+        return f"{self.attack:<20}{self.clients:>4}{self.answers:>8}{times}{ended}"
+
+
+async def _serve(folder: Path, port: Connection) -> None:
+    clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
+    pool = Pool([], {}, folder, folder / "logs")
+    machines = Machines(folder / "machines", {}, clock.now_ms())
+    executions = Executions(machines, Journals(folder / "executions"), clock, lambda _: None)
+    states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
+    executions.perform = TaskPerformer(pool, endpoints, states).perform
+    listener = Listener(AwsServer(states, pool, endpoints).app, bind(0, "a benchmark"))
+    await listener.start()
+    port.send(listener.port)
+    await asyncio.Event().wait()
+
+
+def _process(folder: str, port: Connection) -> None:
+    asyncio.run(_serve(Path(folder), port))
+
+
+@contextmanager
+def endpoint() -> Iterator[Callable[[], Any]]:
+    """Yield what makes a client of an endpoint in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        server = context.Process(target=_process, args=(folder, theirs))
+        server.start()
+        try:
+            url = f"http://127.0.0.1:{ours.recv()}"
+            yield lambda: plain_session().create_client(
+                "stepfunctions", endpoint_url=url, region_name="us-east-1", aws_access_key_id="local",
+                aws_secret_access_key="local",
+                config=Config(retries={"total_max_attempts": 1}, read_timeout=300, inject_host_prefix=False),
+            )  # fmt: skip
+        finally:
+            server.terminate()
+            server.join()
+
+
+def measure(clients: Callable[[], Any], attack: str, count: int, seconds: float) -> Row:
+    """Return the row of one attack by so many clients."""
+    state, input_ = ATTACKS[attack]
+    client = clients()
+    name = attack.replace(" ", "-")
+    definition = json.dumps({"StartAt": "A", "States": {"A": state}})
+    small = json.dumps({"StartAt": "A", "States": {"A": _jsonata("$sum([1..9])")}})
+    try:
+        arns = [
+            client.create_state_machine(name=f"{kind}-{count}-{name}", definition=text, roleArn=ROLE, type="EXPRESS")[
+                "stateMachineArn"
+            ]
+            for kind, text in (("attack", definition if attack != "loop" else _loop()), ("small", small))
+        ]
+    except client.exceptions.ClientError as problem:
+        raise SystemExit(f"bench.stall: {attack}: {problem}") from None
+    over, outcomes, spent_s = threading.Event(), [], []
+
+    def attacks(at: int) -> None:
+        own = clients()
+        while not over.is_set():
+            begun_s = time.perf_counter()
+            if at % 2 and attack != "loop":
+                answer = own.test_state(definition=json.dumps(state), roleArn=ROLE, input=json.dumps(input_))
+            else:
+                answer = own.start_sync_execution(stateMachineArn=arns[0], input=json.dumps(input_))
+            spent_s.append(time.perf_counter() - begun_s)
+            outcomes.append(f"{answer['status']} {answer.get('cause', '')[-70:]}")
+
+    threads = [threading.Thread(target=attacks, args=(at,), daemon=True) for at in range(count)]
+    for thread in threads:
+        thread.start()
+    times = _times(client, arns[1], seconds)
+    over.set()
+    for thread in threads:
+        thread.join(60)
+    times.sort()
+    mean_ms = 1000 * sum(spent_s) / max(1, len(spent_s))
+    outcome = max(set(outcomes), key=outcomes.count) if outcomes else "none ended"
+    return Row(
+        attack, count, len(times), round(times[len(times) // 2], 1), round(times[len(times) * 99 // 100], 1),
+        round(times[-1], 1), len(outcomes), round(mean_ms), outcome,
+    )  # fmt: skip
+
+
+def _loop() -> str:
+    states = {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Choice", "Choices": [{"Variable": "$.x", "IsPresent": True, "Next": "C"}], "Default": "A"}, "C": {"Type": "Succeed"}}  # fmt: skip  # noqa: E501
+    return json.dumps({"StartAt": "A", "States": states})
+
+
+def _times(client: Any, arn: str, seconds: float) -> list[float]:
+    times: list[float] = []
+    end_s = time.perf_counter() + seconds
+    while (begun_s := time.perf_counter()) < end_s:
+        if len(times) % 2:
+            client.describe_state_machine(stateMachineArn=arn)
+        else:
+            client.start_sync_execution(stateMachineArn=arn, input="{}")
+        times.append(1000 * (time.perf_counter() - begun_s))
+        time.sleep(PAUSE_S)
+    return times
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the rows; return 1 where an answer took LIMIT_MS or longer."""
+    parser = argparse.ArgumentParser(prog="python -m bench.stall", description="Measures answers under attack.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--seconds", type=float, default=5, help="how long each attack is measured (5)")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4], metavar="N", help="attackers at once (1 4)")
+    parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=list(ATTACKS), metavar="NAME")
+    options = parser.parse_args(argv)
+    if not options.json:
+        print(f"{'attack':<20}{'by':>4}{'answers':>8}{'median':>8}{'p99':>8}{'slowest':>9}{'attacks':>8}{'each ms':>9}")
+    rows = []
+    with endpoint() as clients:
+        for attack in options.attacks:
+            for count in options.clients if attack != "none" else [0]:
+                rows.append(measure(clients, attack, count, options.seconds))
+                if not options.json:
+                    print(rows[-1].line, flush=True)
+    if options.json:
+        print(json.dumps({"rows": [asdict(row) for row in rows], "limit_ms": LIMIT_MS}))
+    return int(any(row.slowest_ms >= LIMIT_MS for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

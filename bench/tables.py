@@ -1,0 +1,118 @@
+"""`python -m bench.tables`: serves DynamoDB over HTTP in a process of its own, so that only its client is measured.
+
+The tables are those of local/replay/table.py, which tests compare with the embedded AWS. Signatures are not checked.
+`--items-per-s` throttles the statements above that rate one by one, as AWS does.
+Invariant: the first line that it prints is its port; a response is sent after the items are in the table.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import ssl
+import time
+from typing import Any, Protocol
+
+from botocore.exceptions import ClientError
+
+from local.replay.table import MemoryDynamoDB
+
+TABLES = ("events", "control")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_TARGET = re.compile(rb"\r\nx-amz-target: *DynamoDB_20120810\.(\w+)", re.IGNORECASE)
+
+
+class Tables:
+    """The operations by AWS's names; `items_per_s` 0 is no limit."""
+
+    def __init__(self, items_per_s: int) -> None:
+        self._tables = MemoryDynamoDB(*TABLES)
+        self._items_per_s = items_per_s
+        self._begun_s = time.monotonic()
+        self._taken = 0
+
+    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Return the status and the body of the response."""
+        try:
+            return 200, self._perform(operation, request)
+        except ClientError as error:
+            code, message = error.response["Error"]["Code"], error.response["Error"]["Message"]
+            return 400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message}
+
+    def _perform(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        if operation == "BatchExecuteStatement":
+            return {"Responses": [self._insert(statement) for statement in request["Statements"]]}
+        if operation == "BatchWriteItem":
+            for table, writes in request["RequestItems"].items():
+                for write in writes:
+                    self._tables.put_item(TableName=table, Item=write["PutRequest"]["Item"])
+            return {"UnprocessedItems": {}}
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
+        response: dict[str, Any] = getattr(self._tables, name)(**request)
+        return response
+
+    def _insert(self, statement: dict[str, Any]) -> dict[str, Any]:
+        if self._items_per_s and self._taken >= (time.monotonic() - self._begun_s) * self._items_per_s:
+            return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
+        self._taken += 1
+        response: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
+        return response
+
+
+class Answering(Protocol):
+    """Whoever answers requests."""
+
+    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Return the status and the body of the response."""
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection: requests one after the other, kept alive."""
+
+    def __init__(self, tables: Answering) -> None:
+        self._tables = tables
+        self._held = bytearray()
+
+    def connection_made(self, transport: Any) -> None:
+        """Keep the transport for the responses."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every complete request."""
+        self._held += data
+        while (head_bytes := self._held.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self._held[:head_bytes])
+            length, target = _LENGTH.search(head), _TARGET.search(head)
+            end = head_bytes + 4 + (int(length[1]) if length else 0)
+            if len(self._held) < end:
+                if b"100-continue" in head.lower() and len(self._held) == head_bytes + 4:
+                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                return
+            body = bytes(self._held[head_bytes + 4 : end])
+            del self._held[:end]
+            operation = target[1].decode() if target else ""
+            status, answer = self._tables.answer(operation, json.loads(body))
+            text = json.dumps(answer, separators=(",", ":")).encode()
+            self._transport.write(
+                b"HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: 0\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (status, len(text), text)
+            )
+
+
+async def serve(items_per_s: int, certificate: str) -> None:
+    """Serve until the process ends."""
+    tables, tls = Tables(items_per_s), None
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(tables), "127.0.0.1", 0, ssl=tls)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.tables")
+    parser.add_argument("--items-per-s", type=int, default=0)
+    parser.add_argument("--certificate", default="", help="a file with a key and a certificate: serve TLS")
+    options = parser.parse_args()
+    asyncio.run(serve(options.items_per_s, options.certificate))

@@ -1,0 +1,105 @@
+"""`python -m states_language.scheduling.evaluator`: answers jobs, a line of JSON each, from standard input.
+
+    {"expression": "1 + 1", "states": {}, "variables": {}, "location": "Output"}  # {"value": 2}
+    {"path": "$..a", "root": {"a": 1}}                                            # {"value": [1]}
+    {"function": "States.ArrayUnique", "arguments": [[1, 1]]}                     # {"value": [1]}
+
+A refusal is {"failure": its message}, with the location of an expression. Invariants: it ends with its standard input;
+one job cannot use more memory than MOST_BYTES.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+from states_language.clock import RealClock
+from states_language.failures import EvaluationError, QueryFailure
+from states_language.jsonata.evaluation import TOO_LARGE, Data, Query, compile_query
+from states_language.jsonata.functions import frame
+from states_language.jsonpath.grammar import compile_path
+from states_language.jsonpath.intrinsic_functions import FUNCTIONS
+from states_language.scheduling.lanes import Job
+from states_language.values import MISSING
+
+MOST_BYTES = 2 << 30
+_NICENESS = 10
+
+
+class _Variables:
+    """The environment of an expression that runs here: its variables."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def context(self) -> dict[str, Any]:
+        """Return nothing: $states has the Context Object where the expression reads it."""
+        return {}
+
+    def variable(self, name: str) -> Any:
+        """Return the variable's value; MISSING where it is not assigned."""
+        return self._values.get(name, MISSING)
+
+    def functions(self) -> Any:
+        """Return the frame with the functions that Step Functions adds to JSONata."""
+        return _functions()
+
+    def random(self) -> float:
+        """Return a random number, 0 <= x < 1."""
+        return _CLOCK.random()
+
+
+_CLOCK = RealClock()
+
+
+@functools.cache
+def _functions() -> Any:
+    return frame(_CLOCK.now_ms, _CLOCK.random)
+
+
+@functools.lru_cache(maxsize=64)
+def _query(text: str, location: str) -> Query:
+    return compile_query("{%" + text + "%}", "/", caught=location.startswith("Catch["))
+
+
+def answer(job: Job) -> Job:
+    """Return the answer to a job."""
+    try:
+        if "expression" in job:
+            return _evaluated(job)
+        if "path" in job:
+            return {"value": compile_path(job["path"]).get(job["root"])}
+        return {"value": FUNCTIONS[job["function"]].apply(job["arguments"], _CLOCK.random)}
+    except (EvaluationError, ValueError, OverflowError) as refusal:
+        return {"failure": str(refusal)}
+    except RecursionError:
+        return {"nested": True}
+
+
+def _evaluated(job: Job) -> Job:
+    query, location = _query(job["expression"], job["location"]), job["location"]
+    try:
+        return {"value": query.value(Data(job["states"]), _Variables(job["variables"]), location)}
+    except MemoryError:
+        return {"failure": str(query.bounded(TOO_LARGE, location)), "location": location}
+    except QueryFailure as failure:
+        return {"failure": str(failure), "location": failure.location}
+
+
+def main() -> None:
+    """Answer until the standard input ends."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    for line in sys.stdin.buffer:
+        sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        main()

@@ -1,0 +1,198 @@
+"""Lets many executions share one event loop, so that no expression keeps it for long.
+
+Each line of states runs in a lane: a greenlet, which plain code deep inside an expression can pause. A lane takes its
+turn before it evaluates, and counts what it used. What costs too much goes to a process of its own (`pool`), and the
+lane waits for the answer.
+
+    lanes = Lanes(pool)
+    task = loop.create_task(lanes.run(coroutine))  # and within it:
+    if (host := here()) is not None:
+        host.turn()
+
+Invariant: between two passes of the event loop all lanes together begin nothing more once they used TURN steps.
+Without lanes, as in virtual time, nothing pauses and `here` returns None.
+"""
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Coroutine, Generator
+from typing import Any, Protocol, TypeVar
+
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # the library has no types
+
+T = TypeVar("T")
+
+TURN = 1_000
+"""Steps that all lanes together take in one pass of the event loop: some milliseconds."""
+STATE = 40
+"""The steps of entering a state."""
+
+Job = dict[str, Any]
+"""A question to `evaluator`, and its answer: JSON objects."""
+
+
+class Costly(Exception):
+    """The evaluation needs more than may be used here; it begins again where it may use more."""
+
+
+class Evaluators(Protocol):
+    """What evaluates elsewhere."""
+
+    async def ask(self, job: Job) -> Job:
+        """Return the answer to a job."""
+        ...
+
+
+class Host(Protocol):
+    """Where code runs that others must not wait for."""
+
+    def turn(self) -> None:
+        """Return when it is this code's turn."""
+        ...
+
+    def spend(self, steps: int) -> None:
+        """Count steps that were used."""
+        ...
+
+    def ask(self, job: Job) -> Job:
+        """Return the answer of a process to the job; others run meanwhile."""
+        ...
+
+
+class Lanes:
+    """The lanes of one event loop."""
+
+    def __init__(self, evaluators: Evaluators) -> None:
+        self.evaluators = evaluators
+        self._left = TURN
+        self._renewing = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a coroutine that runs this one in a lane."""
+        return _InLane(_Lane(self, coroutine), coroutine)
+
+    def spend(self, steps: int) -> None:
+        """Count steps; the next pass of the event loop has TURN of them again."""
+        self._left -= steps
+        if not self._renewing:
+            self._renewing = True
+            asyncio.get_running_loop().call_soon(self._renew)
+
+    def wait(self) -> "asyncio.Future[None] | None":
+        """Return the future of this lane's turn; None where it is now."""
+        if self._left > 0:
+            return None
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        return turn
+
+    def _renew(self) -> None:
+        self._left, self._renewing = TURN, False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self.spend(0)
+
+
+class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
+    """A greenlet that runs one coroutine; its parent passes on what the coroutine awaits."""
+
+    def __init__(self, lanes: Lanes, coroutine: Coroutine[Any, Any, Any]) -> None:
+        super().__init__()
+        self._lanes = lanes
+        self._coroutine = coroutine
+
+    def run(self) -> Any:
+        return self._pass_on(self._coroutine)
+
+    def turn(self) -> None:
+        turn = self._lanes.wait()
+        if turn is not None:
+            self._pass_on(turn.__await__())
+
+    def spend(self, steps: int) -> None:
+        self._lanes.spend(steps)
+
+    def ask(self, job: Job) -> Job:
+        answer: Job = self._pass_on(self._lanes.evaluators.ask(job))
+        return answer
+
+    def _pass_on(self, steps: Any) -> Any:
+        """Return the result of a coroutine; what it awaits, the lane's task awaits."""
+        send, argument = steps.send, None
+        while True:
+            try:
+                awaited = send(argument)
+            except StopIteration as end:
+                return end.value
+            try:
+                send, argument = steps.send, self.parent.switch(awaited)
+            except BaseException as problem:
+                send, argument = steps.throw, problem
+
+
+class _InLane(Coroutine[Any, Any, T]):
+    """A coroutine that runs another in a lane."""
+
+    def __init__(self, lane: _Lane, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._lane = lane
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Run on to what is awaited next; raises StopIteration with the result."""
+        if not self._lane:
+            # The lane belongs to the task's own context: what is set within stays set outside.
+            self._lane.parent, self._lane.gr_context = getcurrent(), getcurrent().gr_context
+            return self._awaited(self._lane.switch())
+        return self._awaited(self._lane.switch(value))
+
+    def throw(self, *problem: Any) -> Any:
+        """Run on with an exception."""
+        return self._awaited(self._lane.throw(*problem)) if self._lane else self._coroutine.throw(*problem)
+
+    def close(self) -> None:
+        """End what runs."""
+        if self._lane:
+            self._lane.throw()
+        self._coroutine.close()
+
+    def _awaited(self, awaited: Any) -> Any:
+        if self._lane.dead:
+            raise StopIteration(awaited)
+        return awaited
+
+
+class Beside:
+    """The host of a thread beside the event loop `loop`: its turn is always, and it waits without the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, evaluators: Evaluators) -> None:
+        self._loop = loop
+        self._evaluators = evaluators
+
+    def turn(self) -> None:
+        """Return at once."""
+
+    def spend(self, steps: int) -> None:
+        """Count nothing."""
+
+    def ask(self, job: Job) -> Job:
+        """Return the answer to the job; this thread waits."""
+        return asyncio.run_coroutine_threadsafe(self._evaluators.ask(job), self._loop).result()
+
+
+beside: contextvars.ContextVar[Host | None] = contextvars.ContextVar("beside", default=None)
+"""The host of code that runs in a thread; `asyncio.to_thread` passes it on."""
+
+
+def here() -> Host | None:
+    """Return the host of the running code; None where nobody else waits."""
+    lane = getcurrent()
+    return lane if isinstance(lane, _Lane) else beside.get()

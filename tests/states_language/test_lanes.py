@@ -1,0 +1,114 @@
+"""Executions take turns on the event loop, and what costs too much is evaluated in another process."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from states_language import DefinitionError, Execution, RealClock, TaskCall, load
+from states_language.jsonata.evaluation import HERE, compile_query
+from states_language.scheduling.evaluator import answer
+from states_language.scheduling.lanes import STATE, TURN, Lanes
+from states_language.scheduling.pool import Pool
+from tests.states_language.jsonata_expressions import EXPRESSIONS, INPUT
+from tests.states_language.machines import line
+
+TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
+CODED = "error during evaluation. [STD][0-9]{4}: "
+BOUND = "error during evaluation: (Stack overflow|Expression evaluation)"
+NOTHING = r"returned (nothing \(undefined\)|an unsupported result type)\."
+ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
+
+
+class Watched(Lanes):
+    """Lanes that keep how many steps were taken between two renewals of a turn."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool)
+        self.taken = [0]
+
+    def spend(self, steps: int) -> None:
+        """Count."""
+        self.taken[-1] += steps
+        super().spend(steps)
+
+    def _renew(self) -> None:
+        self.taken.append(0)
+        super()._renew()
+
+
+async def _nothing(_: TaskCall) -> Any:
+    return None
+
+
+def ended(
+    states: list[dict[str, Any]], data: Any, look: Callable[[Watched], object] = lambda _: None
+) -> list[Execution]:
+    """Run each state as a machine of its own, all at once, in lanes of one event loop."""
+
+    async def main() -> list[Execution]:
+        pool = Pool(2)
+        lanes = Watched(pool)
+        try:
+            begun = [
+                load(line(("A", state))).start(data, clock=RealClock(), perform=_nothing, lanes=lanes)
+                for state in states
+            ]
+            return [await execution.wait() for execution in begun]
+        finally:
+            pool.close()
+            look(lanes)
+            await pool.wait_closed()
+
+    return asyncio.run(main())
+
+
+def query(expression: str) -> dict[str, Any]:
+    """A state that evaluates an expression."""
+    return {"Type": "Pass", "QueryLanguage": "JSONata", "Output": f"{{% {expression} %}}"}
+
+
+def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
+    """An endless recursion, a giant range, backtracking and thousands of expressions: a pass is a turn and one more."""
+    attacks = [
+        query(ENDLESS),
+        query("$count([1..800000])"),
+        query(f"$match('{'a' * 40}b', /^(a|aa)+$/)"),
+        {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500},
+        {"Type": "Pass", "Parameters": {"v.$": "$..*[?(@..b)]"}},
+        *[query("1 + 1")] * 50,
+    ]
+    seen: list[int] = []
+    executions = ended(attacks, {"a": [{"b": n} for n in range(3_000)]}, lambda lanes: seen.extend(lanes.taken))
+    endless, counted, backtracked, many, scanned, *small = executions
+    assert TOO_LONG in str(endless.cause)
+    assert (endless.error, backtracked.error) == ("States.QueryEvaluationError", "States.QueryEvaluationError")
+    assert (counted.output, len(many.output), scanned.status) == (800_000, 500, "SUCCEEDED")
+    assert [each.output for each in small] == [2] * 50
+    # The step that is one too many is counted; the other parts of an evaluation are charged when they are known.
+    assert max(seen) <= TURN + STATE + 2 * HERE.steps
+
+
+@pytest.mark.parametrize(
+    "function", ["States.ArrayUnique($.a)", "States.JsonToString($.a)", "States.ArrayPartition($.a, 2)"]
+)
+def test_large_arguments_give_the_same_elsewhere(function: str) -> None:
+    """An intrinsic function of a large array has the value that it has in virtual time."""
+    state, data = {"Type": "Pass", "Parameters": {"v.$": function}}, {"a": list(range(5_000))}
+    (execution,) = ended([state], data)
+    assert execution.output == load(line(("A", state))).execute(data).output
+
+
+@given(EXPRESSIONS)
+def test_an_expression_fails_with_a_code_or_a_bound(expression: str) -> None:
+    """Whatever is wrong with an expression, its failure is one of JSONata's or a bound, and no internal error."""
+    try:
+        compile_query(f"{{% {expression} %}}", "/States/A/Output")
+    except DefinitionError:
+        return
+    job = {"expression": expression, "states": {"input": INPUT}, "variables": {}, "location": "Output"}
+    failure = answer(job).get("failure", "error during evaluation. D1001: ")
+    assert re.search(f"{CODED}|{BOUND}|{NOTHING}", failure), failure

@@ -1,0 +1,130 @@
+"""What the tests ask of AWS is recorded, and judged by the roles of the packaged template."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.dynamodb.client import DynamoDb
+from handlers.dynamodb.sigv4 import Credentials, Signer
+from handlers.errors import StoreUnavailable
+from handlers.store.leases import Leases
+from handlers.store.stream_records import StreamRecords
+from local.permissions import roles
+from local.replay.table import MemoryDynamoDB
+from local.service import osls
+from local.stages import ROOT
+from tests import permission_check, permission_edges
+from tests.permission_check import NAMES, STAGE
+from tests.permission_edges import ROLE, TASK, Line
+
+CONTROL, EVENTS = NAMES["control_table"], NAMES["events_table"]
+TABLES = "arn:aws:dynamodb:us-east-1:000000000000:table/"
+READ_LEASE = (TASK, "Read lease", "arn:aws:states:::dynamodb:getItem")
+
+
+@pytest.fixture(scope="module")
+def template() -> dict[str, Any]:
+    """The template as it is packaged."""
+    return osls.template(STAGE)
+
+
+def test_a_request_that_no_role_allows_is_named(template: dict[str, Any]) -> None:
+    """With the first test that made it; the requests beside it that are allowed are not."""
+    lines: list[Line] = [
+        (("handlers.store.leases", "handlers.watch"), "dynamodb:GetItem", f"{TABLES}{CONTROL}", "one"),
+        (("handlers.store.leases", "handlers.watch"), "dynamodb:PutItem", f"{TABLES}{CONTROL}", "two"),
+        (("handlers.store.leases", "handlers.watch"), "dynamodb:PutItem", f"{TABLES}{CONTROL}", "three"),
+        (READ_LEASE, "dynamodb:GetItem", f"{TABLES}{CONTROL}", "four"),
+        (READ_LEASE, "dynamodb:GetItem", f"{TABLES}{EVENTS}", "five"),
+        ((ROLE, "ConnectionControlRole"), "dynamodb:DeleteItem", f"{TABLES}{EVENTS}", "six"),
+    ]
+    assert permission_check.refused(lines, template) == [
+        f"two: ConnectionWatchRole may not dynamodb:PutItem on {TABLES}{CONTROL}",
+        f"five: ConnectionsRole or StartRole may not dynamodb:GetItem on {TABLES}{EVENTS}",
+        f"six: ConnectionControlRole may not dynamodb:DeleteItem on {TABLES}{EVENTS}",
+    ]
+
+
+def test_each_permission_of_the_tables_is_missed(template: dict[str, Any]) -> None:
+    """Whatever a function's role allows on the tables, another function's request for it is told from its own."""
+    read = roles.read(template)
+    manager = next(role for role in read.all() if role.name == "ConnectionManagerRole")
+    lines: list[Line] = [
+        (("handlers.watch",), action, resource, action)
+        for statement in manager.statements
+        for action in statement.actions
+        for resource in statement.resources
+        if resource == f"{TABLES}{EVENTS}"
+    ]
+    named = [sentence.partition(":")[2].partition(" ")[0] for sentence in permission_check.refused(lines, template)]
+    assert named == [action.partition(":")[2] + ":" for _, action, *_ in lines]
+
+
+def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
+    """A module of several functions is narrowed down by those around it; the inner one asks; a test is nobody."""
+    actors = permission_check.Actors(template)
+
+    def names(*who: str) -> list[str]:
+        return [role.name for role in actors.of(who)]
+
+    assert names("handlers.store.leases") == ["ConnectionControlRole", "ConnectionWatchRole"]
+    assert names("handlers.store.leases", "handlers.rounds") == ["ConnectionWatchRole"]
+    assert names("handlers.store.objects", "handlers.store.connection_store") == ["ConnectionManagerRole"]
+    assert names("handlers.store.stream_records", "handlers.store.connection_store") == ["ConnectionControlRole"]
+    assert names("handlers.nothing") == names(TASK, "Read lease", "arn:aws:states:::dynamodb:putItem") == []
+
+
+def test_names_stand_for_what_the_stage_has() -> None:
+    """Another stage's for this one's, in any account, region and partition; a made-up one for each of its kind."""
+    tables = (f"{TABLES}{EVENTS}/index/i", f"{TABLES}{CONTROL}/index/i")
+    gov = "arn:aws-us-gov:dynamodb:us-gov-west-1:111111111111:table/"
+    assert permission_check.usual(f"{gov}streamkeeper-prod-events/index/i") == tables[:1]
+    assert permission_check.usual(f"{TABLES}events/index/i") == tables[:1]
+    assert permission_check.usual(f"{TABLES}mine/index/i") == tables
+    execution = "arn:aws:states:us-east-1:000000000000:execution:"
+    assert permission_check.usual("arn:aws:states:eu-west-1:1:execution:machine:a:b") == (
+        f"{execution}{NAMES['connections']}:one",
+    )
+    assert permission_check.usual("arn:aws:s3:::bodies/a/b\nc") == (
+        f"arn:aws:s3:::{EVENTS}-000000000000-us-east-1/one",
+    )
+
+
+def test_requests_are_recorded_at_the_edge(request: pytest.FixtureRequest) -> None:
+    """In virtual time and by the functions' own client, answered or not; what the test asks itself is not."""
+    table = f"only-{request.node.name}"
+    memory = MemoryDynamoDB(table)
+    memory.get_item(TableName=table, Key={"PK": {"S": "a"}, "SK": {"S": "lease"}})
+    StreamRecords(memory, table).stop("a", "2026-01-01T00:00:00.000Z", may_start=True)
+    client = DynamoDb(
+        "http://127.0.0.1:9", Signer(Credentials("a", "b", ""), "us-east-1"),
+        tries=1, connect_timeout_s=1, read_timeout_s=1,
+    )  # fmt: skip
+    with pytest.raises(StoreUnavailable):
+        Leases(client, table).read("a")
+    recorded = [line for line in permission_edges.lines() if line[2] == f"{TABLES}{table}"]
+    assert [(who[-1], action) for who, action, *_ in recorded] == [
+        ("handlers.store.stream_records", "dynamodb:UpdateItem"),
+        ("handlers.store.leases", "dynamodb:GetItem"),
+    ]
+    assert {test for *_, test in recorded} == {request.node.nodeid}
+
+
+def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
+    """Where one of its processes saw a request that no role allows; it names the test."""
+    (tmp_path / "test_one.py").write_text(f"""
+from handlers.store.leases import Leases
+from local.replay.table import MemoryDynamoDB
+
+def test_one():
+    Leases(MemoryDynamoDB("{EVENTS}"), "{EVENTS}").read("a")
+""")
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml", "-p", "tests.conftest", "-n", "1"]
+    run = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    (refused,) = [line for line in run.stdout.splitlines() if line.startswith("REFUSED")]
+    assert (run.returncode, "1 passed" in run.stdout) == (1, True), run.stdout + run.stderr
+    allowed = f"ConnectionControlRole or ConnectionWatchRole may not dynamodb:GetItem on {TABLES}{EVENTS}"
+    assert refused.endswith(f"test_one.py::test_one: {allowed}")
