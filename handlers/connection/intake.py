@@ -86,6 +86,9 @@ class Intake:
             record.events,
             is_resumed=record.resumed,
         )
+        goes_on = reading.stop is None and failure is None
+        is_inside = goes_on and self._decoder.is_inside_frame
+        record.liveness.framed(before_ms, ended_some=bool(frames), is_inside=is_inside)
         record.frames += reading.frames
         record.bytes += len(data)
         writes = self._writes(now_ms, reading.events, record)
@@ -93,7 +96,7 @@ class Intake:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
         losses: list[Effect] = [record.lost(now_ms, before_ms) for _ in range(reading.losses)]
-        if reading.stop is None and failure is None:
+        if goes_on:
             return losses + writes, None
         self._discards = True
         return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)

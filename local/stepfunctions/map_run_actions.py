@@ -21,7 +21,7 @@ class MapRunActions:
 
     def actions(self) -> dict[str, Action]:
         """Returns the actions by name."""
-        return {"ListMapRuns": self._list, "DescribeMapRun": self._describe}
+        return {"ListMapRuns": self._list, "DescribeMapRun": self._describe, "UpdateMapRun": self._update}
 
     def _list(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
@@ -36,6 +36,20 @@ class MapRunActions:
     def _describe(self, parameters: Parameters) -> Answer:
         run = find(self._executions, arn(parameters, "mapRunArn", "mapRun"))
         return _dated({key: value for key, value in run.items() if key not in ("executions", "stateMachineArn")})
+
+    def _update(self, parameters: Parameters) -> Answer:
+        map_run_arn = arn(parameters, "mapRunArn", "mapRun")
+        for known in self._executions.running():
+            for run in known.live.map_runs if known.live is not None else ():
+                if run.arn == map_run_arn and run.status == "RUNNING":
+                    run.update(
+                        parameters.get("maxConcurrency"),
+                        parameters.get("toleratedFailureCount"),
+                        parameters.get("toleratedFailurePercentage"),
+                    )
+                    return {}
+        status = find(self._executions, map_run_arn)["status"]
+        raise Refusal("ValidationException", f"The Map Run is {status}; only one that is RUNNING can be updated.")
 
 
 def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Runs a distributed Map: each item, or batch of items, is an execution of its own.
 
 It bounds how many run at once, names them, counts failures, and adds four events to the history of the parent
-execution, however many items there are. Invariant: when it ends or is aborted, none of its executions runs on.
+execution, however many items there are. Its bounds may change while it runs. Invariant: when it ends or is aborted,
+none of its executions runs on.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,16 +43,6 @@ class Tolerance:
         count = self._count.bounded(raw, narrowed, branch, whole=True)
         return count, self._share.bounded(raw, narrowed, branch, whole=False, most=100)
 
-    def find(self, raw: Any, narrowed: Any, branch: Branch) -> Callable[[int, int], bool]:
-        """Return the function that decides whether so many failures among so many items are too many."""
-        count, share = self.numbers(raw, narrowed, branch)
-        if count is None and share is None:
-            return lambda failed, _total: failed > 0
-        # "If you specify both …, the Map Run fails when either threshold is exceeded" (Developer Guide)
-        return lambda failed, total: (
-            (count is not None and failed > count) or (share is not None and failed * 100 > share * total)
-        )
-
 
 @dataclass(frozen=True)
 class Distribution:
@@ -71,10 +62,8 @@ class MapRun:
     def __init__(self, distribution: Distribution, branch: Branch, raw: Any, narrowed: Any, at_once: int) -> None:
         self.distribution = distribution
         self.branch = branch
-        self.at_once = min(at_once or MOST_AT_ONCE, MOST_AT_ONCE)
         self.raw, self.narrowed = raw, narrowed
         above = branch.execution.identity
-        self.too_many = distribution.tolerance.find(raw, narrowed, branch)
         count, percentage = distribution.tolerance.numbers(raw, narrowed, branch)
         reader = distribution.reader
         self.most_items = reader.most(raw, narrowed, branch) if reader else None
@@ -92,7 +81,12 @@ class MapRun:
             tolerated_percentage=percentage,
             batched=distribution.batcher is not None,
             started_ms=branch.clock.now_ms(),
+            changed=self._changed,
         )
+        self._batches: list[tuple[Any, int]] = []
+        self._outputs: list[Any] = []
+        self._workers: set[asyncio.Task[None]] = set()
+        self._running = 0
         branch.execution.map_runs.append(self.report)
 
     async def run(self, items: list[Any], select: Callable[[Any, Any], Any]) -> Any:
@@ -123,26 +117,54 @@ class MapRun:
         return outputs
 
     async def _all(self, batches: list[tuple[Any, int]]) -> list[Any]:
-        outputs: list[Any] = [None] * len(batches)
-        waiting = iter(enumerate(batches))
-        workers = [self._work(waiting, outputs) for _ in range(min(self.at_once, len(batches)))]
-        await asyncio.gather(*workers)
-        if self.too_many(self.report.failed, self.report.total):
+        self._batches, self._outputs = batches, [None] * len(batches)
+        try:
+            self._add_workers()
+            while self._workers:
+                ended, _ = await asyncio.wait(self._workers, return_when=asyncio.FIRST_COMPLETED)
+                self._workers -= ended
+                for worker in ended:
+                    worker.result()
+        finally:
+            for worker in self._workers:
+                worker.cancel()
+        if self.report.too_many:
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
         # A tolerated failure has no output. (Each output is in a tuple, because null is one.)
-        return [output[0] for output in outputs if output is not None]
+        return [output[0] for output in self._outputs if output is not None]
 
-    async def _work(self, waiting: Iterator[tuple[int, tuple[Any, int]]], outputs: list[Any]) -> None:
-        for index, (data, size) in waiting:
+    @property
+    def _at_once(self) -> int:
+        return min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
+
+    def _add_workers(self) -> None:
+        waiting = len(self._batches) - len(self.report.executions)
+        working = sum(not worker.done() for worker in self._workers)
+        for _ in range(min(self._at_once - working, waiting)):
+            self._workers.add(asyncio.get_running_loop().create_task(self._work()))
+
+    def _changed(self) -> None:
+        if self.report.too_many:
+            self.kill()
+        elif self._workers:
+            self._add_workers()
+
+    async def _work(self) -> None:
+        report = self.report
+        # Executions begin in the order of the items, so their number is the place of the next.
+        while not report.too_many and self._running < self._at_once and len(report.executions) < len(self._batches):
+            index = len(report.executions)
+            data, size = self._batches[index]
             execution = self._start(data)
+            self._running += 1
             await execution.wait()
+            self._running -= 1
             if execution.status == "SUCCEEDED":
-                outputs[index] = (execution.output,)
+                self._outputs[index] = (execution.output,)
             else:
-                self.report.failed += size
-            if self.too_many(self.report.failed, self.report.total):
+                report.failed += size
+            if report.too_many:
                 self.kill()
-                return
 
     def _start(self, data: Any) -> Execution:
         above = self.branch.execution

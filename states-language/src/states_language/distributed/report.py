@@ -1,5 +1,6 @@
 """Holds what ListMapRuns and DescribeMapRun report of a Map Run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,7 +36,8 @@ class MapRunReport:
     """One attempt of a distributed Map.
 
     status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
-    for an absent field. batched: whether an execution may have several items. total, failed: items.
+    for an absent field. batched: whether an execution may have several items. total, failed: items. changed: is called
+    after `update`.
     """
 
     name: str
@@ -52,3 +54,25 @@ class MapRunReport:
     total: int = 0
     failed: int = 0
     executions: list[ChildExecution] = field(default_factory=list)
+    changed: Callable[[], None] = field(default=lambda: None, repr=False)
+
+    @property
+    def too_many(self) -> bool:
+        """Return whether more items failed than may."""
+        count, share = self.tolerated_count, self.tolerated_percentage
+        if count is None and share is None:
+            return self.failed > 0
+        # "If you specify both …, the Map Run fails when either threshold is exceeded" (Developer Guide)
+        return (count is not None and self.failed > count) or (
+            share is not None and self.failed * 100 > share * self.total
+        )
+
+    def update(self, max_concurrency: int | None, count: float | None, percentage: float | None) -> None:
+        """Change the bounds of a Map Run that runs; None leaves one as it is."""
+        if max_concurrency is not None:
+            self.max_concurrency = max_concurrency
+        if count is not None:
+            self.tolerated_count = count
+        if percentage is not None:
+            self.tolerated_percentage = percentage
+        self.changed()
