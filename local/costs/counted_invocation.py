@@ -65,8 +65,12 @@ class CountedInvocation:
 
     def kill(self) -> None:
         """Ends it as SIGKILL does."""
-        self._is_alive = False
+        self.freeze()
         self._leave()
+
+    def freeze(self) -> None:
+        """Halts it as SIGSTOP does."""
+        self._is_alive = False
         if self._timer is not None:
             self._timer.cancel()
 
