@@ -179,9 +179,13 @@ class Manager:
         expires_at_ms = self.expires_at_ms(now_ms) if takes_turn else 0
         return [Claim(self._after_fence, self._rest.until_ms, expires_at_ms)]
 
-    def ask_lease(self, now_ms: int) -> list[Effect]:
-        """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it."""
+    def ask_lease(self, now_ms: int, unread_ms: int | None = None) -> list[Effect]:
+        """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it.
+
+        `unread_ms` is when the oldest arrival had come that still waits: the heartbeat must not cover it.
+        """
         self.lease_due_ms = None
+        self._record.liveness.begins_input(now_ms, None, unread_ms)
         if self.phase is Phase.OPENING:
             return [RenewTurn(self.fence, self.expires_at_ms(now_ms))]
         if self.phase in LIVE and self._is_holder and (due := self._progress_made(now_ms)):

@@ -209,6 +209,15 @@ def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
     assert [e.progress.seen_ms for e in effects if isinstance(e, RECORDS)] == [4_000, 4_000, 18_000]
 
 
+def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
+    """It falls due by the clock, whatever waits: were the function to die then, what waits must lie behind it."""
+    manager = connected()
+    assert manager.lease_due_ms is not None
+    (heartbeat,) = manager.ask_lease(6_000, 4_000)
+    assert isinstance(heartbeat, Heartbeat)
+    assert heartbeat.progress.seen_ms == 4_000
+
+
 def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
     """What the connection brought before is known; the fallback is saved in place of the cursor."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
