@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from handlers.connection import ends
-from handlers.connection.effects import Effect, Outcome, Write
+from handlers.connection.effects import Effect, Open, Outcome, Write
 from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
@@ -66,6 +66,14 @@ class Intake:
             return [], None
         record.cursor_unknown(now_ms)
         return [], None
+
+    def afresh(self, now_ms: int, status: int, record: Record) -> list[Effect]:
+        """Returns the question for what happens from now on, where the answer refuses the cursor; else nothing."""
+        resume = self._profile.resume
+        if resume is None or not record.resumed or not is_expired(self._profile, status):
+            return []
+        record.cursor_unknown(now_ms)
+        return [Open(resume.fallback)]
 
     def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what is to be stored and written down of the bytes, and what in them ends the connection."""

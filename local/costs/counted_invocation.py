@@ -106,6 +106,8 @@ class CountedInvocation:
             case Await():
                 return self._inbox.popleft() if self._inbox else None
             case Open(cursor):
+                self._leave()
+                self._inbox.clear()
                 self._link = self._upstream.open(self, cursor)
             case CloseUpstream():
                 if self._link is not None:
