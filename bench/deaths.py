@@ -3,7 +3,9 @@
 Functions are killed with SIGKILL, or stopped with SIGSTOP until Lambda's limit ends them. The machine hears of the one
 as Runtime.ExitError and of the other as Sandbox.Timedout; the executions' histories say how many there were of each.
 A lease lasts as long as in the stage `prod`, longer than a function here: whoever waited for it would wait for seconds.
-The upstream measures, from the end of a connection until it answers the next. Nothing is killed before it is connected.
+The upstream measures: from the instant at which the function is over, so its socket is closed, until it answers the
+next. The time for which a function is stopped does not count, for it is not over. A death counts where the history has
+its error: where the machine has lost sight of a function nothing proves the death, and the lease decides.
 """
 
 import argparse
@@ -13,13 +15,13 @@ import random
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from bench.death_parts import Death, Parts, parts
 from bench.gaps import KILL, Gauge, summary
-from bench.goals import Goal, death_goals
+from bench.goals import DEATH_MS, Goal, death_goals
 from bench.stage import STAGE, Stage, open_stage
 from bench.streams import CONNECTIONS, Stream
 from local import stages
@@ -28,18 +30,26 @@ from local.user_error import UserError
 KILLED, TIMED_OUT = "Runtime.ExitError", "Sandbox.Timedout"
 # How a function dies, and how the machine is to hear of it.
 DEATHS = {KILLED: signal.SIGKILL, TIMED_OUT: signal.SIGSTOP}
-# How long a connection is left alone: at most until the other lane's wait is over.
-ALONE_S = (0.3, 3.0)
-AT_ONCE = 3
+# How long a connection is left alone. A lane rests after three deaths within two seconds of their starts, as it should:
+# that is no death here and there. At most until the other lane's wait is over.
+ALONE_S = (2.0, 4.0)
+AT_ONCE = 4
+DEATHS_BY_DEFAULT = 220
 
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one kind of death: how long nobody was connected, how many the histories have, what is lost."""
+    """The figures of one kind of death: how long nobody was connected and why, and how many events are lost.
+
+    `parts` has a summary of each part of a gap. `slow` describes each gap above the goal. `unproved` deaths, which no
+    history has, count nowhere else.
+    """
 
     policy: str
     gaps: dict[str, Any]
-    told: int
+    parts: dict[str, dict[str, Any]]
+    slow: list[str]
+    unproved: int
     lost: int
 
 
@@ -55,24 +65,31 @@ class _Run:
             for number in range(AT_ONCE)
         ]
         self._gauges = {stream.upstream_id: Gauge() for stream in self._streams}
-        self._gaps_ms: dict[str, list[float]] = {kind: [] for kind in DEATHS}
+        self._opened_ms = dict.fromkeys(self._gauges, 0.0)
+        self._deaths: list[tuple[str, Stream, Death]] = []
 
     def seen(self, upstream_id: str, connected: int) -> None:
-        """Record how many connections a stream has from now on."""
-        self._gauges[upstream_id].changed(time.monotonic() * 1000, connected)
+        """Record how many connections a stream has from now on; the clock is that of histories and logs."""
+        now_ms = time.time() * 1000
+        if connected:
+            self._opened_ms[upstream_id] = now_ms
+        self._gauges[upstream_id].changed(now_ms, connected)
 
     async def measure(self, stage: Stage) -> list[Row]:
         """Return a row for each kind of death."""
-        executions = [await stage.start(stream) for stream in self._streams]
+        for stream in self._streams:
+            await stage.start(stream)
         await asyncio.gather(*(self._disturb(stage, stream) for stream in self._streams))
-        told: Counter[str] = Counter()
-        for execution in executions:
-            told += await stage.errors(execution)
+        explained: dict[str, list[tuple[Death, Parts | None]]] = {kind: [] for kind in DEATHS}
         lost = 0
         for stream in self._streams:
+            history, starts_ms = await stage.history(stream), stage.starts_ms(stream)
+            for kind, of, death in self._deaths:
+                if of is stream:
+                    explained[kind].append((death, parts(death, kind, history, starts_ms)))
             numbers = await stage.stored(stream)
             lost += numbers[-1] - numbers[0] + 1 - len(numbers)
-        return [Row(kind, asdict(summary(gaps_ms)), told[kind], lost) for kind, gaps_ms in self._gaps_ms.items()]
+        return [row(kind, deaths, lost) for kind, deaths in explained.items()]
 
     async def _disturb(self, stage: Stage, stream: Stream) -> None:
         gauge = self._gauges[stream.upstream_id]
@@ -83,12 +100,27 @@ class _Run:
             if not gauge.connected or not self._left:
                 continue
             kind = self._left.pop()
+            signalled_ms = time.time() * 1000
             if not stage.signal(stream, DEATHS[kind]):
                 self._left.append(kind)
                 continue
             gauge.fault(KILL)
             await _until(lambda before=openings: gauge.openings > before)
-            self._gaps_ms[kind].append(gauge.gaps_ms[KILL][-1])
+            opened_ms = self._opened_ms[stream.upstream_id]
+            closed_ms = opened_ms - gauge.gaps_ms[KILL][-1]
+            self._deaths.append((kind, stream, Death(signalled_ms, closed_ms, opened_ms)))
+
+
+def row(kind: str, deaths: Iterable[tuple[Death, Parts | None]], lost: int) -> Row:
+    """Return the figures of the deaths of one kind, each with the parts of its gap; None where nothing proved it."""
+    deaths = list(deaths)
+    proved = [(death.gap_ms, found) for death, found in deaths if found is not None]
+    by_part = {
+        field.name: asdict(summary([getattr(found, field.name) for _, found in proved])) for field in fields(Parts)
+    }
+    slow = [f"{gap_ms:.0f} ms: {found}" for gap_ms, found in proved if gap_ms > DEATH_MS]
+    gaps = asdict(summary([gap_ms for gap_ms, _ in proved]))
+    return Row(kind, gaps, by_part, slow, len(deaths) - len(proved), lost)
 
 
 async def _until(is_so: Any) -> None:
@@ -105,12 +137,18 @@ async def measure(deaths: int, seed: int) -> list[Row]:
 
 
 def table(rows: Iterable[Row]) -> list[str]:
-    """Return the lines of the table."""
-    lines = [f"{'':<18}{'count':>7}{'p50':>7}{'p99':>7}{'most':>7}{'told':>7}{'lost':>6}"]
-    for row in rows:
-        times = "".join(f"{_ms(row.gaps[name]):>7}" for name in ("p50_ms", "p99_ms", "most_ms"))
-        lines.append(f"{row.policy:<18}{row.gaps['count']:>7}{times}{row.told:>7}{row.lost:>6}")
+    """Return the lines of the table, with a line for each part of the gaps and for each slow death."""
+    lines = [f"{'':<18}{'count':>7}{'p50':>7}{'p99':>7}{'most':>7}{'unproved':>10}{'lost':>6}"]
+    for figures in rows:
+        gaps = f"{figures.policy:<18}{figures.gaps['count']:>7}{_times(figures.gaps)}"
+        lines.append(f"{gaps}{figures.unproved:>10}{figures.lost:>6}")
+        lines += [f"  {name:<23}{_times(of)}" for name, of in figures.parts.items()]
+        lines += [f"  {text}" for text in figures.slow]
     return lines
+
+
+def _times(of: dict[str, Any]) -> str:
+    return "".join(f"{_ms(of[name]):>7}" for name in ("p50_ms", "p99_ms", "most_ms"))
 
 
 def _ms(value: float | None) -> str:
@@ -126,7 +164,9 @@ def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 where the service cannot start."""
     parser = argparse.ArgumentParser(prog="python -m bench.deaths", description="Measures gaps after deaths.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--deaths", type=int, default=400, help="how many, half of each kind (default 400)")
+    parser.add_argument(
+        "--deaths", type=int, default=DEATHS_BY_DEFAULT, help="how many, half of each kind (default %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the moments of the deaths")
     options = parser.parse_args(argv)
     try:

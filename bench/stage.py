@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,7 @@ class Stage:
 
     async def start(self, stream: Stream) -> str:
         """Start an execution of the stream's machine and return its ARN."""
-        name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
-        arn = next(described.arn for described in self._service.stack.machines if described.name == name)
+        arn = self._machine(stream)
         text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
         client = self._endpoints.client("stepfunctions")
         started = await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
@@ -74,14 +73,14 @@ class Stage:
                     is_sent = True
         return is_sent
 
-    async def errors(self, execution: str) -> Counter[str]:
-        """Return how often each error ended a function, as the execution's history says."""
-        pages = self._endpoints.client("stepfunctions").get_paginator("get_execution_history")
-        found: Counter[str] = Counter()
-        for page in await asyncio.to_thread(lambda: list(pages.paginate(executionArn=execution))):
-            failed = [event for event in page["events"] if event["type"] == "TaskFailed"]
-            found.update(event["taskFailedEventDetails"]["error"] for event in failed)
-        return found
+    async def history(self, stream: Stream) -> list[dict[str, Any]]:
+        """Return the events of all executions of the stream, successors too; each event has its `execution`."""
+        return await asyncio.to_thread(self._history, stream)
+
+    def starts_ms(self, stream: Stream) -> list[float]:
+        """Return when each function of the stream had its event, in milliseconds of the wall clock."""
+        begun = [record for record in self._logged(stream) if record.get("message") == "connecting"]
+        return [datetime.strptime(one["timestamp"], "%Y-%m-%d %H:%M:%S,%f%z").timestamp() * 1000 for one in begun]
 
     async def stored(self, stream: Stream) -> list[int]:
         """Return the numbers of the stored events, in order."""
@@ -95,15 +94,31 @@ class Stage:
 
     def connects(self, stream: Stream) -> list[float]:
         """Return how long each ended connection took from its request to its response, in milliseconds."""
-        connects_ms = []
+        return [float(record["connect_ms"]) for record in self._logged(stream) if record.get("connect_ms") is not None]
+
+    def _logged(self, stream: Stream) -> Iterator[dict[str, Any]]:
         for path in sorted(self._logs.glob("*-connection-manager.log*")):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 # The runtime's own lines are not JSON objects.
                 with contextlib.suppress(ValueError, AttributeError):
                     record = json.loads(line)
-                    if record.get("stream_id") == stream.stream_id and record.get("connect_ms") is not None:
-                        connects_ms.append(float(record["connect_ms"]))
-        return connects_ms
+                    if record.get("stream_id") == stream.stream_id:
+                        yield record
+
+    def _machine(self, stream: Stream) -> str:
+        name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
+        return next(described.arn for described in self._service.stack.machines if described.name == name)
+
+    def _history(self, stream: Stream) -> list[dict[str, Any]]:
+        client = self._endpoints.client("stepfunctions")
+        listed = client.get_paginator("list_executions").paginate(stateMachineArn=self._machine(stream))
+        found = []
+        for arn in [one["executionArn"] for page in listed for one in page["executions"]]:
+            asked = json.loads(client.describe_execution(executionArn=arn)["input"])
+            if asked["pathParameters"]["streamId"] == stream.stream_id:
+                pages = client.get_paginator("get_execution_history").paginate(executionArn=arn)
+                found += [event | {"execution": arn} for page in pages for event in page["events"]]
+        return found
 
     def _bodies(self, stream_id: str) -> list[str | bytes]:
         client = self._endpoints.client("dynamodb")

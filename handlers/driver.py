@@ -132,6 +132,7 @@ class Driver:
         return values
 
     def _open(self, cursor: str | None) -> None:
+        self._forget_upstream()
         self._upstream = Upstream(
             self._profile.request(self._invocation.stream_id, cursor, self._values),
             connect_timeout_s=self._profile.connect_timeout_s,

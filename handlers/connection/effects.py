@@ -34,7 +34,10 @@ class ReadLease:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Open the upstream at the cursor; answered by Opened or Closed, then Chunks and one Closed."""
+    """Open the upstream at the cursor; answered by Opened or Closed, then Chunks and one Closed.
+
+    What was opened before, an answer that refuses a cursor, is closed without a word.
+    """
 
     cursor: str | None
 

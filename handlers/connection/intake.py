@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from handlers.connection import ends
-from handlers.connection.effects import Effect, Outcome, Write
+from handlers.connection.effects import Effect, Open, Outcome, Write
 from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
@@ -67,6 +67,14 @@ class Intake:
         record.cursor_unknown(now_ms)
         return [], None
 
+    def afresh(self, now_ms: int, status: int, record: Record) -> list[Effect]:
+        """Returns the question for what happens from now on, where the answer refuses the cursor; else nothing."""
+        resume = self._profile.resume
+        if resume is None or not record.resumed or not is_expired(self._profile, status):
+            return []
+        record.cursor_unknown(now_ms)
+        return [Open(resume.fallback)]
+
     def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what is to be stored and written down of the bytes, and what in them ends the connection."""
         if self._discards:
@@ -86,6 +94,9 @@ class Intake:
             record.events,
             is_resumed=record.resumed,
         )
+        goes_on = reading.stop is None and failure is None
+        is_inside = goes_on and self._decoder.is_inside_frame
+        record.liveness.framed(before_ms, ended_some=bool(frames), is_inside=is_inside)
         record.frames += reading.frames
         record.bytes += len(data)
         writes = self._writes(now_ms, reading.events, record)
@@ -93,7 +104,7 @@ class Intake:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
         losses: list[Effect] = [record.lost(now_ms, before_ms) for _ in range(reading.losses)]
-        if reading.stop is None and failure is None:
+        if goes_on:
             return losses + writes, None
         self._discards = True
         return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)

@@ -117,5 +117,5 @@ def _due(manager: Manager, answer: Answer) -> list[Effect] | None:
     if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
         return manager.handle(now_ms, Woken(), unread_ms=answer.unread_ms)
     if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
-        return manager.ask_lease(now_ms)
+        return manager.ask_lease(now_ms, answer.unread_ms)
     return None

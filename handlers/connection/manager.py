@@ -8,6 +8,7 @@ A connection goes through *phases*, and never back (`phases.py` says what each i
     AWAITING_RELEASE  the turn is this connection's                 OPENING
                       a stop, a newer claim, the deadline           DRAINING
     OPENING           the upstream answers with a stream            CONNECTED
+                      it refuses the cursor, another is connected   OPENING, without a cursor
                       another answer, a close, a stop, the deadline DRAINING
     CONNECTED         a newer connection is connected               OVERLAPPING
                       a close, a stop, an end, the deadline         DRAINING
@@ -178,9 +179,13 @@ class Manager:
         expires_at_ms = self.expires_at_ms(now_ms) if takes_turn else 0
         return [Claim(self._after_fence, self._rest.until_ms, expires_at_ms)]
 
-    def ask_lease(self, now_ms: int) -> list[Effect]:
-        """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it."""
+    def ask_lease(self, now_ms: int, unread_ms: int | None = None) -> list[Effect]:
+        """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it.
+
+        `unread_ms` is when the oldest arrival had come that still waits: the heartbeat must not cover it.
+        """
         self.lease_due_ms = None
+        self._record.liveness.begins_input(now_ms, None, unread_ms)
         if self.phase is Phase.OPENING:
             return [RenewTurn(self.fence, self.expires_at_ms(now_ms))]
         if self.phase in LIVE and self._is_holder and (due := self._progress_made(now_ms)):
@@ -250,6 +255,10 @@ class Manager:
         return [Open(at.cursor)]
 
     def _opened(self, now_ms: int, opened: Opened) -> list[Effect]:
+        # Another is connected and reads on. Each cursor that it saves may be too old before the upstream is asked.
+        is_alone = may_open(self._lease, self.fence, now_ms, self._died)
+        if not is_alone and (afresh := self._intake.afresh(now_ms, opened.status, self._record)):
+            return afresh
         since_ms = refusals.since_ms(self._rest, self._lease, self._connected_ms, now_ms)
         effects, end = self._intake.answer(now_ms, opened, self._record, now_ms - since_ms)
         if end is not None:

@@ -72,7 +72,10 @@ def attempts(profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) 
 def lived(progress: Progress) -> bool:
     """Whether it was more than an answer: an upstream that closes at once must not be asked again without a rest."""
     closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
-    return closed_ms is not None and opened_ms is not None and closed_ms - opened_ms >= LIVED_MS
+    if closed_ms is None or opened_ms is None:
+        return False
+    # Where half an event came last it was good until before that, and lived all the same.
+    return max(closed_ms, progress.heard_ms or 0) - opened_ms >= LIVED_MS
 
 
 def failure_kind(report: Report) -> FailureKind | None:

@@ -32,7 +32,7 @@ class Record:
         self.fence = 0
         self.claimed_ms = 0
         self.opened_ms: int | None = None
-        self.closed_ms: int | None = None
+        self._read_until_ms: int | None = None  # when reading ended, or before, where it broke
         self.resumed = False
         self._reach_ms: int | None = None
         self._since_ms: int | None = None  # until when all was known when it asked for what came since
@@ -83,6 +83,14 @@ class Record:
             http_status=0 if outcome is None else outcome.http_status,
             detail="" if outcome is None else bounded(outcome.message if outcome.detail is None else outcome.detail),
         )
+
+    @property
+    def closed_ms(self) -> int | None:
+        """Until when it was good, once reading has ended; what had arrived by then may still end a frame that began."""
+        if self._read_until_ms is None or self.opened_ms is None:
+            return None
+        ends = (self._read_until_ms, self._good_ms, self.liveness.whole_until_ms)
+        return max(self.opened_ms, min(ms for ms in ends if ms is not None))
 
     @property
     def stays_at(self) -> str | None:
@@ -145,14 +153,12 @@ class Record:
         """Records that reading has ended, and why."""
         self.ends(ended_by, outcome)
         if self.opened_ms is not None:
-            self.closed_ms = self.liveness.until_ms(ended_by, self.opened_ms)
-            if self._good_ms is not None:
-                self.closed_ms = max(self.opened_ms, min(self._good_ms, self.closed_ms))
+            self._read_until_ms = self.liveness.until_ms(ended_by, self.opened_ms)
 
     def closed(self, ended_by: str) -> None:
         """Records that the upstream closed it as well, which may have been before."""
-        if self.closed_ms is not None:
-            self.closed_ms = min(self.closed_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
+        if self._read_until_ms is not None:
+            self._read_until_ms = min(self._read_until_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
 
     def lost(self, now_ms: int, heard_ms: int) -> RecordLoss:
         """Returns the effect that writes down events that the upstream says it has lost.

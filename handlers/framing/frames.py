@@ -97,6 +97,10 @@ class Decoder(Protocol):
         A chunk that ends nothing makes it grow by the chunk's length; the caller can recognise a drip by that.
         """
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether part of a frame has come that has not ended; not of one that is skipped, nor of a comment."""
+
     def feed(self, data: bytes) -> Decoded:
         """The frames that `data` completes, in order; raises FramingError, and then again at every later call.
 

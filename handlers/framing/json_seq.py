@@ -43,6 +43,11 @@ class JsonSeqDecoder(WithoutIds):
         skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
         return len(self._text) - self._counted + skipped_bytes + self._head.held_bytes
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a text has begun that is not known to be whole."""
+        return self._skipped is None and bool(self._text)
+
     def feed(self, data: bytes) -> list[Body]:
         """The texts that `data` completes; one that is not UTF-8 comes as bytes."""
         frames: list[Body] = []

@@ -32,6 +32,11 @@ class LengthDecoder(WithoutIds):
         skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
         return len(self._held) + skipped_bytes + self._head.held_bytes
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a message, or its length line, has begun."""
+        return self._skipped is None and (self._wanted is not None or bool(self._held.strip(b"\r")))
+
     def feed(self, data: bytes) -> list[Body]:
         """The messages that `data` completes."""
         frames: list[Body] = []
@@ -101,6 +106,11 @@ class RawDecoder(WithoutIds):
     def unfinished_bytes(self) -> int:
         """0: nothing is held."""
         return 0
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """False: nothing is held."""
+        return False
 
     def feed(self, data: bytes) -> list[Body]:
         """The chunk, as text where it is UTF-8."""

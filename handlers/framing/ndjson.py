@@ -31,6 +31,11 @@ class NdjsonDecoder(WithoutIds):
         skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
         return len(self._line) + skipped_bytes + self._head.held_bytes
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a line has begun that is not blank so far."""
+        return self._skipped is None and bool(self._line) and not self._line.isspace()
+
     def feed(self, data: bytes) -> Sequence[Body]:
         """The lines that `data` completes; one that is not UTF-8 comes as bytes."""
         if len(data) > self._room_bytes:

@@ -57,6 +57,14 @@ class SseDecoder:
         """The bytes of the line that has not ended."""
         return len(self._line) + self._gone_bytes + self._head.held_bytes
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a block has begun that may become an event: a `retry` alone does not."""
+        if self._skipped is not None or self._gone_bytes:
+            return False
+        is_in_line = bool(self._line) and not self._line.startswith(b":")
+        return is_in_line or bool(self._data or self._name) or self._own_id is not None
+
     def feed(self, data: bytes) -> list[Frame]:
         """The events that `data` dispatches, and the comments in it where they were asked for."""
         if len(data) <= self._room_bytes and data[-1:] == b"\n":

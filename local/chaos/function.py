@@ -213,6 +213,7 @@ class VirtualFunction:
         return value
 
     def _open(self, cursor: str | None) -> None:
+        self._leave_link()
         self.link = link = self._upstream.open(self, cursor)
         link.claimed_ms, link.looked_ms, link.took_ms = self._claimed_ms, self._looked_ms, self._took_ms
         link.again = self._again

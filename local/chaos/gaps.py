@@ -206,7 +206,8 @@ def _end_ms(world: World, records: list[Record], link: Link) -> int:
         return link.opened_ms or 0
     # One that broke may be told as taken over, where a successor explains its end.
     is_broken = record.ended_by in BROKEN or link.ended_by in BROKEN
-    if record.closed_ms is None or is_broken or link.has_forgotten:
+    # And one that ended inside a frame is good until before that.
+    if record.closed_ms is None or is_broken or link.has_forgotten or link.held:
         return min(end_ms, record.last_ms - link.client.skew_ms)
     return end_ms
 

@@ -172,7 +172,7 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
             late = [number for number in link.delayed if _was_on_its_way(link, number)]
             yield from ((number, CAME_LATE) for number in [*late, *_halves(world, link)])
         elif link.ended_by in ("closed_here", "ended_by_upstream"):
-            yield from ((number, PEER_DIED) for number in [*link.waiting, *_halves(world, link)])
+            yield from ((number, PEER_DIED) for number in link.waiting)
 
 
 def _was_on_its_way(link: Link, number: int) -> bool:

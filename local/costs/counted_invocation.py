@@ -65,8 +65,12 @@ class CountedInvocation:
 
     def kill(self) -> None:
         """Ends it as SIGKILL does."""
-        self._is_alive = False
+        self.freeze()
         self._leave()
+
+    def freeze(self) -> None:
+        """Halts it as SIGSTOP does."""
+        self._is_alive = False
         if self._timer is not None:
             self._timer.cancel()
 
@@ -102,6 +106,8 @@ class CountedInvocation:
             case Await():
                 return self._inbox.popleft() if self._inbox else None
             case Open(cursor):
+                self._leave()
+                self._inbox.clear()
                 self._link = self._upstream.open(self, cursor)
             case CloseUpstream():
                 if self._link is not None:

@@ -85,6 +85,7 @@ class Sandbox:
         self._process: asyncio.subprocess.Process | None = None
         self._doomed = False
         self._signalled = False
+        self._expired_s: float | None = None
         self._starting = asyncio.Lock()
         self._initialised = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -260,11 +261,9 @@ class Sandbox:
             self._deadline = None
 
     def _expire(self, limit_s: float) -> None:
+        # It is answered when the process has gone: the error proves to the machine that the function is over.
+        self._expired_s = limit_s
         self.kill()
-        invocation = self._current
-        if invocation is not None and not invocation.answer.done():
-            message = f"Task timed out after {limit_s:.2f} seconds"
-            invocation.answer.set_result(failure("Sandbox.Timedout", message, invocation.request_id))
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         await process.wait()
@@ -277,6 +276,9 @@ class Sandbox:
             return
         if self._init_failure is not None:
             answer = Answer(self._init_failure, "Unhandled", invocation.request_id)
+        elif self._expired_s is not None:
+            message = f"Task timed out after {self._expired_s:.2f} seconds"
+            answer = failure("Sandbox.Timedout", message, invocation.request_id)
         else:
             answer = failure("Runtime.ExitError", self._exit_message(), invocation.request_id)
         invocation.answer.set_result(answer)

@@ -147,6 +147,8 @@ def replay(source: Scenario) -> Replay:
         sandbox = VirtualSandbox(clock, profile_of(source), upstream, source.settings, names, executions)
         for at_ms in source.kills_ms:
             sandbox.kill_at(origin_ms + at_ms)
+        for at_ms in source.freezes_ms:
+            sandbox.freeze_at(origin_ms + at_ms)
         for at_ms, changed in later:
             clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
         executions.begin(INPUT, sandbox.perform)

@@ -68,6 +68,7 @@ class Scenario:
     seed: int = 0
     redeployments: tuple[Redeployment, ...] = ()
     kills_ms: tuple[int, ...] = ()
+    freezes_ms: tuple[int, ...] = ()
 
 
 DERIVED = ("claim_tries", "task_timeout_s")
@@ -90,6 +91,7 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
         seed=fields.whole("seed", 0),
         redeployments=tuple(_redeployment(item, path.parent, root) for item in fields.items("redeployments")),
         kills_ms=_kills(fields),
+        freezes_ms=_instants(fields.items("freezes")),
     )
     fields.refuse_the_rest()
     return scenario

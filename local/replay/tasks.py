@@ -41,6 +41,9 @@ class RunningInvocation(Protocol):
     def kill(self) -> None:
         """Ends it as SIGKILL does."""
 
+    def freeze(self) -> None:
+        """Halts it as SIGSTOP does: its socket stays open until it is killed."""
+
     def lease_changed(self) -> None:
         """Takes note that the lease was changed."""
 
@@ -71,6 +74,10 @@ class VirtualSandbox:
     def kill_at(self, at_ms: int) -> None:
         """Has the processes of all functions that run at that instant die, as by SIGKILL."""
         self._clock.call_at(at_ms, self._kill_all)
+
+    def freeze_at(self, at_ms: int) -> None:
+        """Has the processes of all functions that run at that instant halt, as by SIGSTOP; their limit ends them."""
+        self._clock.call_at(at_ms, self._freeze_all)
 
     async def perform(self, call: TaskCall) -> Any:
         """Returns a Task's result; TaskFailure with AWS's error name otherwise."""
@@ -165,6 +172,10 @@ class VirtualSandbox:
         for invocation, future in list(self._running):
             invocation.kill()
             setter(future)(Outcome("Runtime.ExitError", "", "Runtime exited with error: signal: killed"))
+
+    def _freeze_all(self) -> None:
+        for invocation, _ in self._running:
+            invocation.freeze()
 
     def _changed(self, _table: str, key: Key, _item: Item) -> None:
         if key[1] == "lease":

@@ -7,7 +7,7 @@ reads again and again, is read on the same grid of instants but only once somebo
 a reading that shows nothing new renews the lease, and only where `is_watched` does anybody look at when a lease runs
 out.
 
-Invariant: after `kill` nothing of it runs: no step is performed and none is answered.
+Invariant: after `kill` or `freeze` nothing of it runs: no step is performed and none is answered.
 """
 
 from __future__ import annotations
@@ -105,13 +105,16 @@ class VirtualInvocation:
 
     def kill(self) -> None:
         """Ends it as SIGKILL does: its socket closes, and nothing of it runs again."""
-        if not self._is_alive:
-            return
-        self._is_alive = False
-        self._disarm()
+        self.freeze()
         if self._link is not None:
             self._upstream.close(self._link)
+            self._link = None
             self.connections[-1].ended_by = "killed"
+
+    def freeze(self) -> None:
+        """Halts it as SIGSTOP does: nothing of it runs again, and its socket stays open until it is killed."""
+        self._is_alive = False
+        self._disarm()
 
     # --- what happens while it waits ----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from handlers.store.control_items import Item
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWrite
 from handlers.store.requests import Requests
-from local.chaos.memory import Memory
+from local.chaos.memory import EVERYTHING, Memory
 from local.chaos.schedule import Fault, Schedule, requests
 from tests.chaos import log_defects, order_defects
 from tests.chaos.chaos_managers import (
@@ -355,7 +355,25 @@ LOST_ANSWERS = replace(
     ),
     memory=Memory(keeps_ms=6_000, word="status"),
 )
+# What a pause held back comes in pieces, and the connection is reset in the middle of one.
+CUT_OFF = replace(
+    TWO_OUTAGES,
+    resumes=False,
+    events_every_ms=1_100,
+    memory=EVERYTHING,
+    faults=tuple(
+        fault
+        for at_ms in (8_000, 13_000, 18_000, 23_000)
+        for fault in (Fault(at_ms, "pause", 1_500), Fault(at_ms + 1_501, "reset"))
+    ),
+)
 OF_THE_LEDGER = [
+    Defect(
+        "half an event counts as heard",
+        {"lost"},
+        function=LEDGER["half an event counts as heard"],
+        like=CUT_OFF,
+    ),
     Defect(
         "a gap is closed by its length",
         {"lost"},

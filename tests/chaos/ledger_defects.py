@@ -11,6 +11,7 @@ from typing import Any
 
 from handlers.connection import ledger
 from handlers.connection.effects import RecordLoss, ReplaceCursor
+from handlers.connection.liveness import Liveness
 from handlers.connection.record import Record
 from handlers.connection.steps import Step
 from handlers.errors import StoreUnavailable
@@ -70,6 +71,10 @@ def heard_until_its_end(record: ledger.Record) -> int:
     return record.last_ms
 
 
+def heard_in_halves(_liveness: Liveness, _before_ms: int, **_framed: bool) -> None:
+    """What came of a frame that has not ended counts as if it were whole."""
+
+
 def gives_up_first(requests: Requests, step: Step) -> list[Request]:
     """The cursor is given up first, though it passes what is lost."""
     made = REQUESTS_OF(requests, step)
@@ -109,6 +114,7 @@ LEDGER: dict[str, tuple[str, Callable[..., Any] | property]] = {
         "handlers.connection.ledger.Record.silent_from_ms",
         property(heard_until_its_end),
     ),
+    "half an event counts as heard": ("handlers.connection.liveness.Liveness.framed", heard_in_halves),
     "the cursor is given up before the ledger says so": ("handlers.store.requests.Requests.of", gives_up_first),
     "the cursor is given up though the ledger says nothing": (
         "handlers.store.requests.Requests.of",

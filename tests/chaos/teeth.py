@@ -179,6 +179,7 @@ OF_THE_LEDGER = {
         "test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up"
     ),
     "a silent connection counts as heard": "test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well",
+    "half an event counts as heard": "test_half_an_event_at_a_handover_is_in_the_gap",
     "the cursor is given up before the ledger says so": (
         "test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old"
     ),

@@ -8,8 +8,11 @@ import pytest
 from handlers.store.event_writer import STORED
 from local.chaos import simulate
 from local.chaos.command import report, runs, summary
+from local.chaos.deployments import changeable
+from local.chaos.invariants import violations
 from local.chaos.memory import Memory
 from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, generate
+from local.chaos.simulate import run_world
 from local.cli import main
 
 PROMISE = (
@@ -31,6 +34,7 @@ def test_every_schedule_keeps_the_promise(seeds: range) -> None:
     [
         95000655,  # who went on from a dead peer's cursor was killed while it was sent what that had kept back
         95001381,  # the cursor was given up though the store had lost the record that says why
+        97001525,  # a successor asked in vain with one cursor after the other, while the holder reached its deadline
     ],
 )
 def test_what_chaos_once_found_stays_mended(seed: int) -> None:
@@ -55,6 +59,16 @@ def test_nothing_is_told_as_missed_where_a_late_default_resume_is_relieved() -> 
         schedule = Schedule(673, "tolerates", False, False, 0, False, 0, 300, faults, memory=memory)
         result = simulate.run_schedule(replace(schedule, store="log", flush_s=3))
         assert (result.violations, result.connections > 3) == ([], True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_successor_comes_in_time_whatever_its_cursor_is(seed: int) -> None:
+    """No cursor is saved as often as the upstream forgets one, and failures are followed by long rests."""
+    schedule = Schedule(seed, "tolerates", True, False, 0, False, 0, 300, (), memory=Memory(keeps=6, word="status"))
+    seldom = Fault(20_000, "redeploy", 0, 1 << changeable(schedule).index("progress_every_s"))
+    world = run_world(replace(schedule, faults=(seldom,), pace="long"), more_ms=250_000)
+    assert violations(world) == []
+    assert sum(link.has_forgotten for link in world.upstream.links) > 2
 
 
 def test_a_store_can_be_chosen_for_every_schedule() -> None:

@@ -21,6 +21,7 @@ from handlers.driver import Clock
 from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.store import control_record
 from handlers.store.connection_store import Store
 from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
@@ -112,6 +113,10 @@ class World:
             self._theirs.mark_connected(STREAM, self._theirs.read_lease(STREAM).fence, EPOCH_2026_MS + 10**6)
         elif what == "release":
             self._theirs.release(STREAM, self._theirs.read_lease(STREAM).connected_token, {})
+        elif what == "save":
+            fence = self._theirs.read_lease(STREAM).fence
+            shown = control_record.cursor("7", fence, EPOCH_2026_MS)
+            self._theirs.heartbeat(STREAM, fence, EPOCH_2026_MS + 10**6, shown)
         elif what == "outage":
             self.dynamodb.throttle(self._clock.now_ms() + 1_500)
         else:

@@ -16,8 +16,10 @@ from handlers.driver import Clock
 from handlers.profile.parse import parse
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.lanes import start
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
-from tests.handlers.test_driver import STREAM, event, ledger, run, stored
+from tests.handlers.test_driver import STREAM, event, ledger, run, sends, stored
+from tests.local.support import until
 
 REFUSED = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n"
 
@@ -111,6 +113,24 @@ def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: 
     assert (keeper.asked, outcomes) == ([None, "2", None], ["StreamDropped"] * 3)
     assert gaps(aws) == [("cursor_expired", False)] * 2  # until the refusal, and from there to the next answer
     assert stored(aws) == ["1", "2", "3", "4"]
+
+
+def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> None:
+    """The older reads on until it is connected: one connection, no failure, and no gap."""
+    stays = Peer.wait_until_gone
+    scripts = sends(UNTIL_CLOSE, event(1), then=stays), sends(REFUSED % 410), sends(UNTIL_CLOSE, event(2), then=stays)
+    with serving(*scripts) as server:
+        table = {"address": server.address, "framing": "sse", "allow_private": True, "overlap": "tolerates"}
+        # The older's lease must hold for as long as a slow machine takes to answer twice.
+        older = start(aws, profile := parse(STREAM, table, {}), STREAM, "A", progress_every_ms=4_000)
+        assert until(lambda: aws.store().read(STREAM).cursor == "1")
+        newer = start(aws, profile, STREAM, "B", progress_every_ms=4_000)
+        assert (older.last.outcome.error, len(older.reports)) == ("StreamTakenOver", 1)
+        assert until(lambda: stored(aws) == ["1", "2"])
+        assert gaps(aws) == []
+        aws.put_control(STREAM, "lease", stop={"BOOL": True})
+        assert (newer.last.outcome.status, newer.last.progress.resumed, len(newer.reports)) == ("stopped", False, 1)
+        assert [b"last-event-id: 1" in peer.request.lower() for peer in server.peers] == [False, True, False]
 
 
 def test_a_refusal_of_the_credentials_is_none_of_the_cursor(aws: Aws) -> None:

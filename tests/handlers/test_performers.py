@@ -57,6 +57,11 @@ WIRES = {
     "a store that fails between two connections": Wire(
         ([(50, Opened(503))],), ((40, "outage"),), {"reconnect_tries": 2, "backoff": {"http": {"start_s": 1}}}
     ),
+    "a cursor that is too old while another reads": Wire(
+        ([(50, Opened(410)), (51, Chunk(b"too old"))], [OPENED, (300, Chunk(event(9)))]),
+        ((0, "claim"), (0, "connect"), (0, "save")),
+        {"statuses": {"410": "expired"}},
+    ),
     "a reconnection time": Wire(
         (
             [OPENED, (300, Chunk(event(1) + b"retry: 3000\n\n")), (2_000, Closed("ended_by_upstream"))],

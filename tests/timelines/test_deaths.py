@@ -1,4 +1,4 @@
-"""Replays of functions that are killed at an upstream that forbids two connections."""
+"""Replays of functions that are killed, or halt until their limit, at an upstream that forbids two connections."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tests.timelines.test_replay import run_table
 
-# From the machine's Wait of no seconds to the function's first request: a cold start.
+# From the machine's Wait of no seconds to the function's first request, a cold start; then until the answer.
 START_MS, CONNECT_MS = 1_100, 300
 
 
@@ -35,3 +35,20 @@ def test_who_was_killed_is_followed_as_soon_as_a_function_starts(tmp_path: Path,
     result = run_table(tmp_path, scenario(kill_ms))
     (gap,) = [gap for gap in result.gaps if gap.from_ms == kill_ms]
     assert (gap.cause, gap.to_ms - gap.from_ms) == ("killed", START_MS + CONNECT_MS)
+
+
+# A lane waits for 50 s. Lane B connects first, at 100 ms, so lane A's function starts at 51.2 s and waits for its turn.
+LIMIT_S, WAIT_S = 60, 50
+
+
+@pytest.mark.parametrize("freeze_ms", [46_500, 48_000, 50_000, 51_199])
+def test_who_reached_its_limit_is_followed_as_soon_as_a_function_starts(tmp_path: Path, freeze_ms: int) -> None:
+    """The gap is counted from the limit, when the function is over: until then its socket is open, and forbids another.
+
+    Its lease outlasts the limit, so the other lane, which came meanwhile, may not open; and that costs no time.
+    """
+    table = scenario(0) | {"kills": [], "freezes": [{"at_ms": freeze_ms}], "run_for_s": 65}
+    table["settings"] |= {"function_timeout_s": LIMIT_S, "wait_s": WAIT_S, "margin_s": 5}
+    over_ms = 100 + LIMIT_S * 1000
+    gaps = [(gap.cause, gap.from_ms, gap.to_ms) for gap in run_table(tmp_path, table).gaps]
+    assert gaps == [("killed", over_ms, over_ms + START_MS + CONNECT_MS)]

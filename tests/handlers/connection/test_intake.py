@@ -127,6 +127,26 @@ def test_an_unterminated_tail_is_noted_not_stored() -> None:
     assert effects[1].progress.unterminated_bytes == len(b"data: half")
 
 
+def test_half_an_event_at_a_handover_is_in_the_gap() -> None:
+    """The pause before it was longer than the handover: what was cut off happened before the connection was let go."""
+    manager = connected("forbids")
+    manager.handle(1_000, Chunk(event(8)))
+    manager.handle(1_005, Written(1, 0))
+    manager.handle(3_000, Chunk(event(9)[:-1]))
+    successor = Lease(fence=FENCE + 1, connected_token=FENCE, execution="mine")
+    assert kinds(manager.handle(3_010, LeaseRead(successor))) == [CloseUpstream]
+    manager.handle(3_020, Closed("closed_here"))
+    assert (manager.progress.closed_ms, manager.progress.ended_by) == (1_000, "let_go")
+
+
+def test_behind_the_end_of_the_stream_no_event_is_missing() -> None:
+    """Nothing that comes after counts, so half of it is nothing either."""
+    manager = connected()
+    manager.handle(1_000, Chunk(b"event: end\ndata: y\n\ndata: half"))
+    manager.handle(1_010, Closed("closed_here"))
+    assert manager.progress.closed_ms == 1_000
+
+
 @pytest.mark.parametrize(
     ("wire", "cursor"),
     [
@@ -187,6 +207,15 @@ def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
     manager.handle(12_001, Written(1, 0))
     effects += manager.handle(18_000, holder)
     assert [e.progress.seen_ms for e in effects if isinstance(e, RECORDS)] == [4_000, 4_000, 18_000]
+
+
+def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
+    """It falls due by the clock, whatever waits: were the function to die then, what waits must lie behind it."""
+    manager = connected()
+    assert manager.lease_due_ms is not None
+    (heartbeat,) = manager.ask_lease(6_000, 4_000)
+    assert isinstance(heartbeat, Heartbeat)
+    assert heartbeat.progress.seen_ms == 4_000
 
 
 def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:

@@ -40,6 +40,22 @@ def test_a_broken_connection_is_known_good_until_its_last_byte(reason: str) -> N
     assert liveness.until_ms(reason, 4_500) == 4_500
 
 
+def test_half_an_event_is_missing_until_its_other_half_comes() -> None:
+    """It happened after what was heard before its first byte, and so did what came with that."""
+    liveness = Liveness()
+
+    def hears(at_ms: int, *, ended_some: bool, is_inside: bool) -> int:
+        liveness.begins_input(at_ms, None, None)
+        liveness.framed(liveness.heard(), ended_some=ended_some, is_inside=is_inside)
+        return liveness.seen_ms(at_ms + 1, 0)
+
+    assert hears(1_000, ended_some=True, is_inside=False) == 1_001
+    assert hears(2_000, ended_some=True, is_inside=True) == 1_000
+    assert hears(3_000, ended_some=False, is_inside=True) == 1_000
+    assert hears(4_000, ended_some=True, is_inside=True) == 3_000
+    assert hears(5_000, ended_some=True, is_inside=False) == 5_001
+
+
 def test_what_comes_is_never_later_than_now() -> None:
     """Clocks that are read twice may differ by a millisecond."""
     liveness = Liveness()

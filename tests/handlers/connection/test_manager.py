@@ -1,5 +1,8 @@
 """The connection manager's decisions until the upstream has answered, and while it waits to be asked."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from handlers.connection.effects import (
     MarkConnected,
     Open,
     Release,
+    ReplaceCursor,
     SaveRecord,
     TakeTurn,
 )
@@ -27,7 +31,9 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import Lease
-from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.ledger import Record as LedgerRecord
+from handlers.connection.ledger import gaps, records
+from handlers.connection.manager import LEASE_TTL_READS, Manager
 from handlers.connection.phases import Phase, ProtocolMisuse
 from tests.handlers.connection.managers import FENCE, SAVES, connected, drained, event, fresh, kinds, outcome
 
@@ -160,3 +166,50 @@ def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> No
         assert not (finished and effects)
         finished = finished or Finish in kinds(effects)
         assert Finish not in kinds(effects[:-1])
+
+
+def refused_cursor(lease: Lease, **more: Any) -> tuple[Manager, list[Effect]]:
+    """A manager that asked behind a cursor, and what follows from the answer that this is too old."""
+    manager = fresh("tolerates", resume={"header": "Last-Event-ID"}, statuses={"410": "expired"}, **more)
+    manager.start(0)
+    manager.handle(20, Claimed(lease, Resumption("7", saved_ms=5, known_ms=10)))
+    return manager, manager.handle(40, Opened(410))
+
+
+def test_a_refused_cursor_is_left_at_once_where_another_is_connected() -> None:
+    """That one reads on, so this one begins afresh; its record says so before any cursor is saved."""
+    manager, effects = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
+    assert (effects, manager.phase) == ([Open("")], Phase.OPENING)
+    (mark,) = manager.handle(60, Opened(200))
+    assert isinstance(mark, MarkConnected)
+    progress = mark.progress
+    assert (progress.resumed, progress.opened_ms, progress.forgot_ms, progress.live_ms) == (False, 60, 40, 60)
+    told, since = [LedgerRecord(FENCE - 1, 0, 50, None, "", False)], 10
+    for last_ms, missed in ((70, []), (50, [(50, 60)])):
+        older = replace(told[0], seen_ms=last_ms, closed_ms=last_ms, ended_by="taken_over")
+        newer = LedgerRecord(FENCE, 60, 90, 90, "expired", progress.resumed, since_ms=since, live_ms=progress.live_ms)
+        shown = gaps([older, *records(newer, progress.opened_ms, progress.forgot_ms)], 100, 1)
+        assert [(gap.from_ms, gap.to_ms, gap.closed_by_cursor) for gap in shown] == [(*one, False) for one in missed]
+
+
+def test_the_upstream_is_asked_afresh_once() -> None:
+    """Where it refuses that as well, the cursor had no part in it."""
+    manager, _ = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
+    effects = drained(manager, 61, manager.handle(60, Opened(410)))
+    assert outcome(effects).error == "StreamRejected"
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        Lease(fence=FENCE),
+        Lease(fence=FENCE, connected_token=FENCE - 1, released_token=FENCE - 1, expires_at_ms=9_000),
+        Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=40),
+    ],
+    ids=["nobody ever", "released", "expired"],
+)
+def test_a_refused_cursor_is_replaced_where_nobody_is_connected(lease: Lease) -> None:
+    """What came since is told as missed first, and the next connection begins afresh."""
+    manager, effects = refused_cursor(lease)
+    assert kinds(drained(manager, 41, effects))[0] is ReplaceCursor
+    assert manager.progress.ended_by == "cursor_expired"

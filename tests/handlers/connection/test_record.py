@@ -1,7 +1,12 @@
 """What is written down of a connection."""
 
+from dataclasses import replace
+
+import pytest
+
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Resumption, Written
+from handlers.connection.reconnection import lived
 from handlers.connection.record import Record
 
 LEFT = Outcome("ConnectionExpired", "", "its time is over")
@@ -49,6 +54,24 @@ def test_a_close_that_came_before_the_leaving_counts() -> None:
     record.liveness.begins_input(4_300, None, None)
     record.closed("closed_here")
     assert record.closed_ms == 3_900
+
+
+@pytest.mark.parametrize("ended_by", ["let_go", "reset", "ended_by_upstream"])
+def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) -> None:
+    """Whoever ends it; what had arrived by then may bring the other half."""
+    record = opened()
+    for at_ms, ended_some in ((2_000, True), (4_000, False)):
+        record.liveness.begins_input(at_ms, None, None)
+        record.liveness.framed(record.liveness.heard(), ended_some=ended_some, is_inside=not ended_some)
+    record.liveness.begins_input(4_100, None, None)
+    record.closes(ended_by, LEFT)
+    progress = record.save(4_100, is_open=False)
+    assert (progress.closed_ms, progress.heard_ms, progress.seen_ms) == (2_000, 4_000, 1_500)
+    assert lived(replace(progress, opened_ms=2_500))
+    record.liveness.begins_input(4_200, 4_050, None)
+    record.liveness.framed(record.liveness.heard(), ended_some=True, is_inside=False)
+    record.closed("closed_here")
+    assert record.closed_ms == (4_000 if ended_by == "reset" else 4_050)
 
 
 def test_one_that_was_never_answered_has_no_close() -> None:

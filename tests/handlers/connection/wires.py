@@ -12,7 +12,7 @@ MAX = 1024
 class Said(NamedTuple):
     """All that a decoder says of a wire; `failed` is the reason of its error, "" where there was none.
 
-    `unfinished` is what it has at the end of a frame that it skips.
+    `unfinished` is what it has at the end of a frame that it skips, `is_inside` whether it ends inside another.
     """
 
     frames: list[Frame]
@@ -21,6 +21,7 @@ class Said(NamedTuple):
     last_event_id: str | None
     reconnection_ms: int | None
     unfinished: Frame | None
+    is_inside: bool
 
     @property
     def data(self) -> list[str | bytes]:
@@ -42,8 +43,8 @@ def says(
             frames += as_frames(error.frames)
             failed = error.reason
         assert skips or made.unfinished_bytes <= most + 32
-    unfinished = made.unfinished_oversize()
-    return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms, unfinished)
+    unfinished, is_inside = made.unfinished_oversize(), made.is_inside_frame
+    return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms, unfinished, is_inside)
 
 
 def one_by_one(wire: bytes) -> list[bytes]:

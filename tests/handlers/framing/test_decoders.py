@@ -31,10 +31,46 @@ def test_every_framing_of_the_type_is_made() -> None:
     st.sampled_from(CUT_ANYWHERE), WIRES, st.lists(st.integers(0, 160), max_size=12), st.sampled_from([4, 8, 16, MAX])
 )
 def test_any_wire_cut_anywhere_says_the_same(framing: Framing, wire: bytes, places: list[int], most: int) -> None:
-    """Frames, the error, the dropped bytes, the last event ID and the reconnection time do not depend on chunks."""
+    """Frames, the error, the dropped bytes, the last event ID and the reconnection time do not depend on chunks.
+
+    Nor does whether it ends inside a frame; where it does, something is dropped.
+    """
     whole = says(framing, [wire], most=most, comments=True)
+    assert whole.dropped_bytes > 0 or not whole.is_inside
     assert says(framing, cut(wire, places), most=most, comments=True) == whole
     assert says(framing, one_by_one(wire), most=most, comments=True) == whole
+
+
+@pytest.mark.parametrize(
+    ("framing", "wires"),
+    [
+        ("sse", (b"data: a\n\n", b": hi\n", b": hi", b"retry: 9\n", b"id: 1\ndata: a\r\n\r\n", b"\n", b"\xef\xbb\xbf")),
+        ("ndjson", (b"{}\n", b"{}\n \r", b"\n", b" ")),
+        ("json-seq", (b"\x1e{}\n", b"\x1e", b"\x1e1\n \n")),
+        ("length", (b"2\n{}", b"\r\n", b"0\n", b"2\n{}\r")),
+        ("raw", (b"{", b"")),
+    ],
+)
+def test_between_two_frames_none_has_begun(framing: Framing, wires: tuple[bytes, ...]) -> None:
+    """Nor inside what is no event: a comment, a heartbeat, a reconnection time."""
+    assert [says(framing, [wire]).is_inside for wire in wires] == [False] * len(wires)
+
+
+@pytest.mark.parametrize(
+    ("framing", "wires"),
+    [
+        ("sse", (b"d", b"data: a\n", b"id: 1\n", b"event: x\n", b"data: a\n\ndata: b")),
+        ("ndjson", (b"{", b"{}", b"{}\n{")),
+        ("json-seq", (b"\x1e{", b"\x1e{}", b"\x1e{\n")),
+        ("length", (b"2", b"2\n", b"2\n{", b"0\n1")),
+    ],
+)
+def test_inside_a_frame_its_end_is_missing(framing: Framing, wires: tuple[bytes, ...]) -> None:
+    """From its first byte on; of one that is skipped something is told in any case."""
+    assert [says(framing, [wire]).is_inside for wire in wires] == [True] * len(wires)
+    # A number alone is not the beginning of what is skipped.
+    long = {"sse": b"data: 123456789", "length": b"12\n1"}.get(framing, b"\x1e123456789")
+    assert not says(framing, [long], most=8, skips=True).is_inside
 
 
 @given(st.sampled_from(ALL), st.lists(st.binary(max_size=50), max_size=20), st.sampled_from([1, 16, MAX]))
