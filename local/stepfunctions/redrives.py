@@ -5,12 +5,12 @@ Invariant: DescribeExecution says REDRIVABLE of exactly those executions that Re
 
 from dataclasses import dataclass
 
-from states_language.history import LIMIT
 from states_language.place import Part, holds_map_run
 
 DAY_MS = 86_400_000
 PERIOD_MS = 14 * DAY_MS
 LONGEST_MS = 365 * DAY_MS
+TOO_MANY_EVENTS = 24_999
 TOKENS = 10
 TOKEN_MS = 15 * 60_000
 """How many client tokens are known, and for how long. Source: RedriveExecution in the API reference."""
@@ -47,7 +47,7 @@ def reason(
     reasons = (
         (deleting, "State machine is in DELETING status"),
         # "the event history count is less than 24,999"
-        (events >= LIMIT - 1, "Execution history event limit exceeded"),
+        (events >= TOO_MANY_EVENTS, "Execution history event limit exceeded"),
         (now_ms - started_ms >= LONGEST_MS, "Execution has exceeded the max execution time"),
         (now_ms - stopped_ms > PERIOD_MS, "Execution redrivable period exceeded"),
     )

@@ -8,7 +8,8 @@ The names below are the library. These modules are public too, with all that lie
 time), `values` (JSON as AWS writes it), `timestamps`, `failures` (Error Names), `testing` (what the pytest plugin
 gives), `fuzzing` (cases for Hypothesis), `definition` (problems, hints, practices, places), `drawing` (definitions as
 pictures), `tasks` (what performs the calls of Tasks), `states.retry` (Retriers and Catchers), `distributed.report`
-(what is known of a Map Run), `scheduling.lanes` and `scheduling.pool` (executions that share a loop), `supported`.
+(what is known of a Map Run), `place` (where an execution stands, and its redrive), `scheduling.lanes` and
+`scheduling.pool` (executions that share a loop), `supported`.
 All else may change without notice.
 """
 
