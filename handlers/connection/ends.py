@@ -22,11 +22,8 @@ SUPERSEDED = Outcome("", "superseded", "another execution keeps the stream conne
 NOT_DRAINED = Outcome("StoreUnavailable", "", "what was read was not all stored at the deadline")
 
 
-def refused(lease: Lease, execution: str) -> Outcome:
-    """Returns the end of one of `execution` whose claim the store refused, as `lease` explains it."""
-    is_its_own = lease.execution == execution and (lease.execution or not lease.ending)
-    if is_its_own and not lease.stop:
-        return taken_over(lease, is_superseded=False)
+def refused(lease: Lease) -> Outcome:
+    """Returns the end of one whose claim the store refused, as `lease` explains it."""
     status = "stopped" if lease.stop else "superseded"
     return Outcome("", status, f"the claim was refused: {status}")
 

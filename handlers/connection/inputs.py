@@ -54,9 +54,13 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """The claim was refused: a stop is requested, or another execution or a newer connection holds the stream."""
+    """The claim was refused: a stop is requested, or another execution holds the stream.
+
+    Or `is_relieved`: a newer connection was connected while the invocation rested.
+    """
 
     lease: Lease
+    is_relieved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

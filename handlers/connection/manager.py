@@ -138,7 +138,6 @@ class Manager:
         self._after_fence = after_fence
         self._rest = rest
         self._has_rested = has_rested
-        self._execution = execution
         self._connected_ms: int | None = None  # until when another is known to have been connected
         self._died = died
         self._lease = Lease()
@@ -238,7 +237,8 @@ class Manager:
         return self._open(now_ms, claimed.resumption)
 
     def _claim_refused(self, _now_ms: int, refused: ClaimRefused) -> list[Effect]:
-        return [Finish(ends.refused(refused.lease, self._execution))]
+        lease = refused.lease
+        return [Finish(ends.taken_over(lease, is_superseded=False) if refused.is_relieved else ends.refused(lease))]
 
     def _await_release(self, now_ms: int, view: LeaseView, resumption: Resumption | None = None) -> list[Effect]:
         if self._lease.connected_token == self.fence and resumption is not None:

@@ -203,7 +203,8 @@ class Store:
                     return Reply(True, reply.record)
             reply = self._change(stream_id, update, condition, names, values)
             record = reply.record
-            if try_until_ms and _is_claimed_by(record.lease, holder, after_fence):
+            has_tried = 0 < try_until_ms == record.rest.until_ms
+            if has_tried and _is_claimed_by(record.lease, holder, after_fence):
                 return Reply(True, record)  # by a request before, which took the try
             if reply.is_done or record.lease.stop or (record.is_converted and record.mixed_until_ms <= now_ms):
                 return reply

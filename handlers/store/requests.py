@@ -121,8 +121,10 @@ class Requests:
         lease, rest = reply.record.lease, reply.record.rest
         if not reply.is_done:
             is_over = lease.stop or superseded(lease, invocation.execution) or is_ended(lease)
-            if is_over or (step.has_rested and self._was_relieved(lease, step.after_fence)):
+            if is_over or (step.has_rested and self._was_let_go(lease)):
                 return ClaimRefused(lease)
+            if step.has_rested and 0 < step.after_fence < lease.connected_token:
+                return ClaimRefused(lease, is_relieved=True)
             if rest.until_ms == step.rest_until_ms:
                 # Another layout, or damage: asked again at once it would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
@@ -139,10 +141,9 @@ class Requests:
         waits = profile.overlap == "forbids" and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
 
-    def _was_relieved(self, lease: Lease, after_fence: int) -> bool:
-        """Whether the stream was let go of, or a newer connection has been connected, while the invocation rested."""
-        is_let_go = bool(lease.ending) and not lease.execution and lease.ended_at_ms >= self._began_ms
-        return is_let_go or 0 < after_fence < lease.connected_token
+    def _was_let_go(self, lease: Lease) -> bool:
+        """Whether an execution has let go of the stream since the invocation began, and none has taken it."""
+        return bool(lease.ending) and not lease.execution and lease.ended_at_ms >= self._began_ms
 
     def _turn(self, step: Claim) -> Item | None:
         """The mark of the turn that the claim takes with it; None where it takes none."""
@@ -262,7 +263,7 @@ class Requests:
     def _save_record(self, progress: Progress) -> None:
         self._unsaved = progress
         self._store.ledger.save(self._invocation.stream_id, self._of(progress))
-        self._unsaved = None
+        self._unsaved, self._kept = None, self._row
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)
