@@ -181,7 +181,7 @@ def test_the_claim_after_a_rest_looks_for_itself(changed: dict[str, Any], end: s
         kept = {name: value for name, value in item.items() if name not in gone}
         functions.tables.put_item(TableName="control", Item=kept | changed)
 
-    scripts = [asks(b"900"), [(0, Opened(204))]]
+    scripts: list[Script] = [asks(b"900"), [(0, Opened(204))]]
     functions = Functions(lambda: scripts.pop(0), [(10_450, change)])
     who = Invocation("demo", "A", "mine", "r1", 900_000, 4_000, 1_000, 1_000, 0)
     report = functions.run(profile(backoff={}, reconnect_tries=1), who)
